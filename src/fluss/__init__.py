@@ -7,6 +7,6 @@ The public names stand in `_exports.py`.
 from fluss import _exports, _plugins
 
 _plugins.provide("client.lake", "fluss.lake.union")
-_plugins.provide("server.lake", "fluss.lake.server_hook")
+_plugins.provide("server.lake", "fluss.lake.registry")
 
 __getattr__, __dir__, __all__ = _exports.lazy(__name__)

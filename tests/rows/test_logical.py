@@ -39,13 +39,13 @@ from fluss.metadata.types import (
     TinyIntType,
 )
 from fluss.rows import aligned, arrow_values, compacted
-from fluss.rows import values as logical_values
+from fluss.rows import value_checks as logical_values
+from fluss.rows.aligned import encode_aligned
 from fluss.rows.arrow_values import conform, from_arrow, to_arrow
 from fluss.rows.logical import from_python, to_python
 from fluss.rows.python_columns import column_from_python
 from fluss.rows.slices import Slices
 from fluss.rows.vector import decode_compacted, encode_compacted
-from fluss.rows.vector_aligned import encode_aligned
 
 PAIR = RowType((DataField("a", IntType(nullable=False)), DataField("b", StringType())))
 PLUS_TWO = timezone(timedelta(hours=2))

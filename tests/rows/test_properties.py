@@ -38,12 +38,12 @@ from fluss.metadata.types import (
     arrow_time_unit,
 )
 from fluss.rows import aligned, compacted, indexed
+from fluss.rows.aligned import encode_aligned
 from fluss.rows.arrow_values import NANOS_PER_UNIT, conform, from_arrow, to_arrow
 from fluss.rows.logical import from_python, to_python
 from fluss.rows.python_columns import column_from_python
 from fluss.rows.slices import Slices
 from fluss.rows.vector import decode_compacted, decode_compacted_key, encode_compacted, encode_compacted_key
-from fluss.rows.vector_aligned import encode_aligned
 
 CODERS = [compacted, indexed, aligned]
 

@@ -34,10 +34,10 @@ from fluss.metadata.types import (
     TinyIntType,
 )
 from fluss.rows import aligned, compacted, indexed
+from fluss.rows.aligned import encode_aligned
 from fluss.rows.arrow_values import to_arrow
 from fluss.rows.slices import Slices
 from fluss.rows.vector import decode_compacted, encode_compacted, encode_compacted_key
-from fluss.rows.vector_aligned import encode_aligned
 
 FORMATS = {"compacted": compacted, "indexed": indexed, "aligned": aligned}
 

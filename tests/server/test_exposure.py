@@ -119,7 +119,7 @@ def test_errors_of_lake_libraries_are_scrubbed(
         def fail(*_: object, error: Exception = error) -> None:
             raise error
 
-        monkeypatch.setattr("fluss.lake.server_hook.create_table", fail)
+        monkeypatch.setattr("fluss.lake.registry.create_table", fail)
         request = create(log_table(properties={"table.datalake.enabled": "true"}))
         with pytest.raises(FlussError) as caught:
             harness.call(admin.create_table, request)

@@ -9,8 +9,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fluss.client.state import PartitionState, TableState
-from fluss.metadata.path import PhysicalTablePath, TableBucket, TablePath
-from fluss.metadata.server_node import COORDINATOR_SERVER, TABLET_SERVER, ServerNode
+from fluss.metadata.path import COORDINATOR_SERVER, TABLET_SERVER, PhysicalTablePath, ServerNode, TableBucket, TablePath
 from fluss.protocol import messages as pb
 
 if TYPE_CHECKING:

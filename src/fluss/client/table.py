@@ -11,7 +11,7 @@ from fluss.client.runner import Runner
 from fluss.client.state import TableState, require_primary_key
 from fluss.client.virtual import LAKE, check_view
 from fluss.errors import InvalidArgumentError
-from fluss.metadata.merge_mode import MergeMode
+from fluss.metadata.changes import MergeMode
 from fluss.metadata.path import TablePath
 
 if TYPE_CHECKING:

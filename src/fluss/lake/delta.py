@@ -252,7 +252,7 @@ class OpenDeltaTable(FolderTable):
         with self.filesystem.open_input_file(f"{self.root}/{unquote(path)}") as source:
             file = pq.ParquetFile(source)
             names = [name for name in file.schema_arrow.names if columns is None or name in columns]
-            # A batch without columns would not tell its rows.
+            # A batch without columns would not have its row count.
             for batch in file.iter_batches(columns=names or file.schema_arrow.names[:1]):
                 for key, value in partition.items():
                     batch = batch.append_column(key, pa.array([value] * batch.num_rows, pa.string()))

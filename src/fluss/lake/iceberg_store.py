@@ -41,7 +41,7 @@ class IcebergStore(OpenLakeTable):
         return list(self.table.scan(snapshot_id=snapshot_id).plan_files())
 
     def bucket_of(self, file: DataFile) -> LakeBucket:
-        """Tell the bucket whose rows a file holds."""
+        """Return the bucket whose rows a file holds."""
         values = [file.partition[i] for i in range(len(self.table.spec().fields))]
         return LakeBucket(int(values[-1]), tuple(str(value) for value in values[:-1]))
 

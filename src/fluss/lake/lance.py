@@ -203,7 +203,7 @@ class LanceTable(FolderTable):
         for fragment in dataset.get_fragments():
             kept: tuple[tuple[str, ...], ...] | None = None
             if wanted is not None and keys:
-                # Nothing but its rows tells the partitions of a fragment.
+                # Only its rows show the partitions of a fragment.
                 values = fragment.to_table(columns=list(keys)).group_by(list(keys)).aggregate([]).to_pylist()
                 kept = tuple(row for row in (tuple(str(one[key]) for key in keys) for one in values) if wanted(row))
                 if not kept:
@@ -219,7 +219,7 @@ class LanceTable(FolderTable):
         names = [name for name in dict.fromkeys([*columns, *keys]) if name in dataset.schema.names]
         fragment = dataset.get_fragment(split.payload["fragment"])
         with self._expects(split.payload["version"]):
-            # A batch without columns would not tell its rows.
+            # A batch without columns would not have its row count.
             for batch in fragment.to_batches(columns=names or dataset.schema.names[:1]):
                 chosen = batch if partitions is None else _of_partitions(batch, keys, partitions)
                 if chosen.num_rows:

@@ -146,7 +146,7 @@ def cast_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Tell whether two types hold the same values; names of list elements and map entries do not count."""
+    """Return whether two types hold the same values; names of list elements and map entries do not count."""
     if found == wanted:
         return True
     if pa.types.is_list(found) and pa.types.is_list(wanted):

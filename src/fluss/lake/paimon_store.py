@@ -146,7 +146,7 @@ class Landed:
         pass
 
     def check(self, offsets_path: str, path: TablePath) -> int:
-        # A commit that raced with another of the same user may be told that it landed when the other one did.
+        # A commit that raced with another of the same user may look as if it landed when the other one did.
         snapshot = self.snapshot
         if snapshot is None or (snapshot.properties or {}).get(OFFSETS_PROPERTY) != offsets_path:
             raise LakeCommitConflictError(f"the commit to the Paimon table {path} was overtaken by another one")

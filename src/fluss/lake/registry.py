@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The formats there are. Their libraries are imported when a lake is opened."""
+"""The formats there are, and what the server asks of them. Their libraries are imported when a lake is opened."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from fluss.errors import ConfigError, MissingDependencyError
-from fluss.lake.api import Lake, Options
-from fluss.lake.layout import LakeConfig
+from fluss.lake.api import Lake, LakeTableChangedError, Options
+from fluss.lake.layout import LakeConfig, strip_prefix
+from fluss.metadata import Column, TableDescriptor, TablePath
 
 _FORMATS = {
     "paimon": ("fluss.lake.paimon", "PaimonLake"),
@@ -35,3 +37,22 @@ def open_lake(config: LakeConfig) -> Lake:
             f"run: pip install 'fluss-python[{config.lake_format}]'"
         ) from None
     return make(config.options)
+
+
+def create_table(
+    lake_format: str, options: Mapping[str, str], path: TablePath, descriptor: TableDescriptor, must_be_empty: bool
+) -> None:
+    """Create the lake table, or make sure that the one there fits (else code 54)."""
+    if lake_format in FORMATS:
+        with open_lake(LakeConfig(lake_format, strip_prefix(lake_format, options))) as lake:
+            lake.create_table(path, descriptor, must_be_empty=must_be_empty)
+
+
+def add_columns(lake_format: str, options: Mapping[str, str], path: TablePath, columns: Sequence[Column]) -> None:
+    """Add columns to the lake table. One that is not there gets them when the tiering service creates it."""
+    if lake_format in FORMATS:
+        with (
+            open_lake(LakeConfig(lake_format, strip_prefix(lake_format, options))) as lake,
+            contextlib.suppress(LakeTableChangedError),
+        ):
+            lake.add_columns(path, columns)

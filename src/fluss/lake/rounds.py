@@ -3,8 +3,8 @@
 
 Order of steps, and what a crash after each leaves behind:
 
-1. look for a tiered snapshot that the server does not know, and tell the server (a crash before step 5 of an earlier
-   round left it): the round then starts from the right offsets;
+1. look for a tiered snapshot that the server does not know, and report it to the server (a crash before step 5 of an
+   earlier round left it): the round then starts from the right offsets;
 2. tasks write files: a crash leaves files that no snapshot refers to, which a later sweep removes;
 3. the server stores the offsets the snapshot will reach (prepare);
 4. the lake commits files and the path of those offsets, all or nothing, unless another service was faster;
@@ -154,25 +154,26 @@ class Round:
     def _recover(
         self, table: OpenLakeTable, info: TableInfo, known: LakeSnapshot | None, report: RoundReport
     ) -> LakeSnapshot | None:
-        missed = table.tiered_after(known.snapshot_id if known else None)
-        if missed is None:
+        unknown = table.tiered_after(known.snapshot_id if known else None)
+        if unknown is None:
             return known
-        if missed.offsets_path is None:
+        if unknown.offsets_path is None:
             raise LakeTableChangedError(
-                f"snapshot {missed.snapshot_id} of the lake table of {info.table_path} was tiered without its offsets "
+                f"snapshot {unknown.snapshot_id} of the lake table of {info.table_path} was tiered without its offsets "
                 "(by a very old service); it cannot be continued"
             )
         try:
-            self._report_to_server(table, info.table_id, missed.snapshot_id, missed.offsets_path)
+            self._report_to_server(table, info.table_id, unknown.snapshot_id, unknown.offsets_path)
         except FlussError as error:
             if error.is_retriable:
                 raise
             raise LakeTableChangedError(
-                f"snapshot {missed.snapshot_id} of the lake table of {info.table_path} was tiered, but the server does "
-                f"not take its offsets: {error.message}. If the Fluss table was created anew, drop the lake table too"
+                f"snapshot {unknown.snapshot_id} of the lake table of {info.table_path} was tiered, but the server "
+                f"does not take its offsets: {error.message}. If the Fluss table was created anew, drop the lake table "
+                "too"
             ) from error
-        report.recovered_id = missed.snapshot_id
-        self._progress("recovered", {"table": str(info.table_path), "snapshot": missed.snapshot_id})
+        report.recovered_id = unknown.snapshot_id
+        self._progress("recovered", {"table": str(info.table_path), "snapshot": unknown.snapshot_id})
         return self._session.lake_snapshot(info.table_path)
 
     def _plan(self, info: TableInfo, config: LakeConfig, known: LakeSnapshot | None) -> list[BucketTask]:

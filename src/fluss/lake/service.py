@@ -131,9 +131,9 @@ class TieringService:
                         failures.append(self._backing_off[table.table_id].reason)
                 for path in self._wanted(session):
                     if path not in done and not self._stop.is_set():
-                        # Not due yet. A round out of turn is safe: commits of two services shut each other out.
+                        # Not due yet. A round before its time is safe: commits of two services shut each other out.
                         try:
-                            reports += self._out_of_turn(session, path)
+                            reports += self._before_due(session, path)
                         except Exception as error:
                             failures.append(f"{path}: {_reason(error)}")
                             self._progress("failed", {"table": str(path), "reason": _reason(error)})
@@ -143,13 +143,13 @@ class TieringService:
             raise FlussError("not all tables were tiered: " + "; ".join(failures))
         return reports
 
-    def _out_of_turn(self, session: LakeSession, path: TablePath) -> list[RoundReport]:
+    def _before_due(self, session: LakeSession, path: TablePath) -> list[RoundReport]:
         reports: list[RoundReport] = []
         while not self._stop.is_set() and (not reports or reports[-1].cut):
             one = self._round(session)
             reports.append(one.run(path))
             self._maintain(one, reports[-1])
-            self._tell_finished(reports[-1])
+            self._report_finished(reports[-1])
         return reports
 
     def _wanted(self, session: LakeSession) -> list[TablePath]:
@@ -223,10 +223,10 @@ class TieringService:
                 self._current = None
         self._failures.pop(path, None)
         self._beat(finished={table: report.stats}, force_finished=[table.table_id] if report.cut else [])
-        self._tell_finished(report)
+        self._report_finished(report)
         return report
 
-    def _tell_finished(self, report: RoundReport) -> None:
+    def _report_finished(self, report: RoundReport) -> None:
         self._progress(
             "finished",
             {

@@ -8,27 +8,28 @@ from fluss._lazy import lazy_names
 
 NAMES = {
     "fluss.metadata.auto_partition": "AutoPartitionStrategy TimeFormat add_time_units parse_time_zone",
-    "fluss.metadata.change_type": "ChangeType",
+    "fluss.metadata.changes": "ChangeType MergeMode",
     "fluss.metadata.comparison": "LeafFunction",
-    "fluss.metadata.descriptor": "DatabaseDescriptor DatabaseDescriptorBuilder TableDescriptor TableDescriptorBuilder",
+    "fluss.metadata.descriptor": """
+        DatabaseDescriptor DatabaseDescriptorBuilder TableDescriptor TableDescriptorBuilder physical_primary_key
+    """,
     "fluss.metadata.documents": """
         FileSystemCredentials LakeOffsets LakeSnapshotFiles LakeTable RemoteLogManifestFile RemoteLogPointer
         RemoteLogSegment
     """,
     "fluss.metadata.info": "DatabaseInfo EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec TableInfo",
-    "fluss.metadata.merge_mode": "MergeMode",
     "fluss.metadata.names": "validate_database_name validate_table_name",
     "fluss.metadata.partition": """
         PARTITION_KEY_TYPES PartitionInfo PartitionSpec format_partition_value parse_partition_value
         partition_name qualified_partition_name split_partition_name validate_partition_value
     """,
-    "fluss.metadata.path": "PhysicalTablePath TableBucket TablePath table_path_of",
+    "fluss.metadata.path": """
+        COORDINATOR_SERVER PhysicalTablePath ServerNode TABLET_SERVER TableBucket TablePath table_path_of
+    """,
     "fluss.metadata.predicate": "ColumnRef Compound CompoundFunction Leaf Like Not Predicate col",
     "fluss.metadata.properties": "TABLE_PROPERTIES TableConfig TableProperty parse_duration_ms parse_memory_size",
     "fluss.metadata.pushdown": "key_values matching_partitions server_filter",
     "fluss.metadata.schema": "AggFunction Column Schema SchemaBuilder",
-    "fluss.metadata.server_node": "COORDINATOR_SERVER ServerNode TABLET_SERVER",
-    "fluss.metadata.structure": "physical_primary_key",
     "fluss.metadata.type_readers": "data_type_from_arrow data_type_from_json",
     "fluss.metadata.types": """
         ArrayType BigIntType BinaryType BooleanType BytesType CharType DataField DataType DataTypes DateType

@@ -5,12 +5,14 @@ from fluss.metadata.auto_partition import AutoPartitionStrategy as AutoPartition
 from fluss.metadata.auto_partition import TimeFormat as TimeFormat
 from fluss.metadata.auto_partition import add_time_units as add_time_units
 from fluss.metadata.auto_partition import parse_time_zone as parse_time_zone
-from fluss.metadata.change_type import ChangeType as ChangeType
+from fluss.metadata.changes import ChangeType as ChangeType
+from fluss.metadata.changes import MergeMode as MergeMode
 from fluss.metadata.comparison import LeafFunction as LeafFunction
 from fluss.metadata.descriptor import DatabaseDescriptor as DatabaseDescriptor
 from fluss.metadata.descriptor import DatabaseDescriptorBuilder as DatabaseDescriptorBuilder
 from fluss.metadata.descriptor import TableDescriptor as TableDescriptor
 from fluss.metadata.descriptor import TableDescriptorBuilder as TableDescriptorBuilder
+from fluss.metadata.descriptor import physical_primary_key as physical_primary_key
 from fluss.metadata.documents import FileSystemCredentials as FileSystemCredentials
 from fluss.metadata.documents import LakeOffsets as LakeOffsets
 from fluss.metadata.documents import LakeSnapshotFiles as LakeSnapshotFiles
@@ -24,7 +26,6 @@ from fluss.metadata.info import DatabaseInfo as DatabaseInfo
 from fluss.metadata.info import LakeSnapshot as LakeSnapshot
 from fluss.metadata.info import OffsetSpec as OffsetSpec
 from fluss.metadata.info import TableInfo as TableInfo
-from fluss.metadata.merge_mode import MergeMode as MergeMode
 from fluss.metadata.names import validate_database_name as validate_database_name
 from fluss.metadata.names import validate_table_name as validate_table_name
 from fluss.metadata.partition import PARTITION_KEY_TYPES as PARTITION_KEY_TYPES
@@ -36,7 +37,10 @@ from fluss.metadata.partition import partition_name as partition_name
 from fluss.metadata.partition import qualified_partition_name as qualified_partition_name
 from fluss.metadata.partition import split_partition_name as split_partition_name
 from fluss.metadata.partition import validate_partition_value as validate_partition_value
+from fluss.metadata.path import COORDINATOR_SERVER as COORDINATOR_SERVER
+from fluss.metadata.path import TABLET_SERVER as TABLET_SERVER
 from fluss.metadata.path import PhysicalTablePath as PhysicalTablePath
+from fluss.metadata.path import ServerNode as ServerNode
 from fluss.metadata.path import TableBucket as TableBucket
 from fluss.metadata.path import TablePath as TablePath
 from fluss.metadata.path import table_path_of as table_path_of
@@ -60,10 +64,6 @@ from fluss.metadata.schema import AggFunction as AggFunction
 from fluss.metadata.schema import Column as Column
 from fluss.metadata.schema import Schema as Schema
 from fluss.metadata.schema import SchemaBuilder as SchemaBuilder
-from fluss.metadata.server_node import COORDINATOR_SERVER as COORDINATOR_SERVER
-from fluss.metadata.server_node import TABLET_SERVER as TABLET_SERVER
-from fluss.metadata.server_node import ServerNode as ServerNode
-from fluss.metadata.structure import physical_primary_key as physical_primary_key
 from fluss.metadata.type_readers import data_type_from_arrow as data_type_from_arrow
 from fluss.metadata.type_readers import data_type_from_json as data_type_from_json
 from fluss.metadata.types import ArrayType as ArrayType

@@ -123,7 +123,7 @@ class AclFilter:
             check_optional_string(f"{name} of an AclFilter", getattr(self, name))
 
     def matches(self, acl: AclBinding) -> bool:
-        """Tell whether the filter selects this binding."""
+        """Return whether the filter selects this binding."""
         # With any type, Apache Fluss does not look at the name, and its procedures for Flink send "any". A name that
         # says more is respected here: a filter that drops rules must not be taken for a wider one.
         name = None if self.resource_type is ResourceType.ANY and self.resource_name == "any" else self.resource_name

@@ -40,7 +40,7 @@ _WIDTHS = {"year": 4, "quarter": 1, "month": 2, "day": 2, "hour": 2}
 
 @dataclass(frozen=True)
 class TimeFormat:
-    """A parsed pattern: literal texts and time fields in turn."""
+    """A parsed pattern: alternating literal texts and time fields."""
 
     pattern: str
     parts: tuple[tuple[str, bool], ...]

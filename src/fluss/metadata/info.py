@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server tells about tables, databases, servers and snapshots."""
+"""What the server reports about tables, databases, servers and snapshots."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from fluss.errors import FormatError, InvalidArgumentError
-from fluss.metadata.descriptor import DatabaseDescriptor, TableDescriptor
+from fluss.metadata.descriptor import DatabaseDescriptor, TableDescriptor, physical_primary_key
 from fluss.metadata.path import TableBucket, TablePath
 from fluss.metadata.properties import TableConfig
 from fluss.metadata.schema import Schema
-from fluss.metadata.structure import physical_primary_key
 
 EARLIEST_OFFSET = -2
 """Start reading at the first offset that is still there."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of tables, partitions of tables, and buckets."""
+"""Names of tables, partitions of tables, buckets, and the servers of a cluster."""
 
 from __future__ import annotations
 
@@ -179,3 +179,26 @@ class TableBucket:
     def __repr__(self) -> str:
         partition = "" if self._partition_id is None else f"partition_id={self._partition_id}, "
         return f"TableBucket(table_id={self._table_id}, {partition}bucket={self._bucket_id})"
+
+
+COORDINATOR_SERVER = "CoordinatorServer"
+TABLET_SERVER = "TabletServer"
+
+
+@dataclass(frozen=True)
+class ServerNode:
+    """One server of the cluster."""
+
+    id: int
+    host: str
+    port: int
+    server_type: str
+    """``CoordinatorServer`` or ``TabletServer``."""
+
+    @property
+    def uid(self) -> str:
+        """A name that is unique in the cluster: ``cs-0``, ``ts-1``."""
+        return f"{'cs' if self.server_type == COORDINATOR_SERVER else 'ts'}-{self.id}"
+
+    def __str__(self) -> str:
+        return f"{self.uid} at {self.host}:{self.port}"

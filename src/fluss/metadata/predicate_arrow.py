@@ -81,7 +81,7 @@ def leaf_expression(function: LeafFunction, column: str, literals: Sequence[Any]
         above = function in (LeafFunction.GREATER_THAN, LeafFunction.GREATER_OR_EQUAL)
         return found | pc.is_nan(field) if above else found
     if isinstance(data_type, FLOAT_TYPES) and any(value == 0 for value in literals):
-        # The set is looked up by hash, which tells the two zeros apart.
+        # The set is looked up by hash, which distinguishes the two zeros.
         literals = [*(value for value in literals if value != 0), 0.0, -0.0]
     found = field.isin(arrow_array(literals, data_type))
     return found if function is LeafFunction.IN else field.is_valid() & ~found

@@ -66,7 +66,7 @@ class TableConfig:
         self.properties = properties
 
     def is_set(self, name: str) -> bool:
-        """Tell whether the property was given, not merely defaulted."""
+        """Return whether the property was given, not merely defaulted."""
         return name in self.properties
 
     replication_factor = TableProperty(

@@ -53,7 +53,7 @@ def encode_lookup_of_one_value(bucket_id: int, value: bytes | None) -> bytes | N
 def fetched_records_position(head: memoryview, length: int) -> int:
     """Where the large records of a FetchLog answer begin, in a response frame of which only the head is there.
 
-    0 when the frame is something else, or the head too short to tell.
+    0 when the frame is something else, or the head is too short.
     """
     start, end = RESPONSE_HEADER_BYTES, length
     try:

@@ -199,11 +199,11 @@ class FrameReader:
     After a `FormatError` the stream position is lost and the reader refuses further work.
 
     `allocate` makes the buffers of large frames, for those who use memory again. `align` is given the first bytes of a
-    large frame and its length and tells which position of it shall lie on a multiple of 8 bytes in memory: columns are
-    then used where they were received.
+    large frame and its length, and returns which position of it shall lie on a multiple of 8 bytes in memory: columns
+    are then used where they were received.
 
     `admit` is asked with the length of a large frame before memory is allocated for it. If it returns False the reader
-    is blocked: `blocked_bytes` tells the length, nothing may be received, and `unblock` goes on with the frame.
+    is blocked: `blocked_bytes` is the length, nothing may be received, and `unblock` goes on with the frame.
 
     The shared buffer starts with `first_buffer_bytes` and grows to `buffer_bytes` once a peer fills it, so that an idle
     connection holds little. `set_limits` changes both limits later, for peers that have identified themselves.

@@ -112,7 +112,7 @@ def decode_lookup(body: Buffer) -> LookupRequest:
 
 
 def _keys_of(bucket: pb.PbLookupReqForBucket) -> list[bytes]:
-    """The keys as a list; many of them in pieces, between which other threads have a turn."""
+    """The keys as a list; many of them in pieces, between which other threads can run."""
     if len(bucket.keys) <= _KEYS_PER_PIECE:
         return list(bucket.keys)
     keys: list[bytes] = []
@@ -142,7 +142,7 @@ def encode_lookup_response(buckets: Sequence[LookedUpBucket]) -> bytes:
 
 
 def encode_lookup_response_parts(buckets: Sequence[LookedUpBucket]) -> Parts:
-    """A LookupResponse with many values, as parts. Made in pieces, between which other threads have a turn."""
+    """A LookupResponse with many values, as parts. Made in pieces, between which other threads can run."""
     parts: Parts = []
     for bucket in buckets:
         if len(bucket.values) <= _KEYS_PER_PIECE:

@@ -36,7 +36,7 @@ from fluss.metadata.types import (
     TinyIntType,
 )
 from fluss.protocol import fluss_pb2 as pb
-from fluss.rows.values import decimal_of, to_big_endian, unscaled
+from fluss.rows.value_checks import decimal_of, to_big_endian, unscaled
 
 LEAF = 0
 COMPOUND = 1

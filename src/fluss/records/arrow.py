@@ -290,7 +290,7 @@ def _decompressed_zstd(view: memoryview, message: ArrowMessage, layout: SchemaLa
         elif declared == STORED_RAW:
             buffers.append(pa.py_buffer(bytes(stored)))  # a view would hold the whole answer it came with
         else:
-            # Arrow refuses data that decompresses to less or more than it is told.
+            # Arrow refuses data that decompresses to less or more than announced.
             buffers.append(codec.decompress(stored, decompressed_size=declared, memory_pool=pool))
     check_values(layout, message.nodes, [_size(buffer) for buffer in buffers], buffers.__getitem__)
     nodes = zip(message.nodes[::2], message.nodes[1::2])

@@ -26,7 +26,7 @@ Piece = bytes | slice
 
 
 class ProjectedBatch(NamedTuple):
-    """A batch with fewer columns, told by the one that it is cut out of."""
+    """A batch with fewer columns, described by the one that it is cut out of."""
 
     header: bytes
     """With its own length and checksum."""

@@ -13,7 +13,7 @@ NAMES = {
     "fluss.rows.python_columns": "BadValues ColumnConverter LogicalConverter column_from_python",
     "fluss.rows.slices": "Slices",
     "fluss.rows.vector": "decode_compacted decode_compacted_key encode_compacted encode_compacted_key",
-    "fluss.rows.vector_aligned": "encode_aligned",
+    "fluss.rows.aligned": "encode_aligned",
 }
 
 __getattr__, __all__ = lazy_names(__name__, NAMES)

@@ -1,15 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AlignedRow: one 8-byte slot per column, the layout that Paimon and Flink call BinaryRow."""
+"""AlignedRow: one 8-byte slot per column, the layout that Paimon and Flink call BinaryRow.
+
+`encode_aligned` writes whole Arrow batches, column by column; `encode_row` is its readable twin for one row.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from fluss.errors import FormatError, InvalidRowError
-from fluss.metadata.types import DataType
-from fluss.rows import values as v
-from fluss.rows.slots import NestedRows, SlotReader, write_slot
+from fluss.metadata.types import (
+    BigIntType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    SmallIntType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+)
+from fluss.rows import value_checks as v
+from fluss.rows.arrow_values import conform, from_arrow
+from fluss.rows.columns import (
+    big_endian_decimals,
+    booleans,
+    byte_strings,
+    check_columns,
+    check_decimals,
+    decimal_words,
+    primitives,
+    time_millis,
+    timestamp_parts,
+    validity,
+)
+from fluss.rows.kernels import Mask
+from fluss.rows.slices import WORD_BYTES, Bytes, Ints, Slices, Words, padded, scatter, starts_of, words_at
+from fluss.rows.slots import NestedRows, SlotReader, encode_nested, write_slot
 
 _KIND_BITS = 8
 """The first byte is the row kind (0 is insert), so null bits start behind it."""
@@ -68,3 +103,122 @@ def decode_row(
 
 
 NESTED_ROWS = NestedRows(encode_row, decode_row)
+
+
+_UNSIGNED: dict[type[DataType], str] = {
+    TinyIntType: "<u1",
+    SmallIntType: "<u2",
+    IntType: "<u4",
+    BigIntType: "<u8",
+    FloatType: "<u4",
+    DoubleType: "<u8",
+    DateType: "<u4",
+}
+
+_INLINE_BYTES_MAX = 7
+# What is kept of a word of which the first 0..8 bytes are wanted.
+_FIRST_BYTES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+
+
+class _VariablePart(NamedTuple):
+    """What a column puts behind the slots: bytes for some rows, each in a reserved space of whole words."""
+
+    rows: Ints
+    slices: Slices
+    reserved: Ints
+
+
+def encode_aligned(types: Sequence[DataType], arrays: Sequence[pa.Array], names: Sequence[str] | None = None) -> Slices:
+    """Encode columns as AlignedRows, one per position of the arrays."""
+    n = check_columns(types, arrays)
+    header = header_bytes(len(types))
+    bits = np.zeros((n, header), np.uint8)
+    slots: list[tuple[Words, _VariablePart | None]] = []
+    lengths = np.full(n, header + WORD_BYTES * len(types), np.int64)
+    for i, (dtype, array) in enumerate(zip(types, arrays)):
+        try:
+            column = conform(array, dtype)
+            valid = validity(column, dtype)
+            words, part = _slot(dtype, column, valid)
+        except InvalidRowError as error:
+            raise InvalidRowError(f"{v.field_label(i, dtype, names)}: {error.message}") from None
+        if valid is not None:
+            words = words * valid
+            bit = i + 8
+            bits[:, bit // 8] |= (~valid).view(np.uint8) << np.uint8(bit % 8)
+        if part is not None:
+            lengths[part.rows] += part.reserved
+        slots.append((words, part))
+    starts = starts_of(lengths)
+    out = np.zeros(int(lengths.sum()) + WORD_BYTES, np.uint8)
+    target = words_at(out)
+    for k in range(header // WORD_BYTES):
+        target[starts + WORD_BYTES * k] = bits.view("<u8")[:, k]
+    offsets = np.full(n, header + WORD_BYTES * len(types), np.int64)
+    for i, (words, part) in enumerate(slots):
+        if part is not None:
+            words[part.rows] |= offsets[part.rows].view(np.uint64) << np.uint64(32)
+            _write_part(out, target, starts[part.rows] + offsets[part.rows], part)
+            offsets[part.rows] += part.reserved
+        target[starts + header + WORD_BYTES * i] = words
+    return Slices.trusted(out[:-WORD_BYTES], starts, lengths)
+
+
+def _write_part(out: Bytes, target: Words, positions: Ints, part: _VariablePart) -> None:
+    slices = part.slices
+    scatter(out, positions, slices.data, slices.starts, slices.lengths)
+    # The last word of a value brought along what followed it in the source; behind a value there are only zeros.
+    ragged = np.flatnonzero(slices.lengths & 7)
+    last = positions[ragged] + (slices.lengths[ragged] & ~np.int64(7))
+    target[last] &= _FIRST_BYTES[slices.lengths[ragged] & 7]
+
+
+def _slot(dtype: DataType, array: pa.Array, valid: Mask | None) -> tuple[Words, _VariablePart | None]:
+    unsigned = _UNSIGNED.get(type(dtype))
+    if unsigned is not None:
+        return primitives(array, unsigned).astype(np.uint64), None
+    if isinstance(dtype, BooleanType):
+        return booleans(array, valid).astype(np.uint64), None
+    if isinstance(dtype, TimeType):
+        return time_millis(array, dtype, valid).view(np.uint64), None
+    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+        millis, nanos = timestamp_parts(array, valid)
+        if v.is_compact_timestamp(dtype):
+            return millis.view(np.uint64), None
+        rows = np.flatnonzero(valid) if valid is not None else np.arange(len(array))
+        data = np.ascontiguousarray(millis).view(np.uint8)
+        eight = np.full(rows.size, WORD_BYTES, np.int64)
+        return nanos.view(np.uint64), _VariablePart(rows, Slices.trusted(data, rows * WORD_BYTES, eight), eight)
+    if isinstance(dtype, DecimalType):
+        check_decimals(array, dtype)
+        if v.is_compact_decimal(dtype):
+            return np.ascontiguousarray(decimal_words(array)[:, 0]), None
+        slices = big_endian_decimals(array, valid)
+        rows = np.flatnonzero(slices.lengths)
+        return slices.lengths.view(np.uint64).copy(), _VariablePart(
+            rows, slices.take(rows), np.full(rows.size, 16, np.int64)
+        )
+    if isinstance(dtype, v.NESTED):
+        slices = Slices.from_list(
+            [
+                b"" if value is None else encode_nested(dtype, value, NESTED_ROWS, 0)
+                for value in from_arrow(array, dtype)
+            ]
+        )
+        return _by_reference(slices, np.flatnonzero(slices.lengths), slices.lengths.view(np.uint64).copy())
+    return _text_slot(byte_strings(dtype, array))
+
+
+def _text_slot(slices: Slices) -> tuple[Words, _VariablePart | None]:
+    lengths = slices.lengths
+    source = words_at(padded(slices.data, int((slices.starts).max(initial=0)) + 2 * WORD_BYTES))
+    inline = source[slices.starts] & _FIRST_BYTES[np.minimum(lengths, _INLINE_BYTES_MAX)]
+    inline |= (lengths.astype(np.uint64) | np.uint64(0x80)) << np.uint64(56)
+    long = lengths > _INLINE_BYTES_MAX
+    words = np.where(long, lengths.view(np.uint64), inline)
+    return _by_reference(slices, np.flatnonzero(long), words)
+
+
+def _by_reference(slices: Slices, rows: Ints, words: Words) -> tuple[Words, _VariablePart | None]:
+    part = slices.take(rows)
+    return words, _VariablePart(rows, part, part.lengths + 7 & ~np.int64(7))

@@ -31,7 +31,7 @@ from fluss.metadata.types import (
     TimeType,
     arrow_time_unit,
 )
-from fluss.rows import values as v
+from fluss.rows import value_checks as v
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

@@ -16,7 +16,7 @@ import pyarrow as pa
 from fluss._arrow_buffers import numpy_of, valid_mask
 from fluss.errors import InvalidRowError
 from fluss.metadata.types import BinaryType, DataType, DecimalType, TimeType
-from fluss.rows import values as v
+from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import NANOS_PER_UNIT
 from fluss.rows.kernels import BadRowError, Mask, refuse_rows
 from fluss.rows.slices import Ints, Slices, Words

@@ -27,10 +27,9 @@ from fluss.metadata.types import (
     TimeType,
     TinyIntType,
 )
-from fluss.rows import values as v
-from fluss.rows.reader import Reader
+from fluss.rows import value_checks as v
+from fluss.rows.reader import Reader, write_varint32, write_varint64
 from fluss.rows.slots import NestedRows, decode_nested, encode_nested
-from fluss.rows.varint import write_varint32, write_varint64
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

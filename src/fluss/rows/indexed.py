@@ -27,7 +27,7 @@ from fluss.metadata.types import (
     TimeType,
     TinyIntType,
 )
-from fluss.rows import values as v
+from fluss.rows import value_checks as v
 from fluss.rows.reader import Reader
 from fluss.rows.slots import NestedRows, decode_nested, encode_nested
 

@@ -32,7 +32,8 @@ from fluss.metadata.types import (
     TimeType,
 )
 from fluss.rows import aligned, compacted
-from fluss.rows import values as v
+from fluss.rows import value_checks as v
+from fluss.rows.aligned import encode_aligned
 from fluss.rows.arrow_values import NANOS_PER_UNIT, conform
 from fluss.rows.columns import (
     big_endian_decimals,
@@ -45,7 +46,6 @@ from fluss.rows.columns import (
 )
 from fluss.rows.slices import Ints, Slices
 from fluss.rows.vector import encode_compacted_key
-from fluss.rows.vector_aligned import encode_aligned
 
 _I64 = struct.Struct("<q")
 

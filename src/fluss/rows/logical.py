@@ -2,7 +2,7 @@
 """Native Python values to logical values and back.
 
 Strict on the way in: a value is taken only if its column can hold it without loss, and the error says which value,
-which type and what to do. The logical values themselves are listed in `fluss.rows.values`.
+which type and what to do. The logical values themselves are listed in `fluss.rows.value_checks`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fluss.metadata.types import (
     TimeType,
     TinyIntType,
 )
-from fluss.rows import values as v
+from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import conform, from_arrow, to_arrow
 
 __all__ = ["conform", "from_arrow", "from_python", "to_arrow", "to_python"]

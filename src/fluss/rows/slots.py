@@ -30,7 +30,7 @@ from fluss.metadata.types import (
     TimeType,
     TinyIntType,
 )
-from fluss.rows import values as v
+from fluss.rows import value_checks as v
 
 _I8, _I16, _I32, _I64 = (struct.Struct(f"<{code}") for code in "bhiq")
 _F32, _F64 = struct.Struct("<f"), struct.Struct("<d")

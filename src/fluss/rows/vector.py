@@ -33,7 +33,7 @@ from fluss.metadata.types import (
     TinyIntType,
 )
 from fluss.rows import compacted
-from fluss.rows import values as v
+from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import NANOS_PER_UNIT, bitmap, check_fixed_bytes, conform, from_arrow, to_arrow
 from fluss.rows.columns import (
     big_endian_decimals,
