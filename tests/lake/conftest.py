@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.lake.support import PACKAGES, LakeHarness, lake_harness, lake_server_options
 
-from fluss.lake.session import close_sessions
+from fluss.client.blocking_client import close_shared_clients
 from fluss.server.local import LocalServer
 
 _numbers = itertools.count(1)
@@ -36,7 +36,7 @@ def lake_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeServe
     try:
         yield started
     finally:
-        close_sessions()
+        close_shared_clients()
         for server, _ in running.values():
             server.stop()
 

@@ -17,9 +17,10 @@ from tests.interop import cluster, environment
 from tests.lake.support import PARTITIONED, ROW, LakeHarness, row, rows_of
 
 from fluss import DataTypes
+from fluss.client.blocking_client import close_shared_clients
 from fluss.lake.rounds import RoundSettings
 from fluss.lake.service import ServiceSettings, TieringService
-from fluss.lake.session import LakeSession, close_sessions
+from fluss.lake.session import LakeSession
 from fluss.metadata import TablePath
 
 pytestmark = pytest.mark.interop
@@ -97,7 +98,7 @@ def real(lake_jars: str, tmp_path: Path) -> Iterator[LakeHarness]:
         harness.create_database()
         yield harness
         session.close()
-        close_sessions()
+        close_shared_clients()
 
 
 def test_a_real_fluss_is_served(real: LakeHarness, lake_jars: str, tmp_path: Path) -> None:

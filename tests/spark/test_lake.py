@@ -15,10 +15,10 @@ from tests.lake.support import PARTITIONED, LakeHarness, lake_harness, lake_serv
 from tests.spark.conftest import SparkHarness
 from tests.spark.marks import needs_start
 
+from fluss.client.blocking_client import close_shared_clients
 from fluss.errors import ConfigError, FlussError, LogOffsetOutOfRangeError
 from fluss.lake.api import LakeTableChangedError
 from fluss.lake.registry import FORMATS
-from fluss.lake.session import close_sessions
 from fluss.metadata import OffsetSpec, PartitionSpec, TablePath
 from fluss.server.local import LocalServer
 from fluss.spark.batches import source_schema
@@ -57,7 +57,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         lake_harness(server, request.param, warehouse, "spark_lake") as harness,
     ):
         yield harness
-        close_sessions()
+        close_shared_clients()
 
 
 @pytest.fixture(scope="module")

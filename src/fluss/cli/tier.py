@@ -92,9 +92,9 @@ def tier(
     finally:
         if spark is not None:
             spark.stop()
-        from fluss.lake.session import close_sessions
+        from fluss.client.blocking_client import close_shared_clients
 
-        close_sessions()
+        close_shared_clients()
 
 
 def _spark(master: str) -> Any:

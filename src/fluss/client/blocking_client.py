@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection for blocking code inside this package: tiering, union reads and Spark tasks."""
+"""Connections for blocking code inside this package: tiering, union reads and Spark tasks.
+
+Tasks of one process share a connection (`shared_client`). It belongs to the process that opened it: after a fork the
+child opens its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fluss.client.buckets import bucket_offsets, table_buckets
-from fluss.client.core import FlussTable, open_connection
+from fluss.client.core import FlussConnection, FlussTable, open_connection
 from fluss.client.scan.as_of import rows_as_of
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.config import Config
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo, TablePath
 from fluss.net.background import CallerLoop, LoopThread
+from fluss.net.bridge import RunningLoop
 
 T = TypeVar("T")
 ClientT = TypeVar("ClientT", bound="BlockingClient")
@@ -28,13 +36,22 @@ class BlockingClient:
     """
 
     def __init__(self, options: Mapping[str, Any], *, here: bool = False) -> None:
-        self._loop = CallerLoop() if here else LoopThread("fluss-blocking")
+        self._loop: CallerLoop | LoopThread | RunningLoop = CallerLoop() if here else LoopThread("fluss-blocking")
         try:
             self.connection = self._loop.run(open_connection(Config(dict(options))))
         except BaseException:
             self._loop.close()
             raise
         self.admin = self.connection.get_admin()
+
+    @classmethod
+    def over(cls: type[ClientT], connection: FlussConnection) -> ClientT:
+        """Make blocking calls of a connection, for other threads than that of the running loop, which it belongs to."""
+        client = cls.__new__(cls)
+        client._loop = RunningLoop(asyncio.get_running_loop())
+        client.connection = connection
+        client.admin = connection.get_admin()
+        return client
 
     @property
     def closed(self) -> bool:
@@ -76,6 +93,8 @@ class BlockingClient:
         return self.iterate(rows_as_of(plan, bucket, offset))
 
     def close(self) -> None:
+        if isinstance(self._loop, RunningLoop):
+            return  # the connection is that of its loop
         if not self.closed:
             with contextlib.suppress(Exception):
                 self.run(self.connection.close())
@@ -86,3 +105,43 @@ class BlockingClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+_lock = threading.Lock()
+_shared: dict[tuple[Any, ...], Any] = {}
+
+
+def shared_client(
+    kind: type[ClientT],
+    options: Mapping[str, Any],
+    *,
+    here: bool = False,
+    on_open: Callable[[], None] | None = None,
+) -> ClientT:
+    """The connection of this process for these client options; opened if there is none."""
+    key = (os.getpid(), kind, here, *sorted((name, str(value)) for name, value in options.items()))
+    with _lock:
+        client = _shared.get(key)
+        if client is None or client.closed:
+            client = _shared[key] = kind(options, here=here)
+            if on_open is not None:
+                on_open()
+        return client
+
+
+def close_shared_clients() -> None:
+    """Close every shared connection of this process."""
+    with _lock:
+        for client in _shared.values():
+            client.close()
+        _shared.clear()
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    _shared.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -15,7 +15,6 @@ from fluss.client.runner import Direct, Runner
 from fluss.config import Login
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.bulk_write import checked_table
-from fluss.db.reads import close_lake_session
 from fluss.db.results import RowRejectedError
 from fluss.db.schemas import TableSource, names, source_of, split_properties
 from fluss.db.session import DatabaseSession
@@ -278,7 +277,6 @@ class Database(DatabaseSession):
         try:
             if self._sql_engine is not None:
                 await offload(self._sql_engine.close)
-            await offload(lambda: close_lake_session(self._connection))
             if not self._connection.closed:
                 try:
                     with contextlib.suppress(ConnectionClosedError):

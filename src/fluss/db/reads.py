@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -33,7 +31,6 @@ from fluss.metadata.where import parse_where
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussConnection, FlussTable
-    from fluss.lake.session import LakeSession
 
 _LAKE_TASKS = 4
 
@@ -315,9 +312,10 @@ async def _current_rows(connection: FlussConnection, read: Read) -> _Batches:
 
 async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | None) -> _Batches:
     """The newest lake snapshot and the log after it, or an older snapshot alone."""
+    from fluss.lake.session import LakeSession
     from fluss.lake.union import plan_union, read_union_split
 
-    session = await asyncio.to_thread(_lake_session, connection)
+    session = LakeSession.over(connection)
     partitions = None
     if read.predicate is not None and read.info.is_partitioned():
         predicate, info = read.predicate, read.info
@@ -345,27 +343,3 @@ async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | No
         async with contextlib.aclosing(merged([one(split) for split in plan.splits])) as found:
             async for batch in found:
                 yield batch
-
-
-_sessions: weakref.WeakKeyDictionary[FlussConnection, LakeSession] = weakref.WeakKeyDictionary()
-_sessions_lock = threading.Lock()
-
-
-def _lake_session(connection: FlussConnection) -> LakeSession:
-    """The connection that reads of the lake use: they block, and so need one in a thread of its own."""
-    from fluss.lake.session import LakeSession
-
-    with _sessions_lock:
-        session = _sessions.get(connection)
-        if session is None or session.closed:
-            session = _sessions[connection] = LakeSession(connection.config.to_dict())
-            weakref.finalize(connection, session.close)
-        return session
-
-
-def close_lake_session(connection: FlussConnection) -> None:
-    """Close what reads of the lake have opened."""
-    with _sessions_lock:
-        session = _sessions.pop(connection, None)
-    if session is not None:
-        session.close()

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection per process and set of client options, for blocking code; many tasks share it."""
+"""The connection of tiering and union reads."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Mapping
 from typing import Any
 
-from fluss.client.blocking_client import BlockingClient
+from fluss.client.blocking_client import BlockingClient, shared_client
 from fluss.client.scan import TableScan
 from fluss.errors import LakeSnapshotNotExistError
 from fluss.metadata import LakeSnapshot, TablePath
@@ -30,33 +28,6 @@ class LakeSession(BlockingClient):
             return None
 
 
-_lock = threading.Lock()
-_sessions: dict[tuple[Any, ...], LakeSession] = {}
-
-
 def session_of(options: Mapping[str, Any]) -> LakeSession:
-    """The connection of this process for these client options."""
-    key = (os.getpid(), *sorted((name, str(value)) for name, value in options.items()))
-    with _lock:
-        session = _sessions.get(key)
-        if session is None or session.closed:
-            session = _sessions[key] = LakeSession(options)
-        return session
-
-
-def close_sessions() -> None:
-    """Close every connection of this process."""
-    with _lock:
-        for session in _sessions.values():
-            session.close()
-        _sessions.clear()
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
-    _sessions.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    """The connection of this process for these client options, which many tasks share."""
+    return shared_client(LakeSession, options)

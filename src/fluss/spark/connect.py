@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """One connection per Python process and set of client options.
 
-Spark forks its Python workers and uses each for many tasks; what a task needs is opened once in its worker. A
-connection belongs to the process that opened it: after a fork the child opens its own.
+Spark forks its Python workers and uses each for many tasks; what a task needs is opened once in its worker.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import sys
-import threading
 from typing import Any
 
-from fluss.client.blocking_client import BlockingClient
+from fluss.client.blocking_client import BlockingClient, shared_client
 from fluss.client.scan.decode_pool import decode_when_taken
 
 _DAEMONS = ("pyspark.daemon", f"{__package__}.daemon")
 """The programs that Spark forks its workers from."""
-
-_lock = threading.Lock()
-_clients: dict[tuple[Any, ...], BlockingClient] = {}
 
 
 def client_of(options: dict[str, Any]) -> BlockingClient:
@@ -34,15 +28,12 @@ def reader_of(options: dict[str, Any]) -> BlockingClient:
 
 
 def _kept(options: dict[str, Any], *, here: bool) -> BlockingClient:
-    key = (os.getpid(), here, *sorted((name, str(value)) for name, value in options.items()))
-    with _lock:
-        client = _clients.get(key)
-        if client is None or client.closed:
-            client = _clients[key] = BlockingClient(options, here=here)
-            if _is_worker():
-                freeze_loaded_modules()
-                decode_when_taken()
-        return client
+    return shared_client(BlockingClient, options, here=here, on_open=_prepare_worker if _is_worker() else None)
+
+
+def _prepare_worker() -> None:
+    freeze_loaded_modules()
+    decode_when_taken()
 
 
 def _is_worker() -> bool:
@@ -59,13 +50,3 @@ def freeze_loaded_modules() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
-    _clients.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
