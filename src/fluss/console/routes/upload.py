@@ -8,24 +8,27 @@ import io
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fluss.console.json_values import to_json
-from fluss.console.settings import UPLOAD_BYTES_MAX
+from fluss.console.settings import DECODED_BYTES_MAX, UPLOAD_BYTES_MAX
 from fluss.console.state import Call, read_body
 from fluss.db.schemas import source_of
 from fluss.errors import InvalidArgumentError
 from fluss.tools.files import check_text, delimiter_of, header_of
 
 _ROWS_SHOWN = 20
+_VALUE_BYTES = 8
+_BATCH_ROWS = 4_096
+_NESTED_BATCH_ROWS = 64
+_TEXT_TYPES = ("string", "large_string", "binary", "large_binary")
 
 
 def read_file(name: str, content: bytes) -> pa.Table:
     """The rows of a file, by the ending of its name."""
     try:
         if name.lower().endswith((".parquet", ".pq")):
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(io.BytesIO(content))
+            return _read_parquet(content)
         if name.lower().endswith((".csv", ".tsv", ".txt")):
             import pyarrow.csv
 
@@ -38,6 +41,49 @@ def read_file(name: str, content: bytes) -> pa.Table:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidArgumentError(f"The file {name[:100]!r} cannot be read: {error}") from None
     raise InvalidArgumentError(f"The file {name[:100]!r} is neither CSV (.csv, .tsv) nor Parquet (.parquet).")
+
+
+def _read_parquet(content: bytes) -> pa.Table:
+    """Read rows that take at most `DECODED_BYTES_MAX`: encodings and compression make a small file of much data.
+
+    The number of values is known before anything is decoded. Texts are decoded as dictionaries, in which repeated ones
+    take no memory, and expanded batch by batch; those in lists and rows cannot be, so their batches are small.
+    """
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(io.BytesIO(content))
+    chunks = [
+        metadata.row_group(i).column(j) for i in range(metadata.num_row_groups) for j in range(metadata.num_columns)
+    ]
+    _check_decoded(sum(max(chunk.num_values * _VALUE_BYTES, chunk.total_uncompressed_size) for chunk in chunks))
+    columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+    schema = pq.read_schema(io.BytesIO(content))
+    flat = [path for path in texts if path in schema.names and str(schema.field(path).type) in _TEXT_TYPES]
+    file = pq.ParquetFile(io.BytesIO(content), read_dictionary=flat)
+    batches: list[pa.RecordBatch] = []
+    decoded_bytes = 0
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS if flat == texts else _NESTED_BATCH_ROWS):
+        decoded_bytes += sum(map(_decoded_bytes, batch.columns))
+        _check_decoded(decoded_bytes)
+        batches.append(batch.cast(schema))
+    return pa.Table.from_batches(batches, schema)
+
+
+def _decoded_bytes(column: pa.Array) -> int:
+    """The size of a column once its dictionary is expanded."""
+    if not isinstance(column, pa.DictionaryArray) or str(column.type.value_type) not in _TEXT_TYPES:
+        return int(column.nbytes)
+    lengths = pc.binary_length(column.dictionary).take(column.indices)
+    return int(column.indices.nbytes + (pc.sum(lengths).as_py() or 0))
+
+
+def _check_decoded(size_bytes: int) -> None:
+    if size_bytes > DECODED_BYTES_MAX:
+        raise InvalidArgumentError(
+            f"The rows of the file would take more than {DECODED_BYTES_MAX} bytes in memory. Split the file, or use "
+            "'fluss load'."
+        )
 
 
 async def _table(call: Call) -> pa.Table:
