@@ -136,14 +136,14 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_CATALOG}/files.py",
         "        disk.write_file(path, data)",
         "        disk.write_file(path, data, durable=False)",
-        _CATALOG_CRASH,
+        _DOCUMENTS,
     ),
     Mutant(
         "catalog-folder-not-flushed",
         f"{_CATALOG}/files.py",
         "        disk.sync_folder(path)",
         "        pass",
-        _CATALOG_CRASH,
+        _DOCUMENTS,
     ),
     Mutant(
         "catalog-keeps-what-failed",

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.simulation.disk import SimDisk
 
 from fluss.server.catalog.documents import DamagedDocumentError, DocumentStore, decode_document, encode_document
 
@@ -45,6 +47,22 @@ def test_every_cut_is_noticed_and_a_damaged_content_keeps_the_identity() -> None
 def test_any_bytes_are_an_error_of_our_own(data: bytes) -> None:
     with pytest.raises(DamagedDocumentError):
         decode_document(data, Path("x"))
+
+
+def test_a_document_that_was_written_survives_a_loss_of_power(tmp_path: Path) -> None:
+    for seed in range(40):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        sim = SimDisk(root, random.Random(seed))
+        with sim.installed():
+            store = DocumentStore(root)
+            store.write(root / "a.doc", IDENTITY, {"n": 1})
+            store.write(root / "a.doc", IDENTITY, {"n": 2})
+            store.write(root / "b.doc", IDENTITY, {"n": 3})
+            store.delete(root / "b.doc")
+            sim.lose_power()
+            assert store.read(root / "a.doc")[1] == {"n": 2}
+            assert not (root / "b.doc").exists()
 
 
 def test_the_version_before_is_kept(tmp_path: Path) -> None:
