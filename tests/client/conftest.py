@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import inspect
 import itertools
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
 
 import pytest
 
 from fluss.config import Config
 from fluss.server.local import LocalServer
-
-T = TypeVar("T")
 
 _numbers = itertools.count(1)
 
@@ -54,20 +50,3 @@ def _tasks_end(request: pytest.FixtureRequest, no_complaints: None) -> None:
     """Fail every async test here that leaves tasks behind."""
     if inspect.iscoroutinefunction(request.function):
         request.getfixturevalue("no_tasks_left")
-
-
-@pytest.fixture
-def run() -> Callable[[Coroutine[Any, Any, T]], T]:
-    """Run a coroutine on a loop of its own; fails if it leaves tasks behind or takes too long."""
-
-    async def checked(coro: Coroutine[Any, Any, T]) -> T:
-        result = await asyncio.wait_for(coro, 60)
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for _ in range(20):
-            if not (left := {task for task in left if not task.done()}):
-                break
-            await asyncio.sleep(0.01)
-        assert not left, f"tasks left behind: {left}"
-        return result
-
-    return lambda coro: asyncio.run(checked(coro))

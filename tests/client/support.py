@@ -28,12 +28,6 @@ async def open_table(
         yield conn, await conn.get_table(path)
 
 
-async def with_table(config: fluss.Config, database: str, use: Any, schema: Any, **options: Any) -> Any:
-    """Await `use(conn, table)` with a new table."""
-    async with open_table(config, database, schema, **options) as (conn, table):
-        return await use(conn, table)
-
-
 async def closed(*things: Any) -> None:
     """Close things of either face: `fluss` blocks, `fluss.aio` is awaited."""
     for thing in things:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pyarrow as pa
 import pytest
 
@@ -11,25 +13,21 @@ import fluss.aio as fluss
 LOG_SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
 
 
-def with_admin(run, config, database, use):
-    async def main():
+@pytest.fixture
+def open_admin(config, database):
+    """Open a connection with a database; gives it and its admin."""
+
+    @contextlib.asynccontextmanager
+    async def opened():
         async with await fluss.FlussConnection.create(config) as conn:
             admin = conn.get_admin()
             await admin.create_database(database, ignore_if_exists=True)
             try:
-                return await use(conn, admin)
+                yield conn, admin
             finally:
                 await admin.drop_database(database, ignore_if_not_exists=True, cascade=True)
 
-    return run(main())
-
-
-@pytest.fixture
-def admin_run(run, config, database):
-    def start(use):
-        return with_admin(run, config, database, use)
-
-    return start
+    return opened
 
 
 async def test_databases(config, database):
@@ -62,18 +60,16 @@ async def test_databases(config, database):
             await admin.list_tables(database)
 
 
-def test_database_summaries(admin_run, database):
-    async def use(conn, admin):
+async def test_database_summaries(open_admin, database):
+    async with open_admin() as (_, admin):
         await admin.create_table(fluss.TablePath(database, "t"), fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
         summaries = {summary.database_name: summary for summary in await admin.list_database_summaries()}
         assert summaries[database].table_count == 1
         assert summaries[database].created_time > 0
 
-    admin_run(use)
 
-
-def test_tables(admin_run, database):
-    async def use(conn, admin):
+async def test_tables(open_admin, database):
+    async with open_admin() as (conn, admin):
         path = fluss.TablePath(database, "t")
         assert not await admin.table_exists(path)
         schema = fluss.Schema(pa.schema([("id", pa.int32()), ("v", pa.string())]), primary_keys=["id"])
@@ -112,11 +108,9 @@ def test_tables(admin_run, database):
         with pytest.raises(fluss.TableNotExistError):
             await conn.get_table(path)
 
-    admin_run(use)
 
-
-def test_wrong_arguments_say_what_is_wanted(admin_run):
-    async def use(conn, admin):
+async def test_wrong_arguments_say_what_is_wanted(open_admin):
+    async with open_admin() as (conn, admin):
         with pytest.raises(fluss.InvalidArgumentError, match=r"table_path must be a TablePath or .*, got int 7"):
             await admin.get_table_info(7)
         with pytest.raises(fluss.InvalidArgumentError, match=r"such as TableDescriptor\(schema\), got Schema"):
@@ -126,11 +120,9 @@ def test_wrong_arguments_say_what_is_wanted(admin_run):
         with pytest.raises(fluss.InvalidArgumentError, match="Expected a TablePath"):
             await conn.get_table(7)
 
-    admin_run(use)
 
-
-def test_arguments_have_the_names_of_the_reference_too(admin_run, database):
-    async def use(conn, admin):
+async def test_arguments_have_the_names_of_the_reference_too(open_admin, database):
+    async with open_admin() as (conn, admin):
         await admin.create_database(name=f"{database}_named", ignore_if_exists=True)
         assert await admin.database_exists(name=f"{database}_named")
         assert (await admin.get_database_info(name=f"{database}_named")).database_name == f"{database}_named"
@@ -142,11 +134,9 @@ def test_arguments_have_the_names_of_the_reference_too(admin_run, database):
         upsert = (await conn.get_table(path)).new_upsert()
         assert repr(upsert.partial_update_by_index(indices=[0])) == repr(upsert.partial_update_by_index([0]))
 
-    admin_run(use)
 
-
-def test_alter_table(admin_run, database):
-    async def use(conn, admin):
+async def test_alter_table(open_admin, database):
+    async with open_admin() as (conn, admin):
         path = fluss.TablePath(database, "t")
         await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
         before = await conn.get_table(path)
@@ -173,11 +163,9 @@ def test_alter_table(admin_run, database):
             await admin.alter_table(fluss.TablePath(database, "nope"), set_properties={"a": "b"})
         await admin.alter_table(fluss.TablePath(database, "nope"), set_properties={"a": "b"}, ignore_if_not_exists=True)
 
-    admin_run(use)
 
-
-def test_partitions(admin_run, database):
-    async def use(conn, admin):
+async def test_partitions(open_admin, database):
+    async with open_admin() as (_, admin):
         path = fluss.TablePath(database, "t")
         schema = fluss.Schema(
             pa.schema([("id", pa.int32()), ("dt", pa.string()), ("region", pa.string())]),
@@ -215,11 +203,9 @@ def test_partitions(admin_run, database):
         with pytest.raises(fluss.InvalidArgumentError, match="name a partition"):
             await admin.list_offsets(path, [0], fluss.OffsetSpec.latest())
 
-    admin_run(use)
 
-
-def test_offsets_in_both_forms(admin_run, database):
-    async def use(conn, admin):
+async def test_offsets_in_both_forms(open_admin, database):
+    async with open_admin() as (_, admin):
         path = fluss.TablePath(database, "t")
         await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA), bucket_count=2))
         assert await admin.list_offsets(path, [0, 1], fluss.OffsetSpec.earliest()) == {0: 0, 1: 0}
@@ -235,13 +221,11 @@ def test_offsets_in_both_forms(admin_run, database):
         with pytest.raises(fluss.InvalidTimestampError):
             await admin.list_offsets(path, [0], fluss.OffsetSpec.timestamp(2**45))
 
-    admin_run(use)
 
-
-def test_offsets_of_a_table_created_again(admin_run, database):
+async def test_offsets_of_a_table_created_again(open_admin, database):
     """The old ids are cached; the server's answer about them leads to fresh metadata, not to an error."""
 
-    async def use(conn, admin):
+    async with open_admin() as (conn, admin):
         path = fluss.TablePath(database, "t")
         for _ in range(2):
             await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
@@ -251,32 +235,26 @@ def test_offsets_of_a_table_created_again(admin_run, database):
         with pytest.raises(fluss.TableNotExistError):
             await admin.list_offsets(path, [0], fluss.OffsetSpec.latest())
 
-    admin_run(use)
 
-
-def test_server_nodes(admin_run):
-    async def use(conn, admin):
+async def test_server_nodes(open_admin):
+    async with open_admin() as (_, admin):
         nodes = await admin.get_server_nodes()
         assert [node.server_type for node in nodes] == ["CoordinatorServer", "TabletServer"]
         assert all(node.host and node.port > 0 and node.uid for node in nodes)
         assert nodes[0].uid.startswith("cs-")
         assert nodes[1].uid.startswith("ts-")
 
-    admin_run(use)
 
-
-def test_cluster_options(admin_run):
-    async def use(conn, admin):
+async def test_cluster_options(open_admin):
+    async with open_admin() as (_, admin):
         entries = await admin.describe_cluster_configs()
         assert all(entry.key and entry.source for entry in entries)
         with pytest.raises(fluss.FlussError):
             await admin.alter_cluster_configs({"no.such.option": "1"})
 
-    admin_run(use)
 
-
-def test_acls_need_an_authorizer(admin_run):
-    async def use(conn, admin):
+async def test_acls_need_an_authorizer(open_admin):
+    async with open_admin() as (_, admin):
         with pytest.raises(fluss.SecurityDisabledError):
             await admin.list_acls()
         binding = fluss.AclBinding(fluss.ResourceType.TABLE, "a.b", "alice", fluss.OperationType.READ)
@@ -285,11 +263,9 @@ def test_acls_need_an_authorizer(admin_run):
         with pytest.raises(fluss.SecurityDisabledError):
             await admin.drop_acls([fluss.AclFilter()])
 
-    admin_run(use)
 
-
-def test_lake_snapshot_of_a_table_that_was_never_tiered(admin_run, database):
-    async def use(conn, admin):
+async def test_lake_snapshot_of_a_table_that_was_never_tiered(open_admin, database):
+    async with open_admin() as (_, admin):
         path = fluss.TablePath(database, "t")
         await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
         for ask in (admin.get_latest_lake_snapshot, admin.get_readable_lake_snapshot):
@@ -298,11 +274,9 @@ def test_lake_snapshot_of_a_table_that_was_never_tiered(admin_run, database):
         with pytest.raises(fluss.FlussError):
             await admin.get_lake_snapshot(path, 1)
 
-    admin_run(use)
 
-
-def test_producer_offsets(admin_run, database):
-    async def use(conn, admin):
+async def test_producer_offsets(open_admin, database):
+    async with open_admin() as (_, admin):
         path = fluss.TablePath(database, "t")
         await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
         bucket = fluss.TableBucket((await admin.get_table_info(path)).table_id, 0)
@@ -313,11 +287,9 @@ def test_producer_offsets(admin_run, database):
         await admin.delete_producer_offsets(producer)
         assert (await admin.get_producer_offsets(producer)).offsets == {}
 
-    admin_run(use)
 
-
-def test_table_stats(admin_run, database):
-    async def use(conn, admin):
+async def test_table_stats(open_admin, database):
+    async with open_admin() as (conn, admin):
         path = fluss.TablePath(database, "t")
         await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA), bucket_count=2))
         async with (await conn.get_table(path)).new_append().create_writer() as writer:
@@ -327,10 +299,8 @@ def test_table_stats(admin_run, database):
         assert stats.row_count == 10
         assert len(stats.bucket_row_counts) == 2
 
-    admin_run(use)
 
-
-def test_lake_tiering_round(run, tmp_path, database):
+async def test_lake_tiering_round(tmp_path, database):
     """Heartbeat, prepare and commit as the tiering service calls them."""
     from fluss.config import Config
     from fluss.server.local import LocalServer
@@ -372,7 +342,7 @@ def test_lake_tiering_round(run, tmp_path, database):
             assert isinstance(answer.errors[info.table_id], fluss.FlussError)
 
     with LocalServer(options=options) as server:
-        run(main(server))
+        await main(server)
 
 
 async def test_server_tags_and_rebalance_of_a_single_node(config):

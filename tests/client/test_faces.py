@@ -402,39 +402,33 @@ def test_a_forked_child_is_told_to_connect_again(config):
     assert run_script(config, body) == "child\nparent\n"
 
 
-def test_aio_runs_on_the_callers_loop(run, config, database):
+async def test_aio_runs_on_the_callers_loop(config, database):
     def io_threads():
         return {thread for thread in threading.enumerate() if thread.name.startswith("fluss-io")}
 
-    async def main():
-        before = io_threads()  # of tests that ran before
-        async with await fluss.aio.FlussConnection.create(config) as conn:
-            admin = conn.get_admin()
-            assert await admin is admin
-            await admin.create_database(database)
-            path = fluss.TablePath(database, "t")
-            await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(SCHEMA)))
-            table = await conn.get_table(path)
-            async with table.new_append().create_writer() as writer:
-                writer.append({"id": 1, "name": "a"})
-            scanner = await table.new_scan().create_log_scanner()
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-            async with scanner:
-                assert (await scanner.poll(5000))[0].row == {"id": 1, "name": "a"}
-            assert io_threads() <= before
-        assert conn.closed
-
-    run(main())
+    before = io_threads()  # of tests that ran before
+    async with await fluss.aio.FlussConnection.create(config) as conn:
+        admin = conn.get_admin()
+        assert await admin is admin
+        await admin.create_database(database)
+        path = fluss.TablePath(database, "t")
+        await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(SCHEMA)))
+        table = await conn.get_table(path)
+        async with table.new_append().create_writer() as writer:
+            writer.append({"id": 1, "name": "a"})
+        scanner = await table.new_scan().create_log_scanner()
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with scanner:
+            assert (await scanner.poll(5000))[0].row == {"id": 1, "name": "a"}
+        assert io_threads() <= before
+    assert conn.closed
 
 
-def test_aio_plain_with(run, config):
-    async def main():
-        with await fluss.aio.FlussConnection.create(config) as conn:
-            assert "fluss" in await conn.get_admin().list_databases()
-        await conn._closing
-        assert conn.closed
-
-    run(main())
+async def test_aio_plain_with(config):
+    with await fluss.aio.FlussConnection.create(config) as conn:
+        assert "fluss" in await conn.get_admin().list_databases()
+    await conn._closing
+    assert conn.closed
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio])
@@ -443,23 +437,20 @@ def test_a_connection_that_is_not_created_says_how(config, face):
         face.FlussConnection(config)
 
 
-def test_names_as_text(config, database, run):
-    async def main():
-        async with await fluss.aio.FlussConnection.create(config) as connection:
-            admin = connection.get_admin()
-            await admin.create_database(database)
-            descriptor = fluss.TableDescriptor(fluss.Schema(pa.schema([("id", pa.int64())])))
-            await admin.create_table(f"{database}.t", descriptor)
-            assert await admin.table_exists(f"{database}.t")
-            assert not await admin.table_exists(table_path="t")
-            assert (await admin.get_table_info(f"{database}.t")).table_path == fluss.TablePath(database, "t")
-            assert (await connection.get_table(f"{database}.t")).table_path == fluss.TablePath(database, "t")
-            assert await admin.list_offsets(f"{database}.t", [0], fluss.OffsetSpec.latest()) == {0: 0}
-            await admin.drop_table(f"{database}.t")
-            for wrong in (7, "", ".", None):
-                with pytest.raises(fluss.InvalidArgumentError, match="a TablePath"):
-                    await connection.get_table(wrong)
-                with pytest.raises(fluss.InvalidArgumentError, match="a TablePath"):
-                    await admin.table_exists(wrong)
-
-    run(main())
+async def test_names_as_text(config, database):
+    async with await fluss.aio.FlussConnection.create(config) as connection:
+        admin = connection.get_admin()
+        await admin.create_database(database)
+        descriptor = fluss.TableDescriptor(fluss.Schema(pa.schema([("id", pa.int64())])))
+        await admin.create_table(f"{database}.t", descriptor)
+        assert await admin.table_exists(f"{database}.t")
+        assert not await admin.table_exists(table_path="t")
+        assert (await admin.get_table_info(f"{database}.t")).table_path == fluss.TablePath(database, "t")
+        assert (await connection.get_table(f"{database}.t")).table_path == fluss.TablePath(database, "t")
+        assert await admin.list_offsets(f"{database}.t", [0], fluss.OffsetSpec.latest()) == {0: 0}
+        await admin.drop_table(f"{database}.t")
+        for wrong in (7, "", ".", None):
+            with pytest.raises(fluss.InvalidArgumentError, match="a TablePath"):
+                await connection.get_table(wrong)
+            with pytest.raises(fluss.InvalidArgumentError, match="a TablePath"):
+                await admin.table_exists(wrong)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pyarrow as pa
@@ -34,21 +35,15 @@ def once(fault):
 
 
 @pytest.fixture
-def use_connection(proxied, database):
-    def start(use, **options):
-        async def main():
-            config = fluss.Config(
-                {"bootstrap.servers": proxied.address, "connect-timeout": 2000, "request-timeout": 5000}
-            )
-            for name, value in options.items():
-                setattr(config, name, value)
-            with await fluss.FlussConnection.create(config) as conn:
-                await conn.get_admin().create_database(database, ignore_if_exists=True)
-                return await asyncio.wait_for(use(conn), 60)
+def open_connection(proxied, database):
+    @contextlib.asynccontextmanager
+    async def opened():
+        config = fluss.Config({"bootstrap.servers": proxied.address, "connect-timeout": 2000, "request-timeout": 5000})
+        with await fluss.FlussConnection.create(config) as conn:
+            await conn.get_admin().create_database(database, ignore_if_exists=True)
+            yield conn
 
-        return asyncio.run(main())
-
-    return start
+    return opened
 
 
 async def create(conn, database, keys=None, **options):
@@ -66,18 +61,16 @@ async def log_ids(table, buckets=1):
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_admin_calls_outlive_cuts(proxy, use_connection, reset):
-    async def use(conn):
+async def test_admin_calls_outlive_cuts(proxy, open_connection, reset):
+    async with open_connection() as conn:
         admin = conn.get_admin()
         for _ in range(5):
             proxy.cut(reset=reset)
             assert "fluss" in await admin.list_databases()
 
-    use_connection(use)
 
-
-def test_lookups_outlive_cuts(proxy, use_connection, database):
-    async def use(conn):
+async def test_lookups_outlive_cuts(proxy, open_connection, database):
+    async with open_connection() as conn:
         table = await create(conn, database, keys=["id"])
         async with table.new_upsert().create_writer() as writer:
             for number in range(100):
@@ -91,12 +84,10 @@ def test_lookups_outlive_cuts(proxy, use_connection, database):
         proxy.cut()
         assert (await lookuper.lookup_many([[5], [6]])).num_rows == 2
 
-    use_connection(use)
-
 
 @pytest.mark.parametrize("fault", ["cut", "reset", "lost answers", "repeated requests", "slow"])
-def test_writes_are_neither_lost_nor_doubled(proxy, use_connection, database, fault):
-    async def use(conn):
+async def test_writes_are_neither_lost_nor_doubled(proxy, open_connection, database, fault):
+    async with open_connection() as conn:
         table = await create(conn, database, bucket_count=2)
         writer = table.new_append().create_writer()
         proxy.on_request = (lambda api_key, body: Fault.REPEAT) if fault == "repeated requests" else None
@@ -116,11 +107,9 @@ def test_writes_are_neither_lost_nor_doubled(proxy, use_connection, database, fa
         proxy.calm()
         assert sorted(await log_ids(table, 2)) == list(range(written))
 
-    use_connection(use)
 
-
-def test_upserts_outlive_lost_answers(proxy, use_connection, database):
-    async def use(conn):
+async def test_upserts_outlive_lost_answers(proxy, open_connection, database):
+    async with open_connection() as conn:
         table = await create(conn, database, keys=["id"])
         writer = table.new_upsert().create_writer()
         for value in range(10):
@@ -136,11 +125,9 @@ def test_upserts_outlive_lost_answers(proxy, use_connection, database):
         updates = [change for value in range(1, 10) for change in (("-U", f"v{value - 1}"), ("+U", f"v{value}"))]
         assert seen == [("+I", "v0"), *updates]
 
-    use_connection(use)
 
-
-def test_scans_outlive_cuts(proxy, use_connection, database):
-    async def use(conn):
+async def test_scans_outlive_cuts(proxy, open_connection, database):
+    async with open_connection() as conn:
         table = await create(conn, database)
         writer = table.new_append().create_writer()
         scanner = await table.new_scan().create_log_scanner()
@@ -156,11 +143,9 @@ def test_scans_outlive_cuts(proxy, use_connection, database):
                 seen += [record.row["id"] for record in scanner.poll(5000)]
         assert seen == list(range(written))
 
-    use_connection(use)
 
-
-def test_waits_end_when_the_server_is_away(proxy, use_connection, database):
-    async def use(conn):
+async def test_waits_end_when_the_server_is_away(proxy, open_connection, database):
+    async with open_connection() as conn:
         table = await create(conn, database, keys=["id"])
         lookuper = table.new_lookup().create_lookuper()
         proxy.refuse = True
@@ -174,11 +159,9 @@ def test_waits_end_when_the_server_is_away(proxy, use_connection, database):
             await waiting
         assert time.monotonic() - started < 5
 
-    use_connection(use)
 
-
-def test_a_poll_ends_at_its_timeout_when_the_server_is_away(proxy, use_connection, database):
-    async def use(conn):
+async def test_a_poll_ends_at_its_timeout_when_the_server_is_away(proxy, open_connection, database):
+    async with open_connection() as conn:
         table = await create(conn, database)
         scanner = await table.new_scan().create_log_scanner()
         scanner.subscribe(0, fluss.EARLIEST_OFFSET)
@@ -188,5 +171,3 @@ def test_a_poll_ends_at_its_timeout_when_the_server_is_away(proxy, use_connectio
         assert scanner.poll(300).is_empty()
         assert time.monotonic() - started < 3
         proxy.refuse = False
-
-    use_connection(use)

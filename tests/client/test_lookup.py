@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 from decimal import Decimal
 
@@ -15,32 +16,30 @@ import fluss.aio
 
 
 @pytest.fixture
-def use_tables(config, database):
-    """Runs `use(conn, create)` on a connection; `create(name, fields, keys, …)` makes a table and gives it."""
+def open_tables(config, database):
+    """Open a connection; gives it and `create(name, fields, keys, …)`, which makes a table and gives it."""
 
-    def start(use):
-        async def main():
-            with await fluss.FlussConnection.create(config) as conn:
-                admin = await conn.get_admin()
-                await admin.create_database(database)
+    @contextlib.asynccontextmanager
+    async def opened():
+        with await fluss.FlussConnection.create(config) as conn:
+            admin = await conn.get_admin()
+            await admin.create_database(database)
 
-                async def create(name, fields, keys, **options):
-                    path = fluss.TablePath(database, name)
-                    schema = fluss.Schema(pa.schema(fields), primary_keys=keys)
-                    await admin.create_table(path, fluss.TableDescriptor(schema, **options))
-                    return await conn.get_table(path)
+            async def create(name, fields, keys, **options):
+                path = fluss.TablePath(database, name)
+                schema = fluss.Schema(pa.schema(fields), primary_keys=keys)
+                await admin.create_table(path, fluss.TableDescriptor(schema, **options))
+                return await conn.get_table(path)
 
-                await use(conn, create)
-                await admin.drop_database(database)
+            yield conn, create
+            await admin.drop_database(database)
 
-        asyncio.run(main())
-
-    return start
+    return opened
 
 
 @pytest.mark.parametrize("kv_format", ["COMPACTED", "INDEXED"])
-def test_lookup(use_tables, kv_format):
-    async def use(conn, create):
+async def test_lookup(open_tables, kv_format):
+    async with open_tables() as (_, create):
         table = await create(
             "t",
             [("id", pa.int32()), ("name", pa.string()), ("age", pa.int64())],
@@ -75,11 +74,9 @@ def test_lookup(use_tables, kv_format):
         with pytest.raises(fluss.InvalidRowError, match="'id'"):
             await lookuper.lookup({"id": "x"})
 
-    use_tables(use)
 
-
-def test_the_builder_is_the_lookuper_too(use_tables):
-    async def use(conn, create):
+async def test_the_builder_is_the_lookuper_too(open_tables):
+    async with open_tables() as (_, create):
         table = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"])
         writer = table.new_upsert()
         await writer.upsert({"id": 1, "name": "a"}).wait()
@@ -97,10 +94,8 @@ def test_the_builder_is_the_lookuper_too(use_tables):
         with pytest.raises(fluss.InvalidArgumentError, match="new_upsert"):
             table.new_append()
 
-    use_tables(use)
 
-
-def test_every_type_comes_back(use_tables):
+async def test_every_type_comes_back(open_tables):
     fields = [
         ("k", pa.string()),
         ("b", pa.bool_()),
@@ -133,7 +128,7 @@ def test_every_type_comes_back(use_tables):
     }
     empty = {name: None for name, _ in fields} | {"k": ""}
 
-    async def use(conn, create):
+    async with open_tables() as (_, create):
         table = await create("t", fields, ["k"])
         writer = table.new_upsert().create_writer()
         writer.upsert(full)
@@ -146,11 +141,9 @@ def test_every_type_comes_back(use_tables):
         assert many.column("dec").to_pylist() == [None, Decimal("12.34")]
         assert many.schema == table.arrow_schema
 
-    use_tables(use)
 
-
-def test_partitioned_tables(use_tables):
-    async def use(conn, create):
+async def test_partitioned_tables(open_tables):
+    async with open_tables() as (conn, create):
         fields = [("id", pa.int32()), ("region", pa.string()), ("score", pa.int64())]
         table = await create("t", fields, ["id", "region"], partition_keys=["region"], bucket_count=2)
         admin = await conn.get_admin()
@@ -168,13 +161,11 @@ def test_partitioned_tables(use_tables):
         found = await lookuper.lookup_many(keys)
         assert found.column("score").to_pylist() == list(range(10))
 
-    use_tables(use)
 
-
-def test_rows_of_a_partition_that_was_dropped_are_not_found(use_tables, caplog):
+async def test_rows_of_a_partition_that_was_dropped_are_not_found(open_tables, caplog):
     """As retention does it, without a word to this connection: the answer is the same as if it had never been."""
 
-    async def use(conn, create):
+    async with open_tables() as (conn, create):
         fields = [("region", pa.string()), ("id", pa.int32()), ("at", pa.int32())]
         table = await create(
             "t", fields, ["region", "id", "at"], partition_keys=["region"], bucket_keys=["id"], bucket_count=2
@@ -198,12 +189,11 @@ def test_rows_of_a_partition_that_was_dropped_are_not_found(use_tables, caplog):
                     if expected is found:
                         await admin.drop_partition(path, {"region": "EU"})
 
-    use_tables(use)
     assert [record.getMessage() for record in caplog.records if "lookup" in record.getMessage().lower()] == []
 
 
-def test_prefix_lookup(use_tables):
-    async def use(conn, create):
+async def test_prefix_lookup(open_tables):
+    async with open_tables() as (_, create):
         fields = [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64()), ("v", pa.string())]
         table = await create("t", fields, ["region", "user", "event"], bucket_keys=["region", "user"], bucket_count=3)
         async with table.new_upsert().create_writer() as writer:
@@ -218,11 +208,9 @@ def test_prefix_lookup(use_tables):
         assert await lookuper.lookup(["us", 2]) == []
         assert "PrefixLookuper" in repr(lookuper)
 
-    use_tables(use)
 
-
-def test_prefix_lookup_of_an_unknown_partition_is_empty(use_tables):
-    async def use(conn, create):
+async def test_prefix_lookup_of_an_unknown_partition_is_empty(open_tables):
+    async with open_tables() as (_, create):
         fields = [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64())]
         table = await create(
             "t", fields, ["region", "user", "event"], partition_keys=["region"], bucket_keys=["user"], bucket_count=3
@@ -230,12 +218,10 @@ def test_prefix_lookup_of_an_unknown_partition_is_empty(use_tables):
         lookuper = table.new_lookup().lookup_by(["region", "user"]).create_lookuper()
         assert await lookuper.lookup({"region": "nowhere", "user": 1}) == []
 
-    use_tables(use)
-
 
 @pytest.mark.parametrize("kv_format", ["COMPACTED", "INDEXED"])
-def test_rows_of_older_schemas_have_nulls_in_new_columns(use_tables, kv_format):
-    async def use(conn, create):
+async def test_rows_of_older_schemas_have_nulls_in_new_columns(open_tables, kv_format):
+    async with open_tables() as (conn, create):
         old = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"], kv_format=kv_format)
         async with old.new_upsert().create_writer() as writer:
             writer.upsert((1, "old"))
@@ -256,11 +242,9 @@ def test_rows_of_older_schemas_have_nulls_in_new_columns(use_tables, kv_format):
         # A table obtained before the change keeps its columns.
         assert await old.new_lookup().create_lookuper().lookup([2]) == {"id": 2, "name": "new"}
 
-    use_tables(use)
 
-
-def test_kv_snapshots_and_stats(use_tables):
-    async def use(conn, create):
+async def test_kv_snapshots_and_stats(open_tables):
+    async with open_tables() as (conn, create):
         table = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"], bucket_count=2)
         async with table.new_upsert().create_writer() as writer:
             for number in range(10):
@@ -271,11 +255,9 @@ def test_kv_snapshots_and_stats(use_tables):
         snapshots = await admin.get_latest_kv_snapshots(table.get_table_path())
         assert [snapshot.bucket.bucket_id for snapshot in snapshots] == [0, 1]
 
-    use_tables(use)
 
-
-def test_many_keys_at_once(use_tables):
-    async def use(conn, create):
+async def test_many_keys_at_once(open_tables):
+    async with open_tables() as (_, create):
         table = await create("t", [("id", pa.int64()), ("name", pa.string())], ["id"], bucket_count=3)
         count = 20_000
         rows = pa.table({"id": range(count), "name": [f"n{number}" for number in range(count)]})
@@ -284,8 +266,6 @@ def test_many_keys_at_once(use_tables):
         lookuper = table.new_lookup().create_lookuper()
         found = await lookuper.lookup_many(rows.select(["id"]))
         assert found.to_pydict() == rows.to_pydict()
-
-    use_tables(use)
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio])
@@ -342,8 +322,8 @@ async def test_insert_if_not_exists_in_partitions(config, database, face):
         assert await ids.lookup(("ada", dt.date(2024, 5, 3), 7)) is None, "there is no such partition"
 
 
-def test_insert_if_not_exists_where_it_cannot_be(use_tables):
-    async def use(conn, create):
+async def test_insert_if_not_exists_where_it_cannot_be(open_tables):
+    async with open_tables() as (_, create):
         strict = await create("strict", [("id", pa.int32()), pa.field("v", pa.int32(), nullable=False)], ["id"])
         with pytest.raises(fluss.InvalidArgumentError, match="non-nullable field 'v'"):
             strict.new_lookup().enable_insert_if_not_exists().create_lookuper()
@@ -354,5 +334,3 @@ def test_insert_if_not_exists_where_it_cannot_be(use_tables):
         builder = table.new_lookup().enable_insert_if_not_exists()
         with pytest.raises(fluss.InvalidArgumentError, match="a prefix is not a whole key"):
             builder.lookup_by(["region", "id"])
-
-    use_tables(use)

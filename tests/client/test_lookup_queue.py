@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 import pyarrow as pa
@@ -55,8 +56,12 @@ class DictWire:
         tell(answer)
 
 
-def with_queue(run, config, database, use):
-    async def main():
+@pytest.fixture
+def open_queue(config, database):
+    """Connect to a table with one partition; gives the cluster, the queue and the wire below it."""
+
+    @contextlib.asynccontextmanager
+    async def opened():
         cluster = await Cluster.connect(config)
         admin = FlussAdmin(Direct(cluster))
         await admin.create_database(database)
@@ -68,33 +73,26 @@ def with_queue(run, config, database, use):
         queue = LookupQueue(cluster, await cluster.table(path), wire, None)
         cluster.attach(queue)
         try:
-            await use(cluster, queue, wire)
+            yield cluster, queue, wire
         finally:
             await cluster.close()
 
-    run(main())
-
-
-@pytest.fixture
-def queue_run(run, config, database):
-    return lambda use: with_queue(run, config, database, use)
+    return opened
 
 
 def key(number, bucket=0, partition="eu"):
     return partition, bucket, str(number).encode()
 
 
-def test_a_lone_key_leaves_at_once(queue_run):
-    async def use(cluster, queue, wire):
+async def test_a_lone_key_leaves_at_once(open_queue):
+    async with open_queue() as (_, queue, wire):
         assert await queue.put(key(1)).wait() == b"v1"
         assert await queue.put(("eu", 0, b"none")).wait() is None
         assert wire.requests == [[b"1"], [b"none"]]
 
-    queue_run(use)
 
-
-def test_keys_gather_while_requests_are_under_way(queue_run):
-    async def use(cluster, queue, wire):
+async def test_keys_gather_while_requests_are_under_way(open_queue):
+    async with open_queue() as (_, queue, wire):
         await queue.put(key(0)).wait()
         wire.gate = asyncio.Event()
         first = []
@@ -111,28 +109,22 @@ def test_keys_gather_while_requests_are_under_way(queue_run):
         assert len(wire.requests) == 4
         assert queue.pending() == 0
 
-    queue_run(use)
-
 
 @pytest.mark.parametrize(("count", "sizes"), [(15, [15]), (20, [16, 4]), (64, [32, 32]), (65, [33, 32])])
-def test_many_keys_at_once_travel_in_two_requests(queue_run, count, sizes):
+async def test_many_keys_at_once_travel_in_two_requests(open_queue, count, sizes):
     """The server works on the second while the answer to the first is taken in."""
 
-    async def use(cluster, queue, wire):
+    async with open_queue() as (_, queue, wire):
         await queue.put(key(0)).wait()
         promises = [queue.put(key(number)) for number in range(count)]
         assert await asyncio.gather(*(promise.wait() for promise in promises)) == [b"v%d" % n for n in range(count)]
         assert [len(keys) for keys in wire.requests] == [1, *sizes]
 
-    queue_run(use)
 
-
-def test_unknown_partitions_have_no_rows_and_cost_no_lookup(queue_run):
-    async def use(cluster, queue, wire):
+async def test_unknown_partitions_have_no_rows_and_cost_no_lookup(open_queue):
+    async with open_queue() as (_, queue, wire):
         assert await queue.put(key(1, partition="nowhere")).wait() is None
         assert wire.requests == []
-
-    queue_run(use)
 
 
 @pytest.mark.parametrize(
@@ -141,20 +133,18 @@ def test_unknown_partitions_have_no_rows_and_cost_no_lookup(queue_run):
     ids=lambda e: type(e).__name__,
 )
 @pytest.mark.parametrize("level", ["request", "bucket"])
-def test_errors_that_pass_are_tried_again(queue_run, error, level):
-    async def use(cluster, queue, wire):
+async def test_errors_that_pass_are_tried_again(open_queue, error, level):
+    async with open_queue() as (cluster, queue, wire):
         (wire.failures if level == "request" else wire.bucket_failures).append(error)
         assert await queue.put(key(1)).wait() == b"v1"
         assert len(wire.requests) == 2
         assert cluster.metrics.snapshot()["retries_total"] >= 1
 
-    queue_run(use)
 
-
-def test_errors_that_pass_are_tried_again_so_often(config, queue_run):
+async def test_errors_that_pass_are_tried_again_so_often(config, open_queue):
     config.lookup_max_retries = 2
 
-    async def use(cluster, queue, wire):
+    async with open_queue() as (_, queue, wire):
         wire.failures += 2 * [KvStorageError("busy")]
         assert await queue.put(key(1)).wait() == b"v1"
         wire.failures += 3 * [KvStorageError("busy")]
@@ -162,14 +152,12 @@ def test_errors_that_pass_are_tried_again_so_often(config, queue_run):
             await queue.put(key(2)).wait()
         assert len(wire.requests) == 6
 
-    queue_run(use)
 
-
-def test_keys_wait_for_others_when_told_to(config, queue_run):
+async def test_keys_wait_for_others_when_told_to(config, open_queue):
     config.set("lookup.batch-timeout", "200 ms")
     config.lookup_max_batch_size = 4
 
-    async def use(cluster, queue, wire):
+    async with open_queue() as (_, queue, wire):
         loop = asyncio.get_running_loop()
         await queue.put(key(0)).wait()
         wire.requests.clear()
@@ -187,11 +175,9 @@ def test_keys_wait_for_others_when_told_to(config, queue_run):
         assert loop.time() - started < 0.15, "a full request does not wait"
         assert len(wire.requests) == 1
 
-    queue_run(use)
 
-
-def test_final_errors_are_raised(queue_run):
-    async def use(cluster, queue, wire):
+async def test_final_errors_are_raised(open_queue):
+    async with open_queue() as (_, queue, wire):
         await queue.put(key(0)).wait()
         wire.failures.append(NonPrimaryKeyTableError("no"))
         promises = [queue.put(key(number)) for number in range(3)]
@@ -200,20 +186,16 @@ def test_final_errors_are_raised(queue_run):
                 await promise.wait()
         assert await queue.put(key(1)).wait() == b"v1"
 
-    queue_run(use)
 
-
-def test_a_wrong_number_of_results_is_refused(queue_run):
-    async def use(cluster, queue, wire):
+async def test_a_wrong_number_of_results_is_refused(open_queue):
+    async with open_queue() as (_, queue, wire):
         wire.cut = True
         with pytest.raises(FormatError, match="0 results for 1 keys"):
             await queue.put(key(1)).wait()
 
-    queue_run(use)
 
-
-def test_a_cancelled_lookup_hurts_no_other(queue_run):
-    async def use(cluster, queue, wire):
+async def test_a_cancelled_lookup_hurts_no_other(open_queue):
+    async with open_queue() as (_, queue, wire):
         wire.gate = asyncio.Event()
         cancelled = asyncio.ensure_future(queue.put(key(1)).wait())
         kept = asyncio.ensure_future(queue.put(key(2)).wait())
@@ -224,11 +206,9 @@ def test_a_cancelled_lookup_hurts_no_other(queue_run):
         with pytest.raises(asyncio.CancelledError):
             await cancelled
 
-    queue_run(use)
 
-
-def test_closing_fails_what_waits(queue_run):
-    async def use(cluster, queue, wire):
+async def test_closing_fails_what_waits(open_queue):
+    async with open_queue() as (cluster, queue, wire):
         wire.gate = asyncio.Event()
         promise = queue.put(key(1))
         await asyncio.sleep(0.01)
@@ -240,11 +220,9 @@ def test_closing_fails_what_waits(queue_run):
         with pytest.raises(ConnectionClosedError):
             queue.put(key(2))
 
-    queue_run(use)
 
-
-def test_keys_from_other_threads(queue_run):
-    async def use(cluster, queue, wire):
+async def test_keys_from_other_threads(open_queue):
+    async with open_queue() as (_, queue, _):
         results = []
 
         def work(number):
@@ -256,5 +234,3 @@ def test_keys_from_other_threads(queue_run):
         for thread in threads:
             await asyncio.to_thread(thread.join)
         assert sorted(results) == [b"v%d" % number for number in range(8)]
-
-    queue_run(use)

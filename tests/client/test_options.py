@@ -7,7 +7,7 @@ import asyncio
 
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table, with_table
+from tests.client.support import open_table
 
 import fluss
 from fluss.client.metrics import PrometheusCollector
@@ -23,17 +23,16 @@ async def fill(table: fluss.aio.FlussTable, count: int) -> None:
     await writer.flush()
 
 
-def test_the_keys_of_a_request_are_limited(run, config, database):
-    async def lookups(conn, table):
+@pytest.mark.parametrize(("limit", "requests"), [(None, 1), (3, 4)])
+async def test_the_keys_of_a_request_are_limited(config, database, limit, requests):
+    if limit is not None:
+        config.set("client.lookup.max-batch-size", limit)
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         await fill(table, 10)
         before = conn.metrics()["requests_total"]
         found = await table.new_lookup().create_lookuper().lookup_many([(i,) for i in range(10)])
         assert found.num_rows == 10
-        return conn.metrics()["requests_total"] - before
-
-    assert run(with_table(config, database, lookups, FIELDS, keys=["id"])) == 1
-    config.set("client.lookup.max-batch-size", 3)
-    assert run(with_table(config, f"{database}_small", lookups, FIELDS, keys=["id"])) == 4
+        assert conn.metrics()["requests_total"] - before == requests
 
 
 async def test_single_lookups_travel_in_batches_of_the_allowed_size(config, database):
@@ -80,23 +79,17 @@ async def test_checksums_are_checked_unless_switched_off(config, database, monke
     assert bool(checked) == check
 
 
-def test_metrics_can_be_switched_off(run, config, database):
+async def test_metrics_can_be_switched_off(config, database):
     config.set("client.metrics.enabled", "false")
-
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         await fill(table, 3)
-        return conn.metrics()
-
-    assert set(run(with_table(config, database, use, FIELDS, keys=["id"])).values()) == {0}
+        assert set(conn.metrics().values()) == {0}
 
 
-def test_the_id_of_a_client_is_a_label_of_its_metrics(run, config, database):
+async def test_the_id_of_a_client_is_a_label_of_its_metrics(config, database):
     core = pytest.importorskip("prometheus_client.core")
     config.client_id = "loader-7"
-
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS) as (conn, _):
         collector = PrometheusCollector(conn, registry=core.CollectorRegistry(), labels={"env": "test"})
-        return [sample.labels for family in collector.collect() for sample in family.samples]
-
-    labels = run(with_table(config, database, use, FIELDS))
+        labels = [sample.labels for family in collector.collect() for sample in family.samples]
     assert labels[0] == {"client_id": "loader-7", "env": "test"}

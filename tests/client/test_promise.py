@@ -32,12 +32,12 @@ def test_awaited_on_other_loops():
     assert results == ["x"] * 16
 
 
-def test_first_outcome_counts(run):
+async def test_first_outcome_counts():
     promise = Promise()
     promise.fail(ValueError("first"))
     promise.resolve(1)
     with pytest.raises(ValueError, match="first"):
-        run(promise.wait())
+        await promise.wait()
     with pytest.raises(ValueError, match="first"):
         promise.get()
 

@@ -25,38 +25,38 @@ def failing(times, error):
     return op
 
 
-def test_retriable_errors_are_tried_again(run):
+async def test_retriable_errors_are_tried_again():
     seen = []
     op = failing(3, LeaderNotAvailableError("not yet"))
-    assert run(retry(op, deadline=Deadline(5000), what="op", backoff=QUICK, before_retry=seen.append)) == 4
+    assert await retry(op, deadline=Deadline(5000), what="op", backoff=QUICK, before_retry=seen.append) == 4
     assert len(seen) == 3
 
 
-def test_final_errors_are_raised_at_once(run):
+async def test_final_errors_are_raised_at_once():
     with pytest.raises(TableNotExistError):
-        run(retry(failing(1, TableNotExistError("t")), deadline=Deadline(5000), what="op", backoff=QUICK))
+        await retry(failing(1, TableNotExistError("t")), deadline=Deadline(5000), what="op", backoff=QUICK)
 
 
-def test_may_retry_can_refuse(run):
+async def test_may_retry_can_refuse():
     op = failing(1, LeaderNotAvailableError("not yet"))
     with pytest.raises(LeaderNotAvailableError):
-        run(retry(op, deadline=Deadline(5000), what="op", backoff=QUICK, may_retry=lambda error: False))
+        await retry(op, deadline=Deadline(5000), what="op", backoff=QUICK, may_retry=lambda error: False)
 
 
-def test_the_last_error_is_raised_when_time_is_up(run):
+async def test_the_last_error_is_raised_when_time_is_up():
     started = time.monotonic()
     with pytest.raises(LeaderNotAvailableError):
-        run(retry(failing(10**9, LeaderNotAvailableError("no")), deadline=Deadline(100), what="op", backoff=QUICK))
+        await retry(failing(10**9, LeaderNotAvailableError("no")), deadline=Deadline(100), what="op", backoff=QUICK)
     assert time.monotonic() - started < 2
 
 
-def test_a_hanging_try_ends_at_the_deadline(run):
+async def test_a_hanging_try_ends_at_the_deadline():
     async def op():
         await asyncio.sleep(60)
 
     started = time.monotonic()
     with pytest.raises(DeadlineExceededError, match="WHAT did not finish within 50 ms"):
-        run(retry(op, deadline=Deadline(50), what="WHAT"))
+        await retry(op, deadline=Deadline(50), what="WHAT")
     assert time.monotonic() - started < 2
 
 

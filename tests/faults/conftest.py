@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 import itertools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -37,39 +38,35 @@ def _complaints_fail(no_complaints: None) -> None:
     """Fail every test here that leaves an error of a task or future unretrieved."""
 
 
-Use = Callable[[Any, fluss.TablePath], Awaitable[Any]]
+@pytest.fixture(autouse=True)
+def _tasks_end(request: pytest.FixtureRequest, no_complaints: None) -> None:
+    """Fail every async test here that leaves tasks behind."""
+    if inspect.iscoroutinefunction(request.function):
+        request.getfixturevalue("no_tasks_left")
 
 
 @pytest.fixture
-def through(proxy: FaultProxy) -> Callable[..., Any]:
-    """Runs `use(conn, path)` on a connection through the proxy, with a fresh table; checks that no task is left."""
+def through(proxy: FaultProxy) -> Callable[..., AbstractAsyncContextManager[tuple[Any, fluss.TablePath]]]:
+    """Open a connection through the proxy; gives it and the path of a fresh table."""
 
-    def start(use: Use, *, keys: list[str] | None = None, buckets: int = 1, seconds: float = 50, **options: Any) -> Any:
-        async def main() -> Any:
-            settings = {"bootstrap.servers": proxy.address, "connect-timeout": 3000, "request-timeout": 3000}
-            conn = await fluss.aio.FlussConnection.create(fluss.Config({**settings, **options}))
-            try:
-                admin = conn.get_admin()
-                database = f"faults_{next(_numbers)}"
-                await admin.create_database(database)
-                path = fluss.TablePath(database, "t")
-                schema = fluss.Schema(FIELDS, primary_keys=keys)
-                await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=buckets))
-                result = await asyncio.wait_for(use(conn, path), seconds)
-            finally:
-                await conn.close()
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            for _ in range(100):
-                left = {task for task in left if not task.done()}
-                if not left:
-                    break
-                await asyncio.sleep(0.01)
-            assert not left, f"tasks left behind: {left}"
-            return result
+    @asynccontextmanager
+    async def open_connection(
+        *, keys: list[str] | None = None, buckets: int = 1, **options: Any
+    ) -> AsyncIterator[tuple[Any, fluss.TablePath]]:
+        settings = {"bootstrap.servers": proxy.address, "connect-timeout": 3000, "request-timeout": 3000}
+        conn = await fluss.aio.FlussConnection.create(fluss.Config({**settings, **options}))
+        try:
+            admin = conn.get_admin()
+            database = f"faults_{next(_numbers)}"
+            await admin.create_database(database)
+            path = fluss.TablePath(database, "t")
+            schema = fluss.Schema(FIELDS, primary_keys=keys)
+            await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=buckets))
+            yield conn, path
+        finally:
+            await conn.close()
 
-        return asyncio.run(main())
-
-    return start
+    return open_connection
 
 
 @pytest.fixture

@@ -64,8 +64,8 @@ def negative_offsets(answer):
 
 
 @pytest.mark.parametrize("change", [leave_one_out, leave_offsets_out, negative_offsets], ids=lambda one: one.__name__)
-def test_offsets_that_are_missing_or_impossible(proxy, through, change):
-    async def use(conn, path):
+async def test_offsets_that_are_missing_or_impossible(proxy, through, change):
+    async with through(buckets=2) as (conn, path):
         await fill(conn, path)
         proxy.on_response = changed(apis.LIST_OFFSETS, change)
         with pytest.raises(fluss.FormatError, match="LIST_OFFSETS"):
@@ -73,21 +73,17 @@ def test_offsets_that_are_missing_or_impossible(proxy, through, change):
         with pytest.raises(fluss.FormatError, match="LIST_OFFSETS"):
             await rows_of(conn, path)
 
-    through(use, buckets=2)
-
 
 @pytest.mark.parametrize("count", [-2, 0, 2_000_000_000])
-def test_a_table_with_an_impossible_number_of_buckets(proxy, through, count):
+async def test_a_table_with_an_impossible_number_of_buckets(proxy, through, count):
     def change(answer):
         for table in answer.table_metadata:
             table.table_json = table.table_json.replace(b'"bucket_count":2', b'"bucket_count":%d' % count)
 
-    async def use(conn, path):
+    async with through(buckets=2) as (conn, path):
         proxy.on_response = changed(apis.GET_METADATA, change)
         with pytest.raises(fluss.FormatError, match=f"bucket_count {count}"):
             await conn.get_table(path)
-
-    through(use, buckets=2)
 
 
 @pytest.mark.parametrize(
@@ -95,38 +91,36 @@ def test_a_table_with_an_impossible_number_of_buckets(proxy, through, count):
     [("127.0.0.1", 99_999_999), ("127.0.0.1", -1), ("a\0b", 1), ("x" * 100_000, 1)],
     ids=["large port", "negative port", "NUL", "long name"],
 )
-def test_servers_at_impossible_addresses(proxy, through, host, port):
+async def test_servers_at_impossible_addresses(proxy, through, host, port):
     def change(answer):
         for node in answer.tablet_servers:
             node.host, node.port = host, port
 
-    async def use(conn, path):
+    async with through() as (conn, path):
         proxy.on_response = changed(apis.GET_METADATA, change)
         await conn.get_admin().get_server_nodes()
         with pytest.raises(fluss.NetworkError, match="no address") as caught:
             await conn.get_admin().list_offsets(path, [0], OffsetSpec.latest(), timeout=1)
         assert len(str(caught.value)) < 2_000
 
-    through(use)
 
-
-def test_a_read_up_to_an_offset_that_never_comes(proxy, through):
+@pytest.mark.timeout(20)
+async def test_a_read_up_to_an_offset_that_never_comes(proxy, through):
     """Without a bound on the whole read: it may take as long as it makes progress."""
 
     def far(answer):
         for part in answer.buckets_resp:
             part.offset = part.offset and 2**62
 
-    async def use(conn, path):
+    async with through(**{"request-timeout": 1000, "scanner.log.fetch.wait-max-time-ms": 100}) as (conn, path):
         await fill(conn, path)
         proxy.on_response = changed(apis.LIST_OFFSETS, far)
         with pytest.raises(fluss.DeadlineExceededError, match=r"and no further within 2000 ms.*ends at 100\."):
             await rows_of(conn, path, buckets=1)
 
-    through(use, seconds=20, **{"request-timeout": 1000, "scanner.log.fetch.wait-max-time-ms": 100})
 
-
-def test_a_server_that_gives_the_same_rows_again_and_again(proxy, through):
+@pytest.mark.timeout(20)
+async def test_a_server_that_gives_the_same_rows_again_and_again(proxy, through):
     """A read that has an end makes no progress by rows it has already."""
     first = []
 
@@ -136,7 +130,7 @@ def test_a_server_that_gives_the_same_rows_again_and_again(proxy, through):
         first.append(bytes(body))
         return Answer(first[0])
 
-    async def use(conn, path):
+    async with through(**{"request-timeout": 1000}) as (conn, path):
         await fill(conn, path)
         table = await conn.get_table(path)
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
@@ -146,10 +140,9 @@ def test_a_server_that_gives_the_same_rows_again_and_again(proxy, through):
                 pass
         assert len(first) < 200  # and it is not asked without a pause
 
-    through(use, seconds=20, **{"request-timeout": 1000})
 
-
-def test_a_server_that_points_to_remote_files_without_new_rows(proxy, through):
+@pytest.mark.timeout(20)
+async def test_a_server_that_points_to_remote_files_without_new_rows(proxy, through):
     def point(api_key, body):
         if api_key != apis.FETCH_LOG.key:
             return None
@@ -158,16 +151,14 @@ def test_a_server_that_points_to_remote_files_without_new_rows(proxy, through):
         part = replace(table.buckets[0], records=None, remote_log_fetch_info=info)
         return Answer(b"".join(map(bytes, encode_fetch_log_response([FetchedTable(table.table_id, [part])]))))
 
-    async def use(conn, path):
+    async with through(**{"request-timeout": 1000}) as (conn, path):
         await fill(conn, path)
         proxy.on_response = point
         with pytest.raises(fluss.DeadlineExceededError, match=r"came to offset 0 and no further within 2000 ms"):
             await rows_of(conn, path, buckets=1)
 
-    through(use, seconds=20, **{"request-timeout": 1000})
 
-
-def test_batches_that_grow_without_bound_are_not_all_decoded_ahead(proxy, through):
+async def test_batches_that_grow_without_bound_are_not_all_decoded_ahead(proxy, through):
     """16 MB each, of 100 kB: those that wait take 256 MiB at most, not 384 MB."""
     count, rows = 24, 12_000
     noise = np.random.default_rng(1)
@@ -195,7 +186,7 @@ def test_batches_that_grow_without_bound_are_not_all_decoded_ahead(proxy, throug
         bucket = replace(table.buckets[0], records=[records], high_watermark=count * rows)
         return Answer(b"".join(map(bytes, encode_fetch_log_response([FetchedTable(table.table_id, [bucket])]))))
 
-    async def use(conn, path):
+    async with through() as (conn, path):
         await fill(conn, path)
         proxy.on_response = answer
         bucket = fluss.TableBucket((await conn.get_table(path)).get_table_info().table_id, 0)
@@ -206,8 +197,6 @@ def test_batches_that_grow_without_bound_are_not_all_decoded_ahead(proxy, throug
         assert first.batch.num_rows == rows
         assert pa.system_memory_pool().bytes_allocated() - before < 310_000_000
         await found.aclose()
-
-    through(use)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +209,7 @@ def test_batches_that_grow_without_bound_are_not_all_decoded_ahead(proxy, throug
     ],
     ids=["NUL in a name", "name that leads out", "NUL in a path", "NUL in a store"],
 )
-def test_snapshots_whose_files_have_impossible_names(proxy, through, remote, local, error):
+async def test_snapshots_whose_files_have_impossible_names(proxy, through, remote, local, error):
     def answer(api_key, body):
         if api_key != apis.GET_KV_SNAPSHOT_METADATA.key:
             return None
@@ -228,11 +217,9 @@ def test_snapshots_whose_files_have_impossible_names(proxy, through, remote, loc
         response.snapshot_files.add(remote_path=remote, local_file_name=local)
         return Answer(response)
 
-    async def use(conn, path):
+    async with through(keys=["id"], **{"fs.s3.endpoint": "http://127.0.0.1:1"}) as (conn, path):
         table = await conn.get_table(path)
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         proxy.on_response = answer
         with pytest.raises(error, match="snapshot 7"):
             await table.new_scan().create_bucket_batch_scanner(bucket, snapshot_id=7).to_arrow()
-
-    through(use, keys=["id"], **{"fs.s3.endpoint": "http://127.0.0.1:1"})

@@ -24,21 +24,19 @@ async def filled(conn, path, rows=100):
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.RESET, Fault.TRUNCATE, Fault.DELAY], ids=lambda fault: fault.value)
-def test_a_fault_of_answers_costs_no_row(proxy, through, fault):
-    async def use(conn, path):
+async def test_a_fault_of_answers_costs_no_row(proxy, through, fault):
+    async with through(keys=["id"]) as (conn, path):
         lookuper = await filled(conn, path)
         proxy.on_response = times(2, fault, LOOKUP)
         rows = await asyncio.gather(*(lookuper.lookup({"id": i}) for i in range(100)))
         assert [row["name"] for row in rows] == [f"n{i}" for i in range(100)]
 
-    through(use, keys=["id"])
-
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-def test_a_lookup_under_way_to_a_server_that_moves(proxy, through, many):
+async def test_a_lookup_under_way_to_a_server_that_moves(proxy, through, many):
     """The connection is closed because the server has another address now, not because the user closed it."""
 
-    async def use(conn, path):
+    async with through(keys=["id"]) as (conn, path):
         lookuper = await filled(conn, path)
         await lookuper.lookup({"id": 0})
         proxy.stall()
@@ -50,5 +48,3 @@ def test_a_lookup_under_way_to_a_server_that_moves(proxy, through, many):
         proxy.resume()
         found = await answer
         assert (found.to_pylist() if many else [found]) == [{"id": 7, "name": "n7"}]
-
-    through(use, keys=["id"])

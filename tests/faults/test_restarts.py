@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pyarrow as pa
 import pytest
@@ -30,33 +31,31 @@ async def restart(server):
 
 @pytest.fixture
 def connected(server):
-    def start(use, keys=None, buckets=2):
-        async def main():
-            config = fluss.Config(
-                {
-                    "bootstrap.servers": server.bootstrap_servers,
-                    "connect-timeout": 3000,
-                    "request-timeout": 5000,
-                    "writer.batch-timeout-ms": 5,
-                    "writer.batch-size": 4000,
-                }
-            )
-            async with await fluss.aio.FlussConnection.create(config) as conn:
-                admin = conn.get_admin()
-                await admin.create_database("d")
-                path = fluss.TablePath("d", "t")
-                schema = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_keys=keys)
-                await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=buckets))
-                await asyncio.wait_for(use(conn, await conn.get_table(path)), 100)
+    @contextlib.asynccontextmanager
+    async def open_table(keys=None, buckets=2):
+        config = fluss.Config(
+            {
+                "bootstrap.servers": server.bootstrap_servers,
+                "connect-timeout": 3000,
+                "request-timeout": 5000,
+                "writer.batch-timeout-ms": 5,
+                "writer.batch-size": 4000,
+            }
+        )
+        async with await fluss.aio.FlussConnection.create(config) as conn:
+            admin = conn.get_admin()
+            await admin.create_database("d")
+            path = fluss.TablePath("d", "t")
+            schema = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_keys=keys)
+            await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=buckets))
+            yield conn, await conn.get_table(path)
 
-        asyncio.run(main())
-
-    return start
+    return open_table
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.slow)])
-def test_appends_and_scans_outlive_the_server(server, connected, rounds):
-    async def use(conn, table):
+async def test_appends_and_scans_outlive_the_server(server, connected, rounds):
+    async with connected() as (_, table):
         writer = table.new_append().create_writer()
         scanner = await table.new_scan().create_log_scanner()
         scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET, 1: fluss.EARLIEST_OFFSET})
@@ -92,12 +91,10 @@ def test_appends_and_scans_outlive_the_server(server, connected, rounds):
         await batches.close()
         assert stored == written, "every row once, as it is stored"
 
-    connected(use)
-
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.slow)])
-def test_upserts_outlive_the_server(server, connected, rounds):
-    async def use(conn, table):
+async def test_upserts_outlive_the_server(server, connected, rounds):
+    async with connected(keys=["id"]) as (_, table):
         writer = table.new_upsert().create_writer()
         stop = asyncio.Event()
         versions = [0]
@@ -132,5 +129,3 @@ def test_upserts_outlive_the_server(server, connected, rounds):
         await batches.close()
         expected = [f"v{version}" for version in range(1, versions[0] + 1)]
         assert all(names[key] == expected for key in range(20)), "no change lost, doubled or out of order"
-
-    connected(use, keys=["id"])

@@ -40,8 +40,8 @@ async def poll_ids(scanner, count):
     "fault", [Fault.CUT, Fault.RESET, Fault.TRUNCATE, Fault.REPEAT, Fault.DELAY], ids=lambda fault: fault.value
 )
 @pytest.mark.parametrize("where", ["request", "answer"])
-def test_a_poll_sees_every_row_once(proxy, through, fault, where):
-    async def use(conn, path):
+async def test_a_poll_sees_every_row_once(proxy, through, fault, where):
+    async with through(**SMALL_FETCHES) as (conn, path):
         count = await fill(conn, path)
         async with await (await conn.get_table(path)).new_scan().create_log_scanner() as scanner:
             setattr(proxy, "on_request" if where == "request" else "on_response", times(4, fault, FETCH))
@@ -49,12 +49,10 @@ def test_a_poll_sees_every_row_once(proxy, through, fault, where):
             assert await poll_ids(scanner, count) == list(range(count))
             assert len(await scanner.poll(50)) == 0
 
-    through(use, **SMALL_FETCHES)
-
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_scans_survive_chaos(proxy, through, seed):
-    async def use(conn, path):
+async def test_scans_survive_chaos(proxy, through, seed):
+    async with through(**SMALL_FETCHES) as (conn, path):
         count = await fill(conn, path)
         table = await conn.get_table(path)
         rates = {Fault.CUT: 0.08, Fault.RESET: 0.05, Fault.TRUNCATE: 0.05, Fault.REPEAT: 0.1}
@@ -67,11 +65,9 @@ def test_scans_survive_chaos(proxy, through, seed):
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
             assert await poll_ids(scanner, count) == list(range(count))
 
-    through(use, **SMALL_FETCHES)
 
-
-def test_offsets_are_asked_for_again(proxy, through):
-    async def use(conn, path):
+async def test_offsets_are_asked_for_again(proxy, through):
+    async with through() as (conn, path):
         await fill(conn, path, batches=2)
         async with await (await conn.get_table(path)).new_scan().create_record_batch_log_scanner() as scanner:
             proxy.on_request = times(2, Fault.CUT, OFFSETS)
@@ -81,8 +77,6 @@ def test_offsets_are_asked_for_again(proxy, through):
             proxy.on_request = times(2, Fault.RESET, OFFSETS)
             scanner.subscribe(0, 0)
             assert (await scanner.to_arrow()).num_rows == 100
-
-    through(use)
 
 
 def bucket_answer(**fields):
@@ -97,8 +91,8 @@ def bucket_answer(**fields):
 
 
 @pytest.mark.parametrize("code", [-1, 10, 11, 12, 21, 24, 26, 44])
-def test_errors_that_pass_do_not_end_a_scan(proxy, through, code):
-    async def use(conn, path):
+async def test_errors_that_pass_do_not_end_a_scan(proxy, through, code):
+    async with through() as (conn, path):
         count = await fill(conn, path, batches=1)
         table = await conn.get_table(path)
         answer = bucket_answer(error_code=code, error_message="moving")(table.get_table_info().table_id)
@@ -107,14 +101,12 @@ def test_errors_that_pass_do_not_end_a_scan(proxy, through, code):
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
             assert await poll_ids(scanner, count) == list(range(count))
 
-    through(use)
-
 
 @pytest.mark.parametrize(
     ("code", "kind"), [(19, fluss.LogOffsetOutOfRangeError), (48, fluss.AuthorizationError), (3, fluss.FlussError)]
 )
-def test_other_errors_are_raised_by_poll(proxy, through, code, kind):
-    async def use(conn, path):
+async def test_other_errors_are_raised_by_poll(proxy, through, code, kind):
+    async with through() as (conn, path):
         count = await fill(conn, path, batches=1)
         table = await conn.get_table(path)
         answer = bucket_answer(error_code=code, error_message="not this")(table.get_table_info().table_id)
@@ -125,21 +117,19 @@ def test_other_errors_are_raised_by_poll(proxy, through, code, kind):
                 await scanner.poll(5000)
             assert await poll_ids(scanner, count) == list(range(count)), "who polls again goes on where it stopped"
 
-    through(use)
-
 
 async def poll_for_ever(scanner):
     while True:
         await scanner.poll_arrow(200)
 
 
-def test_a_scan_that_fails_for_long_says_so(proxy, through, monkeypatch):
+async def test_a_scan_that_fails_for_long_says_so(proxy, through, monkeypatch):
     from fluss.client.scan import plan
 
     options = plan.ScanPlan.fetch_options
     monkeypatch.setattr(plan.ScanPlan, "fetch_options", lambda self: replace(options(self), patience_ms=400))
 
-    async def use(conn, path):
+    async with through() as (conn, path):
         await fill(conn, path, batches=1)
         table = await conn.get_table(path)
         answer = bucket_answer(error_code=10, error_message="disk trouble")(table.get_table_info().table_id)
@@ -153,16 +143,14 @@ def test_a_scan_that_fails_for_long_says_so(proxy, through, monkeypatch):
                 await poll_for_ever(scanner)
             assert time.monotonic() - started < 6
 
-    through(use)
 
-
-def test_the_error_of_a_scan_is_its_cause_and_not_the_end_of_its_patience(proxy, through, monkeypatch):
+async def test_the_error_of_a_scan_is_its_cause_and_not_the_end_of_its_patience(proxy, through, monkeypatch):
     from fluss.client.scan import plan
 
     options = plan.ScanPlan.fetch_options
     monkeypatch.setattr(plan.ScanPlan, "fetch_options", lambda self: replace(options(self), patience_ms=400))
 
-    async def use(conn, path):
+    async with through() as (conn, path):
         await fill(conn, path, batches=1)
         table = await conn.get_table(path)
         answer = bucket_answer(error_code=10, error_message="disk trouble")(table.get_table_info().table_id)
@@ -174,11 +162,9 @@ def test_the_error_of_a_scan_is_its_cause_and_not_the_end_of_its_patience(proxy,
                 with pytest.raises(fluss.LogStorageError, match="disk trouble"):
                     await scanner.to_arrow()
 
-    through(use)
 
-
-def test_a_poll_ends_in_time_when_nothing_answers(proxy, through):
-    async def use(conn, path):
+async def test_a_poll_ends_in_time_when_nothing_answers(proxy, through):
+    async with through() as (conn, path):
         await fill(conn, path, batches=1)
         async with await (await conn.get_table(path)).new_scan().create_log_scanner() as scanner:
             proxy.stall()
@@ -191,24 +177,20 @@ def test_a_poll_ends_in_time_when_nothing_answers(proxy, through):
             proxy.resume()
             assert await poll_ids(scanner, 50) == list(range(50))
 
-    through(use)
 
-
-def test_a_silent_server_is_left_for_a_new_connection(proxy, through):
-    async def use(conn, path):
+async def test_a_silent_server_is_left_for_a_new_connection(proxy, through):
+    async with through(**{"request-timeout": 300, **SMALL_FETCHES}) as (conn, path):
         count = await fill(conn, path, batches=1)
         async with await (await conn.get_table(path)).new_scan().create_log_scanner() as scanner:
             proxy.on_request = times(1, Fault.DROP, FETCH)
             scanner.subscribe(0, 0)
             assert await poll_ids(scanner, count) == list(range(count))
 
-    through(use, **{"request-timeout": 300, **SMALL_FETCHES})
 
-
-def test_flipped_bits_are_noticed(proxy, through):
+async def test_flipped_bits_are_noticed(proxy, through):
     """What the network damages does not become a row."""
 
-    async def use(conn, path):
+    async with through() as (conn, path):
         await fill(conn, path, batches=1)
         table = await conn.get_table(path)
         damaged = 0
@@ -230,11 +212,9 @@ def test_flipped_bits_are_noticed(proxy, through):
             assert damaged
             assert (await scanner.poll_arrow(5000)).column("id").to_pylist() == list(range(50))
 
-    through(use)
 
-
-def test_limit_scans_are_tried_again(proxy, through):
-    async def use(conn, path):
+async def test_limit_scans_are_tried_again(proxy, through):
+    async with through() as (conn, path):
         count = await fill(conn, path, batches=2)
         table = await conn.get_table(path)
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
@@ -242,11 +222,9 @@ def test_limit_scans_are_tried_again(proxy, through):
         found = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
         assert found.column("id").to_pylist() == list(range(count - 10, count))
 
-    through(use)
 
-
-def test_cursors_begin_again_but_do_not_skip(proxy, through):
-    async def use(conn, path):
+async def test_cursors_begin_again_but_do_not_skip(proxy, through):
+    async with through(keys=["id"]) as (conn, path):
         table = await conn.get_table(path)
         writer = table.new_upsert().create_writer()
         for i in range(100):
@@ -256,8 +234,6 @@ def test_cursors_begin_again_but_do_not_skip(proxy, through):
         proxy.on_request = times(2, Fault.CUT_AFTER, apis.SCAN_KV.key)
         found = await table.new_scan().create_bucket_batch_scanner(bucket).to_arrow()
         assert sorted(found.column("id").to_pylist()) == list(range(100))
-
-    through(use, keys=["id"])
 
 
 async def cancel_after(call, seconds):
@@ -270,10 +246,10 @@ async def cancel_after(call, seconds):
 
 @pytest.mark.parametrize("when", [0.0, 0.01, 0.1])
 @pytest.mark.parametrize("call", ["poll", "to_arrow", "flush", "handle", "subscribe", "limit", "get_table"])
-def test_cancelling_leaks_nothing_and_hangs_nothing(proxy, through, call, when):
+async def test_cancelling_leaks_nothing_and_hangs_nothing(proxy, through, call, when):
     """`through` fails if a task is left behind."""
 
-    async def use(conn, path):
+    async with through() as (conn, path):
         await fill(conn, path, batches=2)
         table = await conn.get_table(path)
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
@@ -308,5 +284,3 @@ def test_cancelling_leaks_nothing_and_hangs_nothing(proxy, through, call, when):
             assert (await batches.to_arrow()).num_rows == 100
         await records.close()
         await batches.close()
-
-    through(use)

@@ -56,8 +56,8 @@ def check_order(table):
     [Fault.CUT, Fault.RESET, Fault.CUT_AFTER, Fault.TRUNCATE, Fault.REPEAT, Fault.DELAY],
     ids=lambda fault: fault.value,
 )
-def test_a_fault_of_requests_loses_and_doubles_nothing(proxy, through, log_of, fault):
-    async def use(conn, path):
+async def test_a_fault_of_requests_loses_and_doubles_nothing(proxy, through, log_of, fault):
+    async with through(**SMALL_BATCHES) as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.on_request = times(3, fault, PRODUCE)
         handles = await append_all(writer, [(i, f"n{i}") for i in range(1000)])
@@ -66,38 +66,35 @@ def test_a_fault_of_requests_loses_and_doubles_nothing(proxy, through, log_of, f
         table = await log_of(conn, path)
         assert table.column("id").to_pylist() == list(range(1000))
 
-    through(use, **SMALL_BATCHES)
-
 
 @pytest.mark.parametrize(
     "fault", [Fault.CUT, Fault.RESET, Fault.TRUNCATE, Fault.REPEAT, Fault.DELAY], ids=lambda fault: fault.value
 )
-def test_a_fault_of_answers_loses_and_doubles_nothing(proxy, through, log_of, fault):
-    async def use(conn, path):
+async def test_a_fault_of_answers_loses_and_doubles_nothing(proxy, through, log_of, fault):
+    async with through(**SMALL_BATCHES) as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.on_response = times(3, fault, PRODUCE)
         await append_all(writer, [(i, f"n{i}") for i in range(1000)])
         await writer.flush()
         assert (await log_of(conn, path)).column("id").to_pylist() == list(range(1000))
 
-    through(use, **SMALL_BATCHES)
 
-
-def test_a_lost_answer_is_asked_for_again_after_the_request_timeout(proxy, through, log_of):
-    async def use(conn, path):
+async def test_a_lost_answer_is_asked_for_again_after_the_request_timeout(proxy, through, log_of):
+    async with through(**{"request-timeout": 300, "writer.delivery-timeout-ms": 20000}) as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.on_response = times(1, Fault.DROP, PRODUCE)
         writer.append((1, "a"))
         await writer.flush()
         assert (await log_of(conn, path)).column("id").to_pylist() == [1]
 
-    through(use, **{"request-timeout": 300, "writer.delivery-timeout-ms": 20000})
 
-
-def test_a_lost_answer_holds_back_what_would_lie_too_far_ahead(proxy, through, log_of):
+async def test_a_lost_answer_holds_back_what_would_lie_too_far_ahead(proxy, through, log_of):
     """The server remembers the last five numbers of a writer: a sixth must not be used while the first is unknown."""
 
-    async def use(conn, path):
+    async with through(**{**SMALL_BATCHES, "request-timeout": 300, "writer.delivery-timeout-ms": 20000}) as (
+        conn,
+        path,
+    ):
         writer = (await conn.get_table(path)).new_append().create_writer()
         writer.append((0, "first"))
         await writer.flush()
@@ -105,8 +102,6 @@ def test_a_lost_answer_holds_back_what_would_lie_too_far_ahead(proxy, through, l
         await append_all(writer, [(i, "x" * 100) for i in range(1, 2000)])
         await writer.flush()
         assert (await log_of(conn, path)).column("id").to_pylist() == list(range(2000))
-
-    through(use, **{**SMALL_BATCHES, "request-timeout": 300, "writer.delivery-timeout-ms": 20000})
 
 
 @asynccontextmanager
@@ -132,35 +127,32 @@ async def rows_of_partition(conn, table):
         return (await scanner.to_arrow()).column("id").to_pylist()
 
 
-def test_many_batches_on_their_way_to_a_partition_that_was_made_again(proxy, through):
-    async def use(conn, path):
-        async with partition_made_again(conn, path, proxy.address) as (table, writer):
-            proxy.stall()
-            await append_all(writer, [(i, "p") for i in range(1000)])
-            proxy.resume()
-            await asyncio.wait_for(writer.flush(), 20)
-            assert await rows_of_partition(conn, table) == list(range(1000))
-
-    through(use, **SMALL_BATCHES)
+async def test_many_batches_on_their_way_to_a_partition_that_was_made_again(proxy, through):
+    async with (
+        through(**SMALL_BATCHES) as (conn, path),
+        partition_made_again(conn, path, proxy.address) as (table, writer),
+    ):
+        proxy.stall()
+        await append_all(writer, [(i, "p") for i in range(1000)])
+        proxy.resume()
+        await asyncio.wait_for(writer.flush(), 20)
+        assert await rows_of_partition(conn, table) == list(range(1000))
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.CUT_AFTER], ids=lambda fault: fault.value)
-def test_a_lost_request_to_a_partition_that_was_made_again(proxy, through, fault):
+async def test_a_lost_request_to_a_partition_that_was_made_again(proxy, through, fault):
     """What may have been written to the old partition went with it: the new one gets the rows, from number 0 on."""
 
-    async def use(conn, path):
-        async with partition_made_again(conn, path, proxy.address) as (table, writer):
-            proxy.on_request = times(1, fault, PRODUCE)
-            writer.append((1, "p"))
-            await asyncio.wait_for(writer.flush(), 20)
-            assert await rows_of_partition(conn, table) == [1]
-
-    through(use)
+    async with through() as (conn, path), partition_made_again(conn, path, proxy.address) as (table, writer):
+        proxy.on_request = times(1, fault, PRODUCE)
+        writer.append((1, "p"))
+        await asyncio.wait_for(writer.flush(), 20)
+        assert await rows_of_partition(conn, table) == [1]
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_concurrent_appends_survive_chaos(proxy, through, log_of, seed):
-    async def use(conn, path):
+async def test_concurrent_appends_survive_chaos(proxy, through, log_of, seed):
+    async with through(buckets=2, **SMALL_BATCHES) as (conn, path):
         table = await conn.get_table(path)
         writers = [table.new_append().create_writer() for _ in range(3)]
         chaos = Chaos(seed, CHAOS), Chaos(seed + 1000, ANSWER_CHAOS)
@@ -173,14 +165,12 @@ def test_concurrent_appends_survive_chaos(proxy, through, log_of, seed):
         written = (await log_of(conn, path, 2)).column("id").to_pylist()
         assert sorted(written) == [row[0] for part in rows for row in part]
 
-    through(use, buckets=2, **SMALL_BATCHES)
-
 
 @pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
-def test_concurrent_upserts_survive_chaos(proxy, through, log_of, seed):
+async def test_concurrent_upserts_survive_chaos(proxy, through, log_of, seed):
     """Every change is in the changelog once and in its order: +I, then pairs of -U and +U that continue each other."""
 
-    async def use(conn, path):
+    async with through(keys=["id"], buckets=2, **SMALL_BATCHES) as (conn, path):
         table = await conn.get_table(path)
         writers = [table.new_upsert().create_writer() for _ in range(2)]
         chaos = Chaos(seed, CHAOS), Chaos(seed + 1000, ANSWER_CHAOS)
@@ -212,13 +202,12 @@ def test_concurrent_upserts_survive_chaos(proxy, through, log_of, seed):
         for key, kinds in changes.items():
             assert kinds == expected, key
 
-    through(use, keys=["id"], buckets=2, **SMALL_BATCHES)
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 125))
-def test_appends_survive_a_lot_of_chaos(proxy, through, log_of, seed):
-    async def use(conn, path):
+@pytest.mark.timeout(200)
+async def test_appends_survive_a_lot_of_chaos(proxy, through, log_of, seed):
+    async with through(**SMALL_BATCHES, **{"writer.delivery-timeout-ms": 200_000}) as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         rates = {fault: rate * 2 for fault, rate in CHAOS.items()}
         proxy.on_request = only(Chaos(seed, rates), PRODUCE, INIT, apis.GET_METADATA.key)
@@ -230,8 +219,6 @@ def test_appends_survive_a_lot_of_chaos(proxy, through, log_of, seed):
         assert table.num_rows == 4000
         check_order(table)
 
-    through(use, seconds=200, **SMALL_BATCHES, **{"writer.delivery-timeout-ms": 200_000})
-
 
 def put_answer(code, message="no"):
     answer = messages.ProduceLogResponse()
@@ -239,10 +226,10 @@ def put_answer(code, message="no"):
     return Answer(answer)
 
 
-def test_after_a_refused_batch_the_others_arrive_once_and_in_order(proxy, through, log_of):
+async def test_after_a_refused_batch_the_others_arrive_once_and_in_order(proxy, through, log_of):
     """The refused batch leaves a gap in the sequence numbers; those already in flight come back out of order."""
 
-    async def use(conn, path):
+    async with through(**{"writer.batch-timeout-ms": 1000}) as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         seen = 0
 
@@ -266,11 +253,10 @@ def test_after_a_refused_batch_the_others_arrive_once_and_in_order(proxy, throug
         ids = (await log_of(conn, path)).column("id").to_pylist()
         assert ids == [i for i in range(300) if i not in failed]
 
-    through(use, **{"writer.batch-timeout-ms": 1000})
 
-
-def test_a_forgotten_writer_gets_a_new_id(proxy, through, log_of):
-    async def use(conn, path):
+async def test_a_forgotten_writer_gets_a_new_id(proxy, through, log_of):
+    proxy.requests.clear()
+    async with through() as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         await writer.append((1, "a")).wait()
         proxy.on_request = times(1, put_answer(33), PRODUCE)
@@ -279,33 +265,26 @@ def test_a_forgotten_writer_gets_a_new_id(proxy, through, log_of):
         assert (await log_of(conn, path)).column("id").to_pylist() == [1, 2, 3]
         assert proxy.requests.count(INIT) >= 2
 
-    proxy.requests.clear()
-    through(use)
 
-
-def test_duplicates_count_as_written(proxy, through, log_of):
-    async def use(conn, path):
+async def test_duplicates_count_as_written(proxy, through, log_of):
+    async with through() as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.on_response = times(1, put_answer(32), PRODUCE)
         await writer.append((1, "a")).wait()
         assert (await log_of(conn, path)).num_rows == 1
 
-    through(use)
-
 
 @pytest.mark.parametrize("code", [3, 10, 25, 28, 29, 12, 21, 44])
-def test_errors_that_pass_are_tried_again(proxy, through, log_of, code):
-    async def use(conn, path):
+async def test_errors_that_pass_are_tried_again(proxy, through, log_of, code):
+    async with through() as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.on_request = times(2, put_answer(code), PRODUCE)
         await writer.append((1, "a")).wait()
         assert (await log_of(conn, path)).column("id").to_pylist() == [1]
 
-    through(use)
 
-
-def test_an_error_of_the_whole_request_is_tried_again_with_pauses(proxy, through, log_of):
-    async def use(conn, path):
+async def test_an_error_of_the_whole_request_is_tried_again_with_pauses(proxy, through, log_of):
+    async with through() as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.requests.clear()
         proxy.on_request = times(3, Refusal(10), PRODUCE)
@@ -314,11 +293,9 @@ def test_an_error_of_the_whole_request_is_tried_again_with_pauses(proxy, through
         assert time.monotonic() - started > 0.2, "three tries without a pause"
         assert proxy.requests.count(PRODUCE) == 4
 
-    through(use)
 
-
-def test_retries_are_counted(proxy, through):
-    async def use(conn, path):
+async def test_retries_are_counted(proxy, through):
+    async with through(**{"writer.retries": 2}) as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.requests.clear()
         proxy.on_request = times(100, put_answer(10, "disk trouble"), PRODUCE)
@@ -326,12 +303,13 @@ def test_retries_are_counted(proxy, through):
             await writer.append((1, "a")).wait()
         assert proxy.requests.count(PRODUCE) == 3
 
-    through(use, **{"writer.retries": 2})
-
 
 @pytest.mark.parametrize("fault", ["stall", "refuse", "drop"])
-def test_every_wait_ends_by_the_delivery_deadline(proxy, through, fault):
-    async def use(conn, path):
+async def test_every_wait_ends_by_the_delivery_deadline(proxy, through, fault):
+    async with through(**{"writer.delivery-timeout-ms": 1500, "request-timeout": 700, "connect-timeout": 700}) as (
+        conn,
+        path,
+    ):
         writer = (await conn.get_table(path)).new_append().create_writer()
         await writer.append((0, "warm")).wait()
         if fault == "stall":
@@ -350,11 +328,9 @@ def test_every_wait_ends_by_the_delivery_deadline(proxy, through, fault):
                 await handle.wait()
         assert time.monotonic() - started < 4
 
-    through(use, **{"writer.delivery-timeout-ms": 1500, "request-timeout": 700, "connect-timeout": 700})
 
-
-def test_without_idempotence_nothing_is_lost(proxy, through, log_of):
-    async def use(conn, path):
+async def test_without_idempotence_nothing_is_lost(proxy, through, log_of):
+    async with through(**SMALL_BATCHES, **{"writer.enable-idempotence": False}) as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.requests.clear()
         proxy.on_request = times(3, Fault.CUT_AFTER, PRODUCE)
@@ -365,11 +341,9 @@ def test_without_idempotence_nothing_is_lost(proxy, through, log_of):
         assert len(ids) >= 300, "at least once"
         assert INIT not in proxy.requests
 
-    through(use, **SMALL_BATCHES, **{"writer.enable-idempotence": False})
 
-
-def test_many_buckets_share_a_request(proxy, through, log_of):
-    async def use(conn, path):
+async def test_many_buckets_share_a_request(proxy, through, log_of):
+    async with through(buckets=16, **{"writer.bucket.no-key-assigner": "round_robin"}) as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.requests.clear()
         for i in range(160):
@@ -379,11 +353,9 @@ def test_many_buckets_share_a_request(proxy, through, log_of):
         assert proxy.requests.count(INIT) == 1, "lanes share their writer id"
         assert (await log_of(conn, path, 16)).num_rows == 160
 
-    through(use, buckets=16, **{"writer.bucket.no-key-assigner": "round_robin"})
 
-
-def test_pressure_slows_a_writer_down(proxy, through):
-    async def use(conn, path):
+async def test_pressure_slows_a_writer_down(proxy, through):
+    async with through(keys=["id"], **{"writer.kv-backpressure.max-throttle-ms": 800}) as (conn, path):
         writer = (await conn.get_table(path)).new_upsert().create_writer()
         await writer.upsert((1, "a")).wait()
         answer = messages.PutKvResponse()
@@ -401,11 +373,9 @@ def test_pressure_slows_a_writer_down(proxy, through):
         assert 0.7 < time.monotonic() - started < 3.0, "all of 800 ms"
         assert await (await conn.get_table(path)).new_lookup().create_lookuper().lookup([4]) is not None
 
-    through(use, keys=["id"], **{"writer.kv-backpressure.max-throttle-ms": 800})
 
-
-def test_an_answer_without_the_bucket_is_not_taken_for_success(proxy, through, log_of):
-    async def use(conn, path):
+async def test_an_answer_without_the_bucket_is_not_taken_for_success(proxy, through, log_of):
+    async with through() as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.on_response = times(1, Answer(messages.ProduceLogResponse()), PRODUCE)
         with pytest.raises(fluss.UnknownServerError, match="does not mention"):
@@ -413,23 +383,19 @@ def test_an_answer_without_the_bucket_is_not_taken_for_success(proxy, through, l
         await writer.append((2, "b")).wait()
         assert (await log_of(conn, path)).column("id").to_pylist() == [1, 2]
 
-    through(use)
 
-
-def test_nonsense_in_an_answer_is_not_taken_for_success(proxy, through, log_of):
-    async def use(conn, path):
+async def test_nonsense_in_an_answer_is_not_taken_for_success(proxy, through, log_of):
+    async with through() as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         proxy.on_response = times(2, Answer(b"\xff\xff\xff"), PRODUCE)
         await writer.append((1, "a")).wait()
         assert (await log_of(conn, path)).column("id").to_pylist() == [1], "the server knew the second for the first"
 
-    through(use)
 
-
-def test_a_trickle_of_rows_is_bounded_too(proxy, through, log_of):
+async def test_a_trickle_of_rows_is_bounded_too(proxy, through, log_of):
     """Rows that leave one by one after their linger time must not pile up behind a server that does not answer."""
 
-    async def use(conn, path):
+    async with through(**{"writer.buffer.memory-size": 20_000, "writer.batch-timeout-ms": 1}) as (conn, path):
         writer = (await conn.get_table(path)).new_append().create_writer()
         await writer.append((-1, "warm")).wait()
         proxy.stall()
@@ -450,5 +416,3 @@ def test_a_trickle_of_rows_is_bounded_too(proxy, through, log_of):
         writer.append((taken, "again"))
         await writer.flush()
         assert (await log_of(conn, path)).column("id").to_pylist() == list(range(-1, taken + 1))
-
-    through(use, **{"writer.buffer.memory-size": 20_000, "writer.batch-timeout-ms": 1})

@@ -11,9 +11,11 @@ import sys
 import threading
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pyarrow as pa
 import pytest
-from tests.client.support import LOG_FIELDS, closed, fill_log, open_table, poll_all, with_table
+from tests.client.support import LOG_FIELDS, closed, fill_log, open_table, poll_all
 
 import fluss
 import fluss.aio
@@ -370,10 +372,8 @@ async def test_loops_within_timeouts_and_task_groups(config, database, face, bat
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-def test_loops_within_cancel_scopes_of_anyio(config, database, face):
-    anyio = pytest.importorskip("anyio")
-
-    async def use(conn, table):
+async def test_loops_within_cancel_scopes_of_anyio(config, database, face):
+    async with open_table(config, database, LOG_FIELDS) as (_, table):
         connection = await face.FlussConnection.create(config)
         scanner = await (await connection.get_table(f"{database}.t")).new_scan().create_log_scanner()
         scanner.subscribe(0, 0)
@@ -384,7 +384,7 @@ def test_loops_within_cancel_scopes_of_anyio(config, database, face):
                 with anyio.move_on_after(0.002):
                     async for record in scanner:
                         seen.append(record.offset)
-                        await anyio.sleep(0)
+                        await anyio.lowlevel.checkpoint()
 
         with anyio.fail_after(20):
             async with anyio.create_task_group() as group:
@@ -393,11 +393,6 @@ def test_loops_within_cancel_scopes_of_anyio(config, database, face):
         assert seen == ALL
         await closed(scanner)
         await closed(connection)
-
-    async def main():
-        await with_table(config, database, use, LOG_FIELDS)
-
-    anyio.run(main)
 
 
 @pytest.mark.parametrize("leave", ["break", "aclose", "error", "cancel"])

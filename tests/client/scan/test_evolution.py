@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS as FIELDS
 from tests.client.support import fill_log as fill
-from tests.client.support import open_table, poll_all, read_all, with_table
+from tests.client.support import open_table, poll_all, read_all
 
 import fluss
 from fluss.protocol import apis, messages
@@ -16,11 +18,12 @@ from fluss.records import decode_arrow_batch, iter_log_batches
 
 
 @pytest.fixture
-def evolved(run, config, database):
-    """Runs `use(conn, old, new)` on a log with batches of two schemas: the second has a column `extra`."""
+def evolved(config, database):
+    """Open a log with batches of two schemas, of which the second has a column `extra`; gives both views of it."""
 
-    def start(use, **options):
-        async def main(conn, old):
+    @contextlib.asynccontextmanager
+    async def opened(**options):
+        async with open_table(config, database, FIELDS, **options) as (conn, old):
             await fill(old, batches=2, rows=10)
             await conn.get_admin().alter_table(old.get_table_path(), add_columns={"extra": pa.int32()})
             new = await conn.get_table(old.get_table_path())
@@ -28,16 +31,14 @@ def evolved(run, config, database):
             for i in range(20, 30):
                 writer.append({"id": i, "name": f"n{i}", "score": i / 2, "extra": i * 10})
             await writer.flush()
-            await use(conn, old, new)
+            yield conn, old, new
 
-        run(with_table(config, database, main, FIELDS, **options))
-
-    return start
+    return opened
 
 
 @pytest.mark.parametrize("log_format", ["ARROW", "INDEXED"])
-def test_old_and_new_batches_in_one_log(evolved, log_format):
-    async def use(conn, old, new):
+async def test_old_and_new_batches_in_one_log(evolved, log_format):
+    async with evolved(log_format=log_format) as (_, old, new):
         extra = [None] * 20 + [i * 10 for i in range(20, 30)]
         whole = await read_all(new)
         assert whole.column_names == ["id", "name", "score", "extra"]
@@ -61,15 +62,13 @@ def test_old_and_new_batches_in_one_log(evolved, log_format):
             assert first.row["extra"] is None
             assert second.row["extra"] == 200
 
-    evolved(use, log_format=log_format)
-
 
 @pytest.mark.parametrize("compression", ["NONE", "ZSTD", "LZ4_FRAME"])
 @pytest.mark.parametrize("columns", [[0, 3], [3], [1, 2, 3]])
-def test_the_server_sends_younger_columns_of_older_batches_as_nulls(evolved, columns, compression):
+async def test_the_server_sends_younger_columns_of_older_batches_as_nulls(evolved, columns, compression):
     """The official readers decode the columns they asked for, whatever schema a batch was written with."""
 
-    async def use(conn, old, new):
+    async with evolved(properties={"table.log.arrow.compression.type": compression}) as (conn, _, new):
         bucket = fluss.TableBucket(new.get_table_info().table_id, 0)
         connection = await conn._cluster.leader(bucket, new.get_table_path())
         request = messages.FetchLogRequest(follower_server_id=-1, max_bytes=2**20)
@@ -86,23 +85,21 @@ def test_the_server_sends_younger_columns_of_older_batches_as_nulls(evolved, col
         whole = await read_all(new)
         assert found.to_pylist() == whole.select(columns).to_pylist()
 
-    evolved(use, properties={"table.log.arrow.compression.type": compression})
 
-
-def test_without_a_fixed_schema_batches_keep_theirs(evolved):
-    async def use(conn, old, new):
-        async with await new.new_scan().with_fixed_schema(False).create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            batches = []
-            while sum(batch.num_records for batch in batches) < 30:
-                batches += await scanner.poll_record_batch(5000)
-            assert [batch.batch.num_columns for batch in batches] == [3, 3, 4]
-            scanner.subscribe(0, 0)
-            together = await scanner.to_arrow()
-            assert together.column("extra").null_count == 20
-            assert together.num_rows == 30
-
-    evolved(use)
+async def test_without_a_fixed_schema_batches_keep_theirs(evolved):
+    async with (
+        evolved() as (_, _, new),
+        await new.new_scan().with_fixed_schema(False).create_record_batch_log_scanner() as scanner,
+    ):
+        scanner.subscribe(0, 0)
+        batches = []
+        while sum(batch.num_records for batch in batches) < 30:
+            batches += await scanner.poll_record_batch(5000)
+        assert [batch.batch.num_columns for batch in batches] == [3, 3, 4]
+        scanner.subscribe(0, 0)
+        together = await scanner.to_arrow()
+        assert together.column("extra").null_count == 20
+        assert together.num_rows == 30
 
 
 async def test_rows_of_a_schema_that_came_after_the_scanner(config, database):

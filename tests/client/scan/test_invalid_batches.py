@@ -8,14 +8,15 @@ client meets such batches whatever our server refuses.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.client.support import LOG_FIELDS, with_table
+from tests.client.support import LOG_FIELDS, open_table
 from tests.records.forge import Parts
 from tests.server.log_support import connected, make_batch, running_server
 
@@ -43,23 +44,17 @@ def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
-def with_invalid_batch(run: Any, folder: Path, codec: str, use: Any, batches: Sequence[bytearray] = ()) -> None:
-    """Await `use(table)` with nine rows in the log, of which those in the middle are unreadable (or other batches)."""
-
-    async def work() -> None:
-        async with running_server(folder) as server, connected(server) as client:
-            bound = server.listeners["FLUSS"]
-            config = fluss.Config({"bootstrap.servers": f"{bound.host}:{bound.port}"})
-
-            async def fill_and_use(_: Any, table: Any) -> None:
-                table_id = table.get_table_info().table_id
-                for batch in batches or (make_batch(0), invalid_batch(codec), make_batch(6)):
-                    assert not (await client.produce(table_id, batch)).HasField("error_code")
-                await use(table)
-
-            await with_table(config, "db", fill_and_use, LOG_FIELDS)
-
-    run(work())
+@contextlib.asynccontextmanager
+async def invalid_batch_in_log(folder: Path, codec: str, batches: Sequence[bytearray] = ()) -> AsyncIterator[Any]:
+    """Open a table with nine rows in the log, of which those in the middle are unreadable (or other batches)."""
+    async with running_server(folder) as server, connected(server) as client:
+        bound = server.listeners["FLUSS"]
+        config = fluss.Config({"bootstrap.servers": f"{bound.host}:{bound.port}"})
+        async with open_table(config, "db", LOG_FIELDS) as (_, table):
+            table_id = table.get_table_info().table_id
+            for batch in batches or (make_batch(0), invalid_batch(codec), make_batch(6)):
+                assert not (await client.produce(table_id, batch)).HasField("error_code")
+            yield table
 
 
 def check(error: fluss.FlussError) -> None:
@@ -70,24 +65,24 @@ def check(error: fluss.FlussError) -> None:
     assert "subscribe(bucket_id=0, start_offset=6)" in error.message
 
 
-def test_polls_name_the_batch_and_go_on_behind_it(run, tmp_path, codec):
-    async def use(table):
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-            assert [record.row["id"] for record in await scanner.poll(5000)] == [0, 1, 2]
-            for _ in range(2):  # asking again changes nothing, and passes over nothing
-                with pytest.raises(fluss.errors.CorruptRecordError) as caught:
-                    await scanner.poll(5000)
-                check(caught.value)
-            scanner.subscribe(bucket_id=0, start_offset=6)
-            assert [record.row["id"] for record in await scanner.poll(5000)] == [6, 7, 8]
-
-    with_invalid_batch(run, tmp_path, codec, use)
+async def test_polls_name_the_batch_and_go_on_behind_it(tmp_path, codec):
+    async with (
+        invalid_batch_in_log(tmp_path, codec) as table,
+        await table.new_scan().create_log_scanner() as scanner,
+    ):
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        assert [record.row["id"] for record in await scanner.poll(5000)] == [0, 1, 2]
+        for _ in range(2):  # asking again changes nothing, and passes over nothing
+            with pytest.raises(fluss.errors.CorruptRecordError) as caught:
+                await scanner.poll(5000)
+            check(caught.value)
+        scanner.subscribe(bucket_id=0, start_offset=6)
+        assert [record.row["id"] for record in await scanner.poll(5000)] == [6, 7, 8]
 
 
 @pytest.mark.parametrize("columns", [None, ["name"], ["name", "id"]])
-def test_arrow_scans(run, tmp_path, codec, columns):
-    async def use(table):
+async def test_arrow_scans(tmp_path, codec, columns):
+    async with invalid_batch_in_log(tmp_path, codec) as table:
         scan = table.new_scan() if columns is None else table.new_scan().project_by_name(columns)
         async with await scan.create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
@@ -97,31 +92,28 @@ def test_arrow_scans(run, tmp_path, codec, columns):
             scanner.subscribe(0, 6)
             assert (await scanner.to_arrow()).column("name").to_pylist() == ["user-6", "user-7", "user-8"]
 
-    with_invalid_batch(run, tmp_path, codec, use)
 
-
-def test_batch_readers_give_the_rows_before_the_error(run, tmp_path, codec):
+async def test_batch_readers_give_the_rows_before_the_error(tmp_path, codec):
     """Also those that were taken out together with it."""
     before: list[int] = []
-
-    async def use(table):
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-
-            def read():
-                for batch in scanner.to_arrow_batch_reader():
-                    before.extend(batch.column("id").to_pylist())
-
-            with pytest.raises(fluss.errors.CorruptRecordError, match="offsets 15 to 17"):
-                await asyncio.to_thread(read)
-
     batches = [*(make_batch(first) for first in range(0, 15, 3)), invalid_batch(codec), make_batch(18)]
-    with_invalid_batch(run, tmp_path, codec, use, batches)
+    async with (
+        invalid_batch_in_log(tmp_path, codec, batches) as table,
+        await table.new_scan().create_record_batch_log_scanner() as scanner,
+    ):
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+
+        def read():
+            for batch in scanner.to_arrow_batch_reader():
+                before.extend(batch.column("id").to_pylist())
+
+        with pytest.raises(fluss.errors.CorruptRecordError, match="offsets 15 to 17"):
+            await asyncio.to_thread(read)
     assert before == list(range(15))
 
 
-def test_limit_scans_and_filters(run, tmp_path, codec):
-    async def use(table):
+async def test_limit_scans_and_filters(tmp_path, codec):
+    async with invalid_batch_in_log(tmp_path, codec) as table:
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         with pytest.raises(fluss.errors.CorruptRecordError) as caught:
             await table.new_scan().limit(5).create_bucket_batch_scanner(bucket).to_arrow()
@@ -134,17 +126,16 @@ def test_limit_scans_and_filters(run, tmp_path, codec):
                 await scanner.poll(5000)
         check(caught.value)
 
-    with_invalid_batch(run, tmp_path, codec, use)
 
-
-def test_a_header_that_cannot_be_read_names_table_bucket_and_offset(run, tmp_path, monkeypatch):
+async def test_a_header_that_cannot_be_read_names_table_bucket_and_offset(tmp_path, monkeypatch):
     def cut_short(body: Any) -> Any:
         tables = decode_fetch_log_response(body)
         for part in (bucket for table in tables for bucket in table.buckets if bucket.records):
             part.records = memoryview(bytes(part.records[:8]) + struct.pack("<i", 5) + bytes(part.records[12:]))
         return tables
 
-    async def use(table):
+    monkeypatch.setattr(log_handlers, "check_records", lambda *_: 0)
+    async with invalid_batch_in_log(tmp_path, "NONE") as table:
         monkeypatch.setattr(fetcher, "decode_fetch_log_response", cut_short)
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, 3)
@@ -155,9 +146,6 @@ def test_a_header_that_cannot_be_read_names_table_bucket_and_offset(run, tmp_pat
             monkeypatch.undo()
             scanner.subscribe(0, 6)
             assert [record.row["id"] for record in await scanner.poll(5000)] == [6, 7, 8]
-
-    monkeypatch.setattr(log_handlers, "check_records", lambda *_: 0)
-    with_invalid_batch(run, tmp_path, "NONE", use)
 
 
 async def test_rows_of_a_primary_key_table(tmp_path, monkeypatch):
@@ -172,9 +160,7 @@ async def test_rows_of_a_primary_key_table(tmp_path, monkeypatch):
 
         monkeypatch.setattr(server.kv, "limit_scan", bad_rows)
 
-        async def use(_: Any, table: Any) -> None:
+        async with open_table(config, "db", [("id", pa.int32()), ("name", pa.string())], keys=["id"]) as (_, table):
             bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
             with pytest.raises(fluss.errors.CorruptRecordError, match=r"'db\.t' are not valid: row 0: .*string"):
                 await table.new_scan().limit(5).create_bucket_batch_scanner(bucket).to_arrow()
-
-        await with_table(config, "db", use, [("id", pa.int32()), ("name", pa.string())], keys=["id"])

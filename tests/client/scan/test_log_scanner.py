@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS as FIELDS
 from tests.client.support import fill_log as fill
-from tests.client.support import open_table, poll_all, with_table
+from tests.client.support import open_table, poll_all
 
 import fluss
 import fluss.aio
@@ -591,7 +591,7 @@ async def test_changelog_batches_say_what_their_rows_did(config, database):
             assert (await scanner.to_arrow()).to_pydict() == {"name": ["b", "b"], "_change_type": ["insert", "delete"]}
 
 
-def test_changelog_batches_of_the_plain_face(run, config, database):
+async def test_changelog_batches_of_the_plain_face(config, database):
     def read(path):
         with fluss.connect(config.bootstrap_servers, database=database) as db:
             table = asyncio.run(_table(db.connection, path))
@@ -607,13 +607,11 @@ def test_changelog_batches_of_the_plain_face(run, config, database):
     async def _batch_scanner(table):
         return await table.new_scan().create_record_batch_log_scanner()
 
-    async def use(conn, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         await make_changes(table)
         changes, rows = await asyncio.to_thread(read, table.get_table_path())
         assert changes == 4 * [CHANGES]
         assert rows == [{"id": 1, "name": "c", "score": 0.5}], "the front door gives current rows, without the column"
-
-    run(with_table(config, database, use, FIELDS, keys=["id"]))
 
 
 async def test_a_log_table_has_no_change_types(config, database):

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table, with_table
+from tests.client.support import open_table
 from tests.faults.proxy import Answer, FaultProxy, ProxiedServer
 
 import fluss
@@ -136,13 +137,14 @@ def proxy():
 
 
 @pytest.fixture
-def tiered(run, proxy, tmp_path, database):
-    """Runs `use(conn, table, info)` on a table of 100 rows whose first 60 the "server" gives as remote segments."""
+def tiered(proxy, tmp_path, database):
+    """Open a table of 100 rows whose first 60 the "server" gives as remote segments; gives it with what it says."""
 
-    def start(use, **options):
+    @contextlib.asynccontextmanager
+    async def opened(**options):
         info = write_segments(tmp_path, [2, 3, 1])
-
-        async def main(conn, table):
+        config = fluss.Config({"bootstrap.servers": proxy.address, **options})
+        async with open_table(config, database, FIELDS) as (conn, table):
             writer = table.new_append().create_writer()
             for start in range(0, 100, 10):
                 ids = list(range(start, start + 10))
@@ -165,14 +167,11 @@ def tiered(run, proxy, tmp_path, database):
 
             proxy.on_request = judge
             try:
-                await use(conn, table, info)
+                yield conn, table, info
             finally:
                 proxy.calm()
 
-        config = fluss.Config({"bootstrap.servers": proxy.address, **options})
-        run(with_table(config, database, main, FIELDS))
-
-    return start
+    return opened
 
 
 @pytest.mark.parametrize("preference", ["local-first", "remote-first"])
@@ -197,8 +196,8 @@ async def test_servers_are_told_where_rows_are_wanted_from(proxy, database, pref
         assert set(asked) == {0 if preference == "local-first" else 1}
 
 
-def test_a_scan_goes_from_remote_to_local(tiered):
-    async def use(conn, table, info):
+async def test_a_scan_goes_from_remote_to_local(tiered):
+    async with tiered() as (_, table, _):
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
             assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(100))
@@ -216,11 +215,9 @@ def test_a_scan_goes_from_remote_to_local(tiered):
             scanner.subscribe(0, 0)
             assert (await scanner.to_arrow()).column("id").to_pylist() == [1, 59, 60, 99]
 
-    tiered(use)
 
-
-def test_a_segment_that_ends_too_early_is_noticed(tiered, tmp_path):
-    async def use(conn, table, info):
+async def test_a_segment_that_ends_too_early_is_noticed(tiered, tmp_path):
+    async with tiered() as (_, table, info):
         path = tmp_path / info.remote_log_segments[2].remote_log_segment_id / f"{50:020d}.log"
         path.write_bytes(b"")
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
@@ -228,11 +225,9 @@ def test_a_segment_that_ends_too_early_is_noticed(tiered, tmp_path):
             with pytest.raises(FormatError, match="ends at offset 50, but its last segment should reach 60"):
                 await scanner.to_arrow()
 
-    tiered(use)
 
-
-def test_a_segment_that_is_not_there_yet_is_tried_again(tiered, tmp_path):
-    async def use(conn, table, info):
+async def test_a_segment_that_is_not_there_yet_is_tried_again(tiered, tmp_path):
+    async with tiered() as (_, table, info):
         path = tmp_path / info.remote_log_segments[1].remote_log_segment_id / f"{20:020d}.log"
         hidden = path.with_suffix(".hidden")
         path.rename(hidden)
@@ -243,28 +238,30 @@ def test_a_segment_that_is_not_there_yet_is_tried_again(tiered, tmp_path):
             hidden.rename(path)
             assert (await reading).column("id").to_pylist() == list(range(100))
 
-    tiered(use)
 
-
-def test_unsubscribing_ends_a_remote_read(tiered, monkeypatch):
+async def test_unsubscribing_ends_a_remote_read(tiered, monkeypatch):
     monkeypatch.setattr(remote, "_BLOCK_BYTES", 200)
 
-    async def use(conn, table, info):
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            await scanner.poll(5000)
-            scanner.unsubscribe(0)
-            scanner.subscribe(0, 58)
-            records = []
-            while len(records) < 42:
-                records += list(await scanner.poll(5000))
-            assert [record.offset for record in records] == list(range(58, 100))
+    async with (
+        tiered(**{"scanner.log.max-poll-records": 5, "scanner.log.fetch.max-bytes-for-bucket": 300}) as (
+            _,
+            table,
+            _,
+        ),
+        await table.new_scan().create_log_scanner() as scanner,
+    ):
+        scanner.subscribe(0, 0)
+        await scanner.poll(5000)
+        scanner.unsubscribe(0)
+        scanner.subscribe(0, 58)
+        records = []
+        while len(records) < 42:
+            records += list(await scanner.poll(5000))
+        assert [record.offset for record in records] == list(range(58, 100))
 
-    tiered(use, **{"scanner.log.max-poll-records": 5, "scanner.log.fetch.max-bytes-for-bucket": 300})
 
-
-def test_earliest_is_where_the_remote_log_begins(tiered):
-    async def use(conn, table, info):
+async def test_earliest_is_where_the_remote_log_begins(tiered):
+    async with tiered() as (_, table, info):
         del info.remote_log_segments[0]
         async with await table.new_scan().create_log_scanner() as scanner:
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
@@ -273,16 +270,12 @@ def test_earliest_is_where_the_remote_log_begins(tiered):
                 offsets += [record.offset for record in await scanner.poll(5000)]
             assert offsets == list(range(20, 100)), "what was before it is gone"
 
-    tiered(use)
 
-
-def test_batches_out_of_place_are_noticed(tiered, tmp_path):
-    async def use(conn, table, info):
+async def test_batches_out_of_place_are_noticed(tiered, tmp_path):
+    async with tiered() as (_, table, info):
         path = tmp_path / info.remote_log_segments[1].remote_log_segment_id / f"{20:020d}.log"
         path.write_bytes(log_batch(20, 10) + log_batch(40, 10) + log_batch(30, 10))
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe(0, 0)
             with pytest.raises(FormatError, match="where offset 30 is due"):
                 await scanner.to_arrow()
-
-    tiered(use)

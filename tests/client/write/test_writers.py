@@ -9,7 +9,7 @@ import time
 
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table, read_all, with_table
+from tests.client.support import open_table, read_all
 
 import fluss
 import fluss.aio
@@ -272,16 +272,11 @@ async def test_closing_wakes_a_thread_that_waits_for_room(config, database):
             await asyncio.wait_for(waiting, 5)
 
 
-def test_threads_keep_their_own_order(config, database, run):
+async def test_threads_keep_their_own_order(config, database):
     """Rows of one thread are converted by another at times; they must not overtake each other."""
     config.writer_batch_size = 5_000
 
-    async def make(conn, table):
-        pass
-
-    run(with_table(config, database, make, FIELDS))
-
-    async def main():
+    async with open_table(config, database, FIELDS):
         conn = await fluss.FlussConnection.create(config)
         table = await conn.get_table(fluss.TablePath(database, "t"))
         writer = table.new_append().create_writer()
@@ -305,8 +300,6 @@ def test_threads_keep_their_own_order(config, database, run):
         for number in range(4):
             mine = [i for i in ids if i // 10_000 == number]
             assert mine == list(range(number * 10_000, number * 10_000 + 3000))
-
-    asyncio.run(main())
 
 
 async def test_flush_waits_for_rows_that_another_thread_has_in_hand(config, database, monkeypatch):
