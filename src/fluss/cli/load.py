@@ -190,7 +190,7 @@ def export(
 
     Example: fluss export orders orders.parquet
     """
-    from fluss.tools.exporting import export_table
+    from fluss.tools.files import export_table
 
     name = check_table(table)
     with link.database() as db:

@@ -132,7 +132,7 @@ async def login(request: Request) -> Response:
 
 @contextlib.contextmanager
 def _logging_in(request: Request) -> Iterator[None]:
-    """Refuse a login too many at a time: each takes memory and a thread, and one address must not take all turns."""
+    """Refuse a login too many at a time: each takes memory and a thread, and one address must not take all slots."""
     logins: Counter[str] = request.app.state.logins
     address = request.client.host if request.client is not None else ""
     if logins[address] >= _LOGINS_OF_ADDRESS_AT_ONCE or logins.total() >= _LOGINS_AT_ONCE:

@@ -129,7 +129,7 @@ async def beside(server: Server, settings: Settings) -> AsyncIterator[None]:
     """Run the console as a child process while the server runs.
 
     A process of its own: pages, SQL and JSON take none of the server's time, and a console that fails takes nothing
-    down with it. It learns what the protocol does not tell over a socket pair that only it has.
+    down with it. What the protocol does not report it learns over a socket pair that only it has.
     """
     from fluss.server.inspection import Inspector
 

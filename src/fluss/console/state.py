@@ -178,7 +178,7 @@ def api(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
 
 
 def error_response(error: Exception) -> Response:
-    """The answer that tells the browser what went wrong."""
+    """The answer that reports to the browser what went wrong."""
     if isinstance(error, FlussError):
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 400)
         return JSONResponse({"error": error.message, "kind": type(error).__name__}, status)

@@ -12,8 +12,8 @@ objects       `database.py`; `table.py`, with `table_info.py`, `table_reads.py` 
 new tables    `schemas.py` (from text, models, data), `models.py` (rows as dataclasses).
 writing       `inputs.py` converts what users give to Arrow batches, `bulk_write.py` writes them, `row_writer.py` takes
               single rows, `results.py` is what comes back.
-reading       `reads.py` pins a point in time and reads it, `pruning.py` finds the partitions and keys that a filter
-              names, `keys.py` reads keys as users write them, `streams.py` reads ahead for other threads.
+reading       `reads.py` pins a point in time and reads the partitions and keys that a filter names, `keys.py` reads
+              keys as users write them, `streams.py` reads ahead for other threads.
 following     `follow.py` gives the changes, `changes.py` is what they look like.
 SQL           `sql.py` runs DuckDB over `dataset.py`, `expressions.py` reads its filters, `log_cache.py` keeps columns.
 errors        `suggest.py` names the nearest name that exists.

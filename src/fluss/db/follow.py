@@ -283,7 +283,7 @@ class Feed(Generic[T]):
         if gone:
             self._read = {bucket: offset for bucket, offset in self._read.items() if bucket in left}
         for partition_id in {bucket.partition_id for bucket in gone if bucket.partition_id is not None}:
-            # Asked for again, it is not found, and the connection forgets what it knew.
+            # Asked for again, it is not found, and the connection drops what it knew.
             await self._connection._cluster.partition_by_id(self._info.table_path, partition_id, refresh=True)
         return bool(gone)
 

@@ -23,16 +23,35 @@ from fluss.client.scan.as_of import current_rows, merged
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.python_rows import rows_to_python
 from fluss.db.log_cache import LogCache
-from fluss.db.pruning import keys_of, matching_partitions, names_keys_only
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, LakeSnapshotNotExistError
-from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, PartitionInfo, Predicate, TableBucket, TableInfo, TablePath
+from fluss.metadata import (
+    EARLIEST_OFFSET,
+    Compound,
+    CompoundFunction,
+    Leaf,
+    LeafFunction,
+    OffsetSpec,
+    PartitionInfo,
+    Predicate,
+    TableBucket,
+    TableInfo,
+    TablePath,
+    TimestampLtzType,
+    TimestampType,
+    key_values,
+)
+from fluss.metadata import matching_partitions as _matching_partitions
 from fluss.metadata.where import parse_where
+from fluss.rows import logical
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussConnection, FlussTable
 
 _LAKE_TASKS = 4
+KEYS_MAX = 1_000
+"""A filter that names more primary keys than this is read by scanning."""
+_PYTHON_TIME_DIGITS = 6
 
 _Batches = AsyncGenerator[pa.RecordBatch, None]
 
@@ -343,3 +362,43 @@ async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | No
         async with contextlib.aclosing(merged([one(split) for split in plan.splits])) as found:
             async for batch in found:
                 yield batch
+
+
+# -- what a filter says about where rows can be ---------------------------------------------------------------------
+
+
+def matching_partitions(
+    predicate: Predicate, info: TableInfo, partitions: Sequence[PartitionInfo]
+) -> list[PartitionInfo]:
+    """The partitions that may hold matching rows. When in doubt, a partition stays."""
+    names = [partition.partition_name for partition in partitions]
+    kept = _matching_partitions(predicate, info.schema, info.partition_keys, names)
+    return [partition for partition, wanted in zip(partitions, kept) if wanted]
+
+
+def keys_of(predicate: Predicate, info: TableInfo) -> list[dict[str, Any]] | None:
+    """The primary keys that a filter names, if it allows no others; None if it does not say."""
+    types = [info.schema.column(name).data_type for name in info.primary_keys]
+    if any(isinstance(t, (TimestampType, TimestampLtzType)) and t.precision > _PYTHON_TIME_DIGITS for t in types):
+        return None  # a datetime would lose the nanoseconds
+    keys = key_values(predicate, info.schema, info.primary_keys, KEYS_MAX)
+    if keys is None:
+        return None
+    return [
+        {name: logical.to_python(value, data_type) for name, value, data_type in zip(info.primary_keys, key, types)}
+        for key in keys
+    ]
+
+
+def names_keys_only(predicate: Predicate, info: TableInfo) -> bool:
+    """Whether a filter says of the columns of the primary key which values they have, and nothing else."""
+    resolved = predicate.resolve(info.schema)
+    parts: tuple[Predicate, ...] = (resolved,)
+    if isinstance(resolved, Compound) and resolved.function is CompoundFunction.AND:
+        parts = resolved.children
+    return all(
+        isinstance(part, Leaf)
+        and part.function in (LeafFunction.EQUAL, LeafFunction.IN)
+        and part.column in info.primary_keys
+        for part in parts
+    )

@@ -201,7 +201,8 @@ def _table_of(columns: Mapping[Any, Any]) -> pa.Table:
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             reason = "a number is too large" if isinstance(error, OverflowError) else one_line(error)
             raise InvalidArgumentError(
-                f"cannot tell the type of column {name!r}: {reason}; create the table with a schema, then load the rows"
+                f"cannot infer the type of column {name!r}: {reason}",
+                hint="create the table with a schema, then load the rows",
             ) from None
     try:
         return pa.table(arrays)

@@ -23,7 +23,7 @@ from fluss.db.internals import admin_call
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import DatabaseDescriptor, TableDescriptor
 from fluss.tools.drafts import TableDraft, check_numbers, check_partitions, descriptor_of
-from fluss.tools.exporting import export_table
+from fluss.tools.files import export_table, private_file, write_json
 from fluss.tools.loading import Load
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def write_backup(
         file = place / f"{number:04d}.arrow"
         name = table.name
         partitions = [one.partition_spec.spec_map for one in table.partitions()]
-        with open(file, "xb", opener=_private) as out:
+        with open(file, "xb", opener=private_file) as out:
             rows = export_table(
                 table,
                 out,
@@ -86,12 +86,7 @@ def write_backup(
         "databases": {name: _database(db, name).to_json() for name in sorted(db.databases())},
         "tables": entries,
     }
-    partial = place / f"{MANIFEST}.partial"
-    with open(partial, "x", encoding="utf-8", opener=_private) as text:
-        json.dump(manifest, text, indent=1)
-        text.flush()
-        os.fsync(text.fileno())
-    os.replace(partial, place / MANIFEST)
+    write_json(place / MANIFEST, manifest)
     return done
 
 
@@ -173,11 +168,6 @@ def _restore_table(db: Database, folder: str, entry: dict[str, Any], draft: Tabl
 
 def _nothing(name: str, rows: int) -> None:
     return None
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file that only its owner can read: it has the rows of tables with access rights."""
-    return os.open(path, flags, 0o600)
 
 
 def _database(db: Database, name: str) -> DatabaseDescriptor:

@@ -25,7 +25,7 @@ from fluss.db.internals import open_exact_sink, write_batch
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, Schema, TableBucket, TableDescriptor
 from fluss.tools.drafts import TableDraft, check_numbers, check_partitions, descriptor_of, differences
-from fluss.tools.files import json_lines
+from fluss.tools.files import json_lines, write_json
 from fluss.tools.table_stats import bucket_offsets
 
 if TYPE_CHECKING:
@@ -223,12 +223,7 @@ class TableCopy:
             return
         if with_ends:
             self.state.target_ends = {key: end for key, (_, end) in self._buckets("latest").items()}
-        partial = f"{self._checkpoint}.partial"
-        with open(partial, "w", encoding="utf-8") as file:
-            json.dump(self.state.__dict__, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self._checkpoint)
+        write_json(self._checkpoint, self.state.__dict__)
 
     def _check_existing(self, wanted: TableDescriptor) -> None:
         """Refuse a table that is there and means something else. Its buckets and comments are its own."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of rows: CSV, JSON lines, Parquet and Arrow. Which format a file has, its columns, and writing one."""
+"""Files of rows: CSV, JSON lines, Parquet and Arrow. Which format a file has, its columns, and exporting a table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fluss._text import json_text
 from fluss.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from fluss.db.blocking import Table
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 STANDARD_INPUT = "-"
@@ -425,3 +428,71 @@ def write_folders(
         format="feather" if kind == "arrow" else kind,
         partitioning=ds.partitioning(fields, flavor="hive"),
     )
+
+
+def private_file(path: str, flags: int) -> int:
+    """Open a file that only its owner can read; an `opener` for `open`."""
+    return os.open(path, flags, 0o600)
+
+
+def write_json(path: str | Path, document: Any) -> None:
+    """Write a JSON document durably and in one step: a crash leaves the old file or the new one.
+
+    Example:
+        write_json("state.json", {"rows": 5})
+    """
+    partial = f"{path}.partial"
+    with open(partial, "w", encoding="utf-8", opener=private_file) as file:
+        json.dump(document, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def export_table(
+    table: Table[Any],
+    target: str | IO[bytes],
+    *,
+    kind: str | None = None,
+    where: str | None = None,
+    columns: Sequence[str] | None = None,
+    partitioned: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Write the rows a table has now; gives how many there are.
+
+    Example:
+        export_table(db.table("orders"), "orders.parquet")
+    """
+    rows = 0
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for batch in batches:
+            yield batch
+            rows += batch.num_rows
+            if progress is not None:
+                progress(batch.num_rows)
+
+    if partitioned:
+        keys = list(table.info.partition_keys)
+        if not keys:
+            raise InvalidArgumentError(f"table {table.path} is not partitioned: export it to one file")
+        if not isinstance(target, str):
+            raise InvalidArgumentError("partitions are written to a folder: name one")
+        reader = table.to_reader(columns, where)
+        missing = [key for key in keys if key not in reader.schema.names]
+        if missing:
+            raise InvalidArgumentError(
+                f"the partition column {missing[0]!r} is needed for folders: add it to the columns"
+            )
+        write_folders(counted(iter(reader)), reader.schema, target, keys, kind or "parquet")
+        return rows
+    if isinstance(target, str):
+        kind = format_of(target, kind)
+    assert kind is not None
+    reader = table.to_reader(columns, where)
+    with open_writer(target, kind, reader.schema) as write:
+        for batch in counted(iter(reader)):
+            write(batch)
+    return rows

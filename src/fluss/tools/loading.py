@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from fluss.db.internals import open_exact_sink, open_sink, wait_for_write
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
-from fluss.tools.files import STANDARD_INPUT
+from fluss.tools.files import STANDARD_INPUT, write_json
 from fluss.tools.row_files import BadLine, FilePiece, RowFile
 
 if TYPE_CHECKING:
@@ -93,12 +93,7 @@ class LoadCheckpoint:
         """Write the file, in one step."""
         if self._path is None:
             return
-        partial = f"{self._path}.partial"
-        with open(partial, "w", encoding="utf-8") as file:
-            json.dump({"table_id": self._table_id, "rows": self._rows}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self._path)
+        write_json(self._path, {"table_id": self._table_id, "rows": self._rows})
         self._saved_at = time.monotonic()
 
 
@@ -240,7 +235,7 @@ class Load:
 
 
 def _ahead(pieces: Iterator[FilePiece]) -> Iterator[FilePiece]:
-    """Read the next pieces in a thread while those before them are sent: decoding and writing take turns otherwise."""
+    """Read the next pieces in a thread while those before them are sent: decoding and writing alternate otherwise."""
     waiting: queue.Queue[FilePiece | BaseException | None] = queue.Queue(_READ_AHEAD)
     stopped = threading.Event()
 

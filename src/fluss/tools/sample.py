@@ -58,7 +58,7 @@ class LiveOrders:
         self.written += count
 
     def run(self, stop: threading.Event) -> None:
-        """Write at the given rate until told to stop."""
+        """Write at the given rate until the event is set."""
         owed = 0.0
         while not stop.wait(_BATCH_S):
             owed += self._rate * _BATCH_S
