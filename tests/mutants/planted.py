@@ -129,7 +129,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_KV}/sequence.py",
         "                disk.sync_folder(self._path.parent)\n",
         "",
-        ("tests/server/kv",),
+        ("tests/server/kv/test_parts.py",),
     ),
     Mutant(
         "catalog-document-not-flushed",
@@ -284,14 +284,14 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_KV}/sequence.py",
         "max(block.first, highest_used + 1)",
         "block.first",
-        ("tests/server/kv",),
+        ("tests/server/kv/test_parts.py",),
     ),
     Mutant(
         "uncommitted-changes-kept-after-a-cut",
         f"{_KV}/tablet.py",
         "        while self._pending and self._pending[-1].end_offset > end_offset:\n            self._pending.pop()\n",
         "",
-        ("tests/server/kv", "tests/server/test_containment.py"),
+        ("tests/server/test_containment.py", *_STATE),
     ),
     # -- retention --------------------------------------------------------------------------------------------------
     Mutant(
@@ -433,14 +433,14 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_KV}/merge.py",
         "(after is not None and after >= before)",
         "(after is not None and after <= before)",
-        ("tests/server/kv",),
+        _CHANGELOG,
     ),
     Mutant(
         "partial-update-clears-other-columns",
         f"{_KV}/merge.py",
         "        row = list(old)\n        for index in chosen:\n            row[index] = new[index]\n",
         "        row = list(new)\n        for index in chosen:\n            row[index] = new[index]\n",
-        ("tests/server/kv", "tests/server/test_handlers_kv.py"),
+        _CHANGELOG,
     ),
     # -- routing ----------------------------------------------------------------------------------------------------
     Mutant(
@@ -546,8 +546,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "guessing-passwords-is-free",
         f"{_SERVER}/throttle.py",
-        "        record.next_at = max(record.next_at, now + self.spacing(record))",
-        "        record.next_at = now",
+        "        excess = failures - _FREE_FAILURES",
+        "        excess = 0",
         _THROTTLE,
     ),
     Mutant(
@@ -555,7 +555,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_KV}/tablet.py",
         "        if size_bytes > bytes_max:",
         "        if False:",
-        (*_HANDLERS_KV, "tests/server/kv"),
+        _HANDLERS_KV,
     ),
     # -- tiering ----------------------------------------------------------------------------------------------------
     Mutant(
@@ -590,21 +590,21 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "ledger-forgets-attempts",
         "src/fluss/spark/ledger.py",
-        'if (row["batch"], row["task"]) == (delivery.batch, delivery.task)',
-        "if False",
+        'if row["batch"] == batch:\n                state',
+        "if False:\n                state",
         _LEDGER,
     ),
     Mutant(
         "ledger-batch-not-complete",
         "src/fluss/spark/ledger.py",
-        "        self._client.run(self._note(committed, COMMITTED, str(batch)).wait())\n",
+        "        self._client.run(self._note(Delivery(query, COMMITTED, COMMITTED), COMMITTED, str(batch)).wait())\n",
         "",
         _LEDGER,
     ),
     Mutant(
         "rows-of-other-writers-left-out",
         "src/fluss/spark/written_rows.py",
-        "            if found.writer_id in attempts:",
+        "            if found.writer_id in writers:",
         "            if True:",
         _LEDGER,
     ),

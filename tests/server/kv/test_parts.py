@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.server.kv.support import NUMBERED, SCHEMA, opened, table
 from tests.server.log_support import run
+from tests.simulation.disk import SimDisk
 
 from fluss.errors import (
     FormatError,
@@ -294,6 +296,18 @@ def test_blocks_of_numbers(tmp_path: Path) -> None:
     assert fresh() == 11
     with pytest.raises(UnknownServerError, match="run out"):
         fresh()
+
+
+def test_a_block_of_numbers_survives_a_loss_of_power(tmp_path: Path) -> None:
+    for seed in range(20):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        sim = SimDisk(root, random.Random(seed))
+        with sim.installed():
+            source = BlockSource(root / "t", lambda: 3)
+            assert (source.take("0"), source.take("1")) == ((1, 3), (4, 6))
+            sim.lose_power()
+            assert BlockSource(root / "t", lambda: 3).take("2") == (7, 9)
 
 
 def test_damaged_numbers_are_not_guessed(tmp_path: Path) -> None:
