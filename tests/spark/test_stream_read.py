@@ -107,6 +107,22 @@ def test_positions_never_go_back_where_spark_does_not_name_them(harness: SparkHa
     assert [reader.latestOffset()["offsets"]["0"] for _ in range(4)] == [28, 36, 40, 40]
 
 
+def test_a_run_begins_with_all_there_is_where_spark_does_not_name_positions(harness: SparkHarness) -> None:
+    """With Spark 4.0 and 4.1, `availableNow` is one micro-batch, also of a query that goes on after a restart."""
+    path = harness.create(EVENTS, buckets=1)
+    harness.put(path, events(0, 20))
+    given = {"path": path, "bootstrap.servers": harness.bootstrap, "maxRowsPerTrigger": "8"}
+    schema = harness.stream(path).schema
+    first = FlussStreamReader(given, schema)
+    end = first.latestOffset()
+    restarted = FlussStreamReader(given, schema)
+    restarted.partitions(first.initialOffset(), end)  # the last micro-batch is planned again
+    harness.put(path, events(20, 20))
+    assert restarted.latestOffset()["offsets"]["0"] == 40
+    harness.put(path, events(40, 20))
+    assert [restarted.latestOffset()["offsets"]["0"] for _ in range(4)] == [48, 56, 60, 60]
+
+
 def test_shares_add_up_and_starve_nobody() -> None:
     buckets = [Bucket(-1, i) for i in range(4)]
     begin = dict.fromkeys(buckets, 5)

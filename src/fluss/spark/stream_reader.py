@@ -64,6 +64,7 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._seen: dict[Bucket, int] = {}
         self._row_bytes: float | None = None
         self._position: dict[str, Any] | None = None
+        self._started = False
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -120,9 +121,10 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
         if start is None:
-            # Spark before 4.2 does not say where the stream is, and asks this first of all: whether a query is new or
-            # goes on is not known yet, so its first micro-batch takes all there is.
-            start, limit = self._position, self.getDefaultReadLimit()
+            # Spark before 4.2 does not say where the stream is, nor that the trigger is `availableNow`, which takes one
+            # micro-batch: the first of a run takes all there is.
+            start, limit = self._position, self.getDefaultReadLimit() if self._started else ReadAllAvailable()
+            self._started = True
         if start is None:
             end = self._first_end()
         else:
