@@ -59,10 +59,12 @@ class FrameTransport(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # not a check: transports of other loops are not derived
         sock = transport.get_extra_info("socket")
-        if sock is not None:
-            _set_socket_options(sock)
-        if sock is not None and transport.get_extra_info("ssl_object") is None:
-            self._wake_mark = WakeMark(sock)
+        if sock is None:
+            return
+        _set_socket_options(sock)
+        is_tls = transport.get_extra_info("ssl_object") is not None
+        self._wake_mark = WakeMark(sock, tls=is_tls)
+        if not is_tls:
             self._direct = _second_handle(sock)
             # As soon as asyncio keeps a byte for later, nothing may overtake it.
             self._transport.set_write_buffer_limits(high=0)

@@ -58,7 +58,7 @@ class Channel:
         self._sock = sock
         self.fd = sock.fileno()
         self._reader = reader
-        self._wake_mark = WakeMark(sock)
+        self._wake_mark = WakeMark(sock, tls=isinstance(sock, TlsSocket))
         self._on_frame = on_frame
         self._on_closed = on_closed
         self._on_sent = on_sent

@@ -55,8 +55,8 @@ class TlsSocket:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def setsockopt(self, *_: Any) -> None:
-        """Set nothing: marks of the socket count encrypted bytes, those of a channel count decrypted ones."""
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        self._sock.setsockopt(level, option, value)
 
     @property
     def has_decrypted(self) -> bool:
