@@ -20,12 +20,14 @@ from fluss.server.datadir import CLEAN_NAME, DataDir
 SERVER = Path(fluss.server.__file__).parent
 
 # What they open is not the data of the server: they run in the process of the caller, before there is a data folder,
-# tell other processes its address, ask the system about this process, or read what an operator configured.
+# tell other processes its address, ask the system about this process, read what an operator configured, or write RocksDB.
 ELSEWHERE = {
     "address_file.py",
     "certificates.py",
     "config.py",
     "inspection.py",
+    "kv/rocksdb.py",
+    "kv/writer_process.py",
     "local.py",
     "process_metrics.py",
     "tls.py",

@@ -22,6 +22,7 @@ import fluss.aio as fluss
 from fluss.server.clock import Clock
 from fluss.server.config import Endpoint
 from fluss.server.environment import Environment, Worker
+from fluss.server.kv.rocksdb import Writer
 from fluss.server.listener import Accept, Listener
 from fluss.server.server import Server
 
@@ -63,6 +64,9 @@ class SimEnvironment(Environment):
 
     def worker(self, name: str) -> Worker:
         return SimWorker(self._loop)
+
+    def kv_writer(self) -> Writer:
+        return Writer()
 
     def listen(self, endpoint: Endpoint, accept: Accept, make_room: Callable[[], bool]) -> Listener:
         return cast(Listener, SimListener(self._network, endpoint.listener, accept))
@@ -151,8 +155,7 @@ class World:
             session.channel._sock.close()
         kv = getattr(server, "kv", None)
         if kv is not None:
-            for tablet in list(kv._open.values()):
-                tablet.store._close_db()
+            kv._budget.writer.stop()
         data_dir = server._data_dir
         if data_dir is not None:
             data_dir.abandon()

@@ -4,7 +4,7 @@
 No other module of the server opens, writes, flushes, renames or deletes a file. So a test can make any single operation
 fail, and a simulation can put a virtual disk in place of the real one, by replacing functions of this module: callers
 say ``disk.rename(...)`` and never import a function by name. The primitives come first; what follows them is composed
-of them. RocksDB writes its own files and is the one exception.
+of them. RocksDB writes its own files, in a process of its own, and is the one exception.
 
 Everything is private to the user of the server: files have the mode 0600, folders 0700.
 """

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from fluss.server.clock import Clock
 from fluss.server.config import Endpoint
+from fluss.server.kv.rocksdb import Writer
+from fluss.server.kv.writer_process import WriterProcess
 from fluss.server.listener import Accept, Listener
 
 
@@ -39,6 +41,9 @@ class Environment:
 
     def worker(self, name: str) -> Worker:
         return WorkerThread(name)
+
+    def kv_writer(self) -> Writer:
+        return WriterProcess()
 
     def listen(self, endpoint: Endpoint, accept: Accept, make_room: Callable[[], bool]) -> Listener:
         return Listener(endpoint, accept, make_room)

@@ -27,7 +27,7 @@ from fluss.server.environment import Environment
 from fluss.server.exposure import check_remote_dir
 from fluss.server.handlers.registry import register_all
 from fluss.server.handlers.request import Handler
-from fluss.server.kv import Kv
+from fluss.server.kv.service import Kv
 from fluss.server.loop_watch import LoopWatch
 from fluss.server.metrics_page import MetricsPage
 from fluss.server.process_metrics import add_process_gauges
@@ -108,7 +108,8 @@ class Server(Services):
             open_existing = partial(self.tablets.open_existing, clean=self._data_dir.was_clean)
             await loop.run_in_executor(self.executor, open_existing)
             self.catalog.lake.log_end_of = self._log_end_of
-            self.kv = Kv(self.catalog, self.tablets, self.config, self.executor, self.clock)
+            writer = self.environment.kv_writer()
+            self.kv = Kv(self.catalog, self.tablets, self.config, self.executor, self.clock, writer)
             for dropped in self.catalog.unfinished_drops:
                 await self.catalog.notify(self.catalog.on_table_dropped, dropped)
             for endpoint in self.config.bind_endpoints:

@@ -16,7 +16,7 @@ from fluss.server.catalog import Catalog
 from fluss.server.catalog.acl import Authorizer
 from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.environment import Environment
-from fluss.server.kv import Kv
+from fluss.server.kv.service import Kv
 from fluss.server.listener import Listener
 from fluss.server.memory import RequestMemory, UnsentAnswers
 from fluss.server.metrics import ServerMetrics

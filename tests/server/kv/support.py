@@ -38,6 +38,7 @@ from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.engine import DamagedStoreError
+from fluss.server.kv.rocksdb import Writer
 from fluss.server.kv.sequence import BlockSource, NumberSequence
 from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
@@ -130,6 +131,7 @@ class Bucket:
         entry: TableEntry,
         *,
         memory_bytes: int = 1 << 28,
+        writer: Writer | None = None,
     ) -> None:
         self.folder = folder
         self.entry = entry
@@ -145,7 +147,7 @@ class Bucket:
             on_append=self.committer.dirty,
         )
         self.log.open()
-        self.budget = StoreBudget(memory_bytes, self.executor)
+        self.budget = StoreBudget(memory_bytes, self.executor, writer=writer)
         self.store = Store(folder / "kv-0", self.budget)
         info, numbers = entry.table_info, None
         if info.schema.auto_increment_columns:
@@ -238,6 +240,7 @@ class Bucket:
     async def close(self, *, keep: bool = True) -> None:
         await self.committer.stop()
         self.tablet.close(keep=keep)
+        self.budget.writer.stop()
         await self.committer.checkpoint([self.log])
         self.log.release()
         self.executor.shutdown()

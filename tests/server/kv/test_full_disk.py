@@ -15,7 +15,8 @@ from tests.server.kv.support import Delete, opened, table, wait_until
 
 from fluss.errors import KvStorageError, StorageBackpressureError
 from fluss.server.kv import budget as budget_module
-from fluss.server.kv import engine
+from fluss.server.kv import store as store_module
+from fluss.server.kv.writer_process import WriterProcess
 
 TEXT = "x" * 100
 
@@ -96,10 +97,10 @@ async def test_a_store_that_finds_no_file_handle_is_opened_later(
         await bucket.put([(i, "disk", None) for i in range(100)])
         await bucket.spill()
 
-    def fail(folder: Path, blocks: object) -> None:
+    def fail(folder: str, blocks: object) -> None:
         raise RuntimeError(f"IO error: While open a file for random read: {folder}/9.sst: Too many open files")
 
-    monkeypatch.setattr(engine, "open_db", fail)
+    monkeypatch.setattr(store_module, "open_view", fail)
     async with opened(tmp_path / "a", entry) as bucket:
         with pytest.raises(KvStorageError, match="cannot be opened now"):
             await bucket.get(1)
@@ -110,7 +111,7 @@ async def test_a_store_that_finds_no_file_handle_is_opened_later(
 
 
 async def test_files_of_a_store_are_private(tmp_path: Path) -> None:
-    async with opened(tmp_path, table()) as bucket:
+    async with opened(tmp_path, table(), writer=WriterProcess()) as bucket:
         for _ in range(2):
             await bucket.put([(i, "disk", None) for i in range(100)])
             await bucket.spill()

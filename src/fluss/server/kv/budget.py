@@ -17,6 +17,7 @@ from rocksdict import Cache
 from fluss.errors import StorageBackpressureError
 from fluss.net.deadline import wait_for
 from fluss.server.distribution import Distribution
+from fluss.server.kv.rocksdb import Writer
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -59,11 +60,14 @@ class StoreBudget:
     meanwhile.
     """
 
-    def __init__(self, limit_bytes: int, executor: Executor, cache_bytes: int = 0) -> None:
+    def __init__(
+        self, limit_bytes: int, executor: Executor, cache_bytes: int = 0, writer: Writer | None = None
+    ) -> None:
         self.limit_bytes = limit_bytes
         self.executor = executor
-        self.blocks = Cache(cache_bytes)
+        self.blocks = Cache(cache_bytes) if cache_bytes else None
         """Blocks of RocksDB that were read, of all stores."""
+        self.writer = writer or Writer()
         self._stores: set[SpillableStore] = set()
         self._lock = threading.Lock()
         self.memory_bytes = 0
@@ -96,12 +100,6 @@ class StoreBudget:
     @property
     def row_count(self) -> int:
         return sum(store.row_count for store in self._stores)
-
-    @property
-    def urgency(self) -> float:
-        """How much of the memory is in use that is left for what comes during a spill: 0 none, 1 all of it."""
-        half = self.limit_bytes / 2
-        return min(max((self.memory_bytes - half) / half, 0.0), 1.0)
 
     def check(self, store: SpillableStore | None = None) -> None:
         """Begin to move rows to disk if it is time; the writing itself happens in a thread."""

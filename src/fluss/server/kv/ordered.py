@@ -7,8 +7,6 @@ window of sorted keys, and a window is merged with dicts and sorts, which work i
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -17,7 +15,6 @@ from typing import Any, TypeVar
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
-from fluss.errors import KvStorageError
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, Layer, prefix_end
 
@@ -35,86 +32,39 @@ _RUN_WINDOW_MIN = 16
 _SAMPLED = 8
 
 
-class DiskReaders:
-    """Counts the threads that read from a RocksDB: it cannot be closed before they have ended."""
-
-    def __init__(self) -> None:
-        self._idle = threading.Condition()
-        self._count = 0
-
-    def begin(self) -> None:
-        """Begin to read; waits while a `none` block runs."""
-        with self._idle:
-            self._count += 1
-
-    def end(self) -> None:
-        """End what `begin` began."""
-        with self._idle:
-            self._count -= 1
-            self._idle.notify_all()
-
-    @contextlib.contextmanager
-    def none(self) -> Iterator[None]:
-        """Wait until no thread reads; none begins before the block has ended."""
-        with self._idle:
-            while self._count:
-                self._idle.wait()
-            yield
-
-
 class DiskReading:
-    """An iterator of a RocksDB, over the rows as of its making. It ends when the store closes the folder.
+    """An iteration over a view of RocksDB."""
 
-    An open iterator keeps RocksDB and its lock on the folder alive, so the store closes this first.
-    """
-
-    def __init__(self, db: Rdict, folder: Path, readers: DiskReaders) -> None:
+    def __init__(self, db: Rdict, folder: Path) -> None:
+        self._db = db
         self._folder = folder
-        self._readers = readers
-        self._db: Rdict | None = db
-        # Slow, and tells of errors: rocksdict's other iterators just end at a damaged block. Made before the other one:
-        # a spill may write between the two, and then this one has fewer rows.
-        self._careful: RdictIter | None = db.iter()
+        # Slow, and reports errors: rocksdict's other iterators just end at a damaged block.
+        self._careful: RdictIter = db.iter()
         self._quick: Iterator[Any] | None = None
-        self._reopened = False
         self._ended = False
 
-    def close(self, *, reopened: bool = False) -> None:
-        """Let go of RocksDB. A read that comes later is refused."""
-        self._db = self._careful = self._quick = None
-        self._reopened = reopened
-
-    def _guarded(self, read: Callable[[Rdict, RdictIter, int], C], count: int) -> C:
-        """Read rows while RocksDB stays open."""
-        self._readers.begin()
+    def _guarded(self, read: Callable[[int], C], count: int) -> C:
+        """Read rows, and report damage as such."""
         try:
-            if self._db is None and self._reopened:
-                raise KvStorageError(f"the store in '{self._folder}' was opened again meanwhile; begin the scan again")
-            if self._db is None or self._careful is None:
-                raise DamagedStoreError(f"the store in '{self._folder}' was closed or rebuilt meanwhile")
-            try:
-                return read(self._db, self._careful, count)
-            except Exception as error:  # RocksDB raises plain exceptions
-                raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
-        finally:
-            self._readers.end()
+            return read(count)
+        except Exception as error:  # RocksDB raises plain exceptions
+            raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
 
-
-def _check_end(careful: RdictIter, is_end: bool) -> None:
-    """Raise what ended an iteration, unless it was the end of the rows."""
-    careful.status()
-    if not is_end:
-        raise ValueError("reading ended before the last row")
+    def _check_end(self, is_end: bool) -> None:
+        """Raise what ended an iteration, unless it was the end of the rows."""
+        self._careful.status()
+        if not is_end:
+            raise ValueError("reading ended before the last row")
 
 
 class DiskValues(DiskReading, Values):
     """The values of all rows on disk, some at a time: without their keys, which takes half the time.
 
-    For stores that have no rows in memory. Nothing is written to RocksDB as long as that is so.
+    For stores that have no rows in memory.
     """
 
-    def __init__(self, db: Rdict, folder: Path, readers: DiskReaders, *, many: bool) -> None:
-        super().__init__(db, folder, readers)
+    def __init__(self, db: Rdict, folder: Path, *, many: bool) -> None:
+        super().__init__(db, folder)
         self._quick = iter(db.values(read_opt=_read_options(many=many)))
         self._last: bytes | None = None
         self._window = _Window()
@@ -125,7 +75,7 @@ class DiskValues(DiskReading, Values):
             return values
         raise StopIteration
 
-    def _read(self, _: Rdict, careful: RdictIter, count: int) -> list[bytes]:
+    def _read(self, count: int) -> list[bytes]:
         assert self._quick is not None
         found = list(islice(self._quick, count))
         if found:
@@ -133,8 +83,9 @@ class DiskValues(DiskReading, Values):
         if len(found) < count:
             self._ended = True
             # No two values are equal: rows contain their key.
+            careful = self._careful
             careful.seek_to_last()
-            _check_end(careful, (careful.value() if careful.valid() else None) == self._last)
+            self._check_end((careful.value() if careful.valid() else None) == self._last)
         return found
 
 
@@ -142,12 +93,11 @@ class DiskRows(DiskReading):
     """The rows on disk whose keys start with a prefix, a window at a time.
 
     Args:
-        many: All of them will be read, while others are written. Otherwise mostly the first window is all that is
-            wanted, and everything is read before the store changes.
+        many: All of them will be read. Otherwise mostly the first window is all that is wanted.
     """
 
-    def __init__(self, db: Rdict, folder: Path, readers: DiskReaders, prefix: bytes, *, many: bool) -> None:
-        super().__init__(db, folder, readers)
+    def __init__(self, db: Rdict, folder: Path, prefix: bytes, *, many: bool) -> None:
+        super().__init__(db, folder)
         self._prefix = prefix
         self._prefix_end = prefix_end(prefix)
         self._window: dict[bytes, bytes] = {}
@@ -165,9 +115,9 @@ class DiskRows(DiskReading):
             self.last_key = next(reversed(self._window), self.last_key)
         return bool(self._window)
 
-    def _read_first(self, _: Rdict, careful: RdictIter, count: int) -> dict[bytes, bytes]:
+    def _read_first(self, count: int) -> dict[bytes, bytes]:
         """Read row by row: of the few rows of most prefixes none is read in vain."""
-        beyond = self._prefix_end
+        careful, beyond = self._careful, self._prefix_end
         found: dict[bytes, bytes] = {}
         careful.seek(self._prefix)
         while careful.valid():
@@ -183,17 +133,18 @@ class DiskRows(DiskReading):
         self._ended = True
         return found
 
-    def _read(self, db: Rdict, careful: RdictIter, count: int) -> dict[bytes, bytes]:
+    def _read(self, count: int) -> dict[bytes, bytes]:
         if self._quick is None:
-            self._quick = iter(db.items(from_key=self.last_key + b"\0"))
+            self._quick = iter(self._db.items(from_key=self.last_key + b"\0"))
         found = dict(islice(self._quick, count))
         last = next(reversed(found), self.last_key)
         if len(found) < count:
             self._ended = True
+            careful = self._careful
             careful.seek(max(self._prefix, last))
             if careful.valid() and careful.key() == last:
                 careful.next()
-            _check_end(careful, not careful.valid())
+            self._check_end(not careful.valid())
         if self._prefix_end is not None and found and last >= self._prefix_end:
             self._ended = True
             return {key: value for key, value in found.items() if key < self._prefix_end}

@@ -18,6 +18,7 @@ from fluss.server.distribution import Distribution
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursors, encode_values_in_turns
 from fluss.server.kv.prepare import Preparers
+from fluss.server.kv.rocksdb import Writer
 from fluss.server.kv.sequence import BlockSource, NumberSequence
 from fluss.server.kv.snapshotter import Snapshotter
 from fluss.server.kv.store import Store
@@ -32,6 +33,9 @@ _REPLAYED_MAX = 10_000
 """A bucket whose state lacks so few offsets of its log is not written at a stop. The next use replays them in some ten
 milliseconds; writing takes longer, and a server may have thousands of such buckets."""
 
+_STOP_SECONDS = 10.0
+"""A server that stops writes states for so long; what is left is replayed from the log at the next use."""
+
 
 _CLOSED_AT_ONCE = 64
 
@@ -40,12 +44,19 @@ class Kv:
     """The states of all primary-key buckets; each begins to exist when it is first used."""
 
     def __init__(
-        self, catalog: Catalog, tablets: Tablets, config: ServerConfig, executor: Executor, clock: Clock
+        self,
+        catalog: Catalog,
+        tablets: Tablets,
+        config: ServerConfig,
+        executor: Executor,
+        clock: Clock,
+        writer: Writer,
     ) -> None:
         self._catalog = catalog
         self._tablets = tablets
         self._executor = executor
-        self._budget = StoreBudget(config.integer("kv.memory-size"), executor, config.integer("kv.cache-size"))
+        cache_bytes = config.integer("kv.cache-size")
+        self._budget = StoreBudget(config.integer("kv.memory-size"), executor, cache_bytes, writer)
         self._preparers = Preparers(executor)
         self._open: dict[tuple[int, int | None, int], KvTablet] = {}
         self._blocks: dict[int, BlockSource] = {}
@@ -122,18 +133,20 @@ class Kv:
         return tablet.store.row_count
 
     def close(self, *, keep: bool) -> None:
-        """Put everything on disk (`keep`) and close the files."""
+        """Put everything on disk (`keep`), as far as that is quick, and close the files."""
         self.cursors.close()
         self._closed = True
+        self._budget.writer.stop_within(_STOP_SECONDS)
         for tablet in tuple(self._open.values()):
             is_sound = tablet.log.damage is None and tablet.log.failure is None
             tablet.close(keep=keep and is_sound, replayed_max=_REPLAYED_MAX)
         self._open.clear()
+        self._budget.writer.stop()
 
     @property
     def cache_bytes(self) -> int:
         """What blocks of RocksDB take in memory."""
-        return int(self._budget.blocks.get_usage())
+        return 0 if self._budget.blocks is None else int(self._budget.blocks.get_usage())
 
     @property
     def memory_bytes(self) -> int:

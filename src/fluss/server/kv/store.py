@@ -5,12 +5,12 @@ The log is the truth, from the newest snapshot on, and this is a cache of it. So
 of its own: with every spill it stores up to which offset of the changelog it holds everything, and the rest is replayed
 from the log. RocksDB was chosen over lmdb because it checks what it reads: a flipped byte becomes an error (and a
 rebuild), never a wrong row. It holds rows and nothing else, in files that the RocksDB of Apache Fluss's Java client can
-open: they are what snapshots are made of.
+open: they are what snapshots are made of. Another process writes them; this one reads a view, and opens a new one after
+each spill.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import logging
@@ -24,7 +24,7 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rocksdict import DbClosedError, Rdict
+from rocksdict import Rdict
 
 from fluss.errors import KvStorageError
 from fluss.server import disk
@@ -32,7 +32,8 @@ from fluss.server.kv import engine
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.engine import DamagedStoreError
 from fluss.server.kv.layer import Changes, Layer
-from fluss.server.kv.ordered import DiskReaders, DiskReading, DiskRows, DiskValues, OrderedValues, Values
+from fluss.server.kv.ordered import DiskRows, DiskValues, OrderedValues, Values
+from fluss.server.kv.rocksdb import open_view
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -41,12 +42,11 @@ META_NAME = "fluss-state"
 _ENTRY_OVERHEAD_BYTES = 180
 """What a dict entry and its two byte strings cost beside their contents."""
 _SAMPLE_ROWS = 32
-_PROBE_BYTES = 1024 * 1024
 _REPLAY_OFFSETS_MAX = 4_000_000
 """After so many changes a store goes to disk even if it fits in memory: a restart would have to replay them."""
 
 _TRANSIENT = tuple(os.strerror(code) for code in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EDQUOT))
-"""RocksDB tells errors of the operating system by their text only."""
+"""RocksDB reports errors of the operating system by their text only."""
 
 _MISSING: Any = object()
 
@@ -104,11 +104,11 @@ class Store:
         self._spill: Future[Checkpointed | Exception | None] | None = None
         self._identity = uuid.uuid4().hex
         self._db: Rdict | None = None
-        self._on_disk = False
-        """Whether there are rows on disk. They are, while `_db` is opened again, without being reachable."""
-        self._write_failed = False
-        self._readers = DiskReaders()
-        self._reading: weakref.WeakSet[DiskReading] = weakref.WeakSet()
+        """A view of what is on disk. It may lack the newest rows of `_spilling`, and nothing else."""
+        self._is_written = False
+        """Whether the writer may have the folder open."""
+        self._figures: dict[str, int] = {}
+        """Properties of RocksDB that the writer reported after the last spill."""
         self._view: weakref.ref[Layer] | None = None
         self._view_of: tuple[int, int, int, int] | None = None
         self._entry_bytes = float(_ENTRY_OVERHEAD_BYTES)
@@ -142,13 +142,11 @@ class Store:
             return
         try:
             meta = StoreMeta.read(self._folder)
-            self._db = engine.open_db(self._folder, self.budget.blocks)
-            self._on_disk = True
-            self._make_private()
+            self._db = open_view(str(self._folder), self.budget.blocks)
             if self._db.latest_sequence_number() < meta.sequence:
                 raise ValueError("its manifest has lost its end")
         except Exception as error:  # RocksDB raises plain exceptions
-            self._close_db()
+            self._db = None
             if any(text in str(error) for text in _TRANSIENT):
                 # Nothing is wrong with the files: no reason to rebuild them.
                 raise KvStorageError(f"the store in '{self._folder}' cannot be opened now: {error}") from None
@@ -166,11 +164,10 @@ class Store:
             self._spill.cancel()
         self._wait_for_spill()
         self._close_db()
-        self._on_disk = self._write_failed = False
         disk.remove_tree(self._folder)
         self._memory, self._spilling = Layer(), Layer()
         self._written, self._identity = StoreMeta(), uuid.uuid4().hex
-        self._unspilled_bytes = 0
+        self._unspilled_bytes, self._figures = 0, {}
         self._count(0, 0)
         self.applied_offset = self.reaches_offset = self.row_count = self.highest_number = self._spilled_offset = 0
 
@@ -192,30 +189,27 @@ class Store:
         elif self._spill is not None and not self._spill.cancel():
             # The rows are not wanted any more, so no caller should wait for them to be written.
             self._spill.add_done_callback(lambda _: self._close_db())
-        elif self._db is not None:
+        elif self._db is not None or self._is_written:
             try:
                 self.budget.executor.submit(self._close_db)
             except RuntimeError:  # the threads have ended
                 self._close_db()
 
     def _close_db(self) -> None:
-        with self._readers.none():
-            for rows in tuple(self._reading):
-                rows.close()
-            db, self._db = self._db, None
-            self._on_disk = False
-            if db is not None:
-                try:
-                    db.close()
-                except Exception as error:  # of rows that it could not write; the log has them
-                    logger.warning("the store in '%s' was not closed cleanly: %s", self._folder, error)
+        self._db = None
+        if self._is_written:
+            self._is_written = False
+            try:
+                self.budget.writer.close(str(self._folder))
+            except Exception as error:  # of rows that it could not write; the log has them
+                logger.warning("the store in '%s' was not closed cleanly: %s", self._folder, error)
 
     # -- snapshots --------------------------------------------------------------------------------------------------
 
     @property
     def is_in_memory(self) -> bool:
         """Whether all rows are in memory, so that a copy of it is a copy of everything."""
-        return not self._on_disk and self._spill is None and not len(self._spilling)
+        return self._db is None and self._spill is None and not len(self._spilling)
 
     def copy(self) -> tuple[Changes, StoreMeta]:
         """All rows of a store that `is_in_memory`, and what they are."""
@@ -246,8 +240,8 @@ class Store:
         """The values of many keys in their order; None where a key is absent."""
         # Rows move from left to right, so looking in this order finds every row in at least one place.
         generation = self.generation
-        memory, spilling, on_disk = self._memory.rows, self._spilling.rows, self._on_disk
-        if not on_disk and not spilling:
+        memory, spilling, db = self._memory.rows, self._spilling.rows, self._db
+        if db is None and not spilling:
             found: list[Any] = list(map(memory.get, keys))
         else:
             found = list(map(memory.get, keys, repeat(_MISSING)))
@@ -257,23 +251,18 @@ class Store:
                         found[i] = spilling.get(keys[i], _MISSING)
             at = [i for i, value in enumerate(found) if value is _MISSING]
             if at:
-                values = self._from_disk([keys[i] for i in at]) if on_disk else [None] * len(at)
+                values = [None] * len(at) if db is None else self._from_disk(db, [keys[i] for i in at])
                 for i, value in zip(at, values):
                     found[i] = value
         if generation != self.generation:
             raise DamagedStoreError(f"the store in '{self._folder}' was rebuilt meanwhile")
         return found
 
-    def _from_disk(self, keys: list[bytes]) -> list[bytes | None]:
-        self._readers.begin()
+    def _from_disk(self, db: Rdict, keys: list[bytes]) -> list[bytes | None]:
         try:
-            return engine.get_many(self._open_part(), keys)
-        except KvStorageError:
-            raise
-        except Exception as error:
+            return engine.get_many(db, keys)
+        except Exception as error:  # RocksDB raises plain exceptions
             raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
-        finally:
-            self._readers.end()
 
     @property
     def layers(self) -> tuple[Layer, Layer]:
@@ -304,32 +293,19 @@ class Store:
         layers = [layer for layer in (memory, spilling) if len(layer)]
         for layer in layers:
             layer.sort()
-        if not self._on_disk:
+        db = self._db
+        if db is None:
             return OrderedValues(layers, None, prefix)
-        db = self._open_part()
         if not layers and not prefix:
-            values = DiskValues(db, self._folder, self._readers, many=many)
-            self._reading.add(values)
-            return values
-        rows = DiskRows(db, self._folder, self._readers, prefix, many=many)
-        self._reading.add(rows)
-        return OrderedValues(layers, rows, prefix)
-
-    def _open_part(self) -> Rdict:
-        """What is on disk. It could not be opened again after a failed write if it is not there now."""
-        if self._db is None:
-            raise KvStorageError(f"the store in '{self._folder}' cannot be opened now. Retry later.")
-        return self._db
+            return DiskValues(db, self._folder, many=many)
+        return OrderedValues(layers, DiskRows(db, self._folder, prefix, many=many), prefix)
 
     # -- figures ----------------------------------------------------------------------------------------------------
 
     def engine_property(self, name: str) -> int:
         """What RocksDB says of the disk part; 0 as long as there is none."""
         db = self._db
-        try:
-            return 0 if db is None else db.property_int_value(name) or 0
-        except DbClosedError:  # by another thread, meanwhile
-            return 0
+        return self._figures.get(name) or (0 if db is None else db.property_int_value(name) or 0)
 
     @property
     def size_bytes(self) -> int:
@@ -395,61 +371,26 @@ class Store:
         return StoreMeta(self.applied_offset, self.applied_offset, self.row_count, self.highest_number, self._identity)
 
     def _write(self, changes: Changes, reached: StoreMeta, checkpoint: Path | None) -> Checkpointed | Exception | None:
-        try:
-            self._write_rows(changes, reached)
-        except BaseException:
-            self._write_failed = self._db is not None
-            raise
-        finally:
-            self._make_private()
+        self._write_rows(changes, reached)
         return None if checkpoint is None else self._take_checkpoint(checkpoint, reached)
-
-    def _reopen(self) -> None:
-        """RocksDB stays read-only after an error, and only opening it again clears that.
-
-        What it had not flushed is lost with it, and is all among the rows of the spill that is repeated.
-        """
-        probe = self._folder / "probe"
-        disk.write_file(probe, bytes(_PROBE_BYTES))  # as long as the disk is full, reads should go on
-        disk.unlink_if_there(probe)
-        with self._readers.none():
-            for rows in tuple(self._reading):
-                rows.close(reopened=True)
-            db, self._db = self._db, None
-            if db is not None:
-                with contextlib.suppress(Exception):  # it says again that it could not write
-                    db.close()
-                del db
-            self._db = engine.open_db(self._folder, self.budget.blocks)
-        self._write_failed = False
-
-    def _make_private(self) -> None:
-        """RocksDB creates its files readable for everyone."""
-        with contextlib.suppress(OSError):
-            for name in disk.names(self._folder):
-                disk.make_private(self._folder / name)
 
     def _write_rows(self, changes: Changes, reached: StoreMeta) -> None:
         # Parts of a spill may become durable without the rest. That does no harm, because what is replayed then says
         # the same again; but if the log should have lost its end, they must be known to be too new.
         begun = self._written._replace(reaches=reached.reaches, store=reached.store)
-        if self._write_failed or (self._db is None and self._on_disk):
-            self._reopen()
         disk.make_folders(self._folder)
         begun.write(self._folder)
-        if self._db is None:
-            self._db = engine.open_db(self._folder, self.budget.blocks)
-            self._on_disk = True
-        # A server that stops waits for it.
-        engine.write_rows(self._db, changes, lambda: 1.0 if self.closed else self.budget.urgency)
-        self._written = reached._replace(sequence=self._db.latest_sequence_number())
+        self._is_written = True
+        sequence, self._figures = engine.write_rows(self.budget.writer, self._folder, changes)
+        self._written = reached._replace(sequence=sequence)
         self._written.write(self._folder)
+        self._db = open_view(str(self._folder), self.budget.blocks)
 
     def _take_checkpoint(self, folder: Path, reached: StoreMeta) -> Checkpointed | Exception:
         """The disk part as the spill left it: no other spill begins before this one has ended."""
-        assert self._db is not None
+        disk.remove_tree(folder)
         try:
-            engine.checkpoint(self._db, folder)
+            self.budget.writer.checkpoint(str(self._folder), str(folder))
         except Exception as error:
             disk.remove_tree(folder)
             return error

@@ -243,7 +243,7 @@ class KvTablet:
         if store.is_in_memory and store.memory_bytes <= MEMORY_BYTES_MAX:
             # A bucket that fits in memory should not need a RocksDB of its own, with its threads and open files.
             rows, meta = store.copy()
-            await self._in_thread(engine.export, rows, folder)
+            await self._in_thread(engine.export, store.budget.writer, rows, folder)
             return Checkpointed(folder, meta)
         await store.budget.spilled(store)
         if self.closed:
