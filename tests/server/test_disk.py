@@ -20,7 +20,8 @@ from fluss.server.datadir import CLEAN_NAME, DataDir
 SERVER = Path(fluss.server.__file__).parent
 
 # What they open is not the data of the server: they run in the process of the caller, before there is a data folder,
-# tell other processes its address, ask the system about this process, read what an operator configured, or write RocksDB.
+# report its address to other processes, ask the system about this process, read what an operator configured, or write
+# RocksDB.
 ELSEWHERE = {
     "address_file.py",
     "certificates.py",

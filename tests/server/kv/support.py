@@ -191,7 +191,7 @@ class Bucket:
         try:
             values = list(itertools.chain.from_iterable(parts))
         except DamagedStoreError as error:
-            # As a client does that is told to begin its scan again.
+            # As a client does when its scan fails with this error.
             self.tablet.damaged(error)
             return await self.rows()
         rows = self.decode(values)
@@ -251,7 +251,7 @@ async def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None
         if condition():
             return
         await asyncio.sleep(0.001)
-    raise AssertionError("waited in vain")
+    raise AssertionError("the condition did not become true in time")
 
 
 @contextlib.asynccontextmanager

@@ -105,11 +105,11 @@ async def test_wal_image(tmp_path: Path) -> None:
 async def test_partial_update(tmp_path: Path, repeated: bool) -> None:
     """Batches with a repeated key go row by row; the outcome is the same."""
     extra: list[Any] = [(9, "z", None), (9, "z", None)] if repeated else []
-    told = [("+I", (9, "z", None)), ("-U", (9, "z", None)), ("+U", (9, "z", None))] if repeated else []
+    repeated_changes = [("+I", (9, "z", None)), ("-U", (9, "z", None)), ("+U", (9, "z", None))] if repeated else []
 
     async with opened(tmp_path, table()) as bucket:
         await bucket.put([(1, "a", 9.5), *extra], [0, 1])  # what is not named counts as null
-        assert bucket.changelog() == [("+I", (1, "a", None)), *told]
+        assert bucket.changelog() == [("+I", (1, "a", None)), *repeated_changes]
         await bucket.put([A])
         start = bucket.log.high_watermark
         await bucket.put([(1, None, None), (3, "n", None)], [1, 0])
@@ -251,7 +251,7 @@ async def test_aggregation(tmp_path: Path, repeated: bool) -> None:
         assert await bucket.get(1) == merged
         await bucket.put([empty, empty] if repeated else [empty])
         assert await bucket.get(1) == merged
-        assert bucket.changelog()[-2:] == [("-U", merged), ("+U", merged)]  # told although nothing changed
+        assert bucket.changelog()[-2:] == [("-U", merged), ("+U", merged)]  # recorded although nothing changed
         await bucket.put([empty])
         await bucket.put([Delete(1)])
         assert await bucket.get(1) == merged

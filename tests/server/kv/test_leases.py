@@ -44,7 +44,7 @@ def test_what_leases_hold(tmp_path: Path) -> None:
     leases.acquire("one", 1_000, {})
     assert not leases.is_leased(A, 6), "one that expired begins anew"
     leases.acquire("three", 1_000, {A: 7, B: 8})
-    leases.forget(lambda bucket: bucket.table_id == 1)
+    leases.drop_buckets(lambda bucket: bucket.table_id == 1)
     assert [leases.is_leased(A, 7), leases.is_leased(B, 8)] == [False, True]
     leases.drop("three")
     leases.drop("three")

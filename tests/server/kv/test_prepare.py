@@ -84,11 +84,11 @@ def seen(result: Any, schema: Schema) -> Any:
     if not isinstance(result, Prepared):
         return type(result), str(result)
     outcome = result.outcome
-    told = [
+    changelog = [
         (batch.header.schema_id, decode_log_batch(batch, schema, "ARROW").to_pylist())
         for batch in iter_log_batches(result.changelog, strict=True, verify=True)
     ]
-    return told, outcome.change_types, outcome.changes, outcome.rows_added, outcome.highest_number
+    return changelog, outcome.change_types, outcome.changes, outcome.rows_added, outcome.highest_number
 
 
 @given(buckets())

@@ -38,7 +38,7 @@ RECOVERIES = ("stopped", "killed", "wiped")
 """After a clean stop; as a kill leaves the folder; and with the state on disk gone as well."""
 
 
-async def forget_history(server: Server, table: Table, clock: FakeClock) -> None:
+async def expire_history(server: Server, table: Table, clock: FakeClock) -> None:
     """Write more rows than a segment holds, take a snapshot, and let the changelog before it expire."""
     for first in range(1_000, 1_200, 10):
         await table.put([(number, 1, "z" * 100) for number in range(first, first + 10)])
@@ -63,7 +63,7 @@ class Scenario:
         async with a_table(data, self._schema, clock=self._clock, properties=self._properties) as (server, table):
             for put in before:
                 assert not (await table.put(**put)).error_code
-            await forget_history(server, table, self._clock)
+            await expire_history(server, table, self._clock)
             for put in after:
                 assert not (await table.put(**put)).error_code
             await server.tablets.checkpoint()  # so that no file changes while the folder is copied

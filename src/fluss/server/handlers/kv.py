@@ -141,7 +141,7 @@ def _count_put(context: RequestContext, entry: TableEntry, request: PutKvRequest
 
 
 def _write_error(context: RequestContext, tablet: KvTablet, error: Exception) -> FlussError:
-    """What the client is told of a write that failed."""
+    """Return the error that the client gets for a write that failed."""
     if isinstance(error, StorageBackpressureError):
         tablet.entry.counters.backpressure_rejections += 1
         return error if context.version >= _BACKPRESSURE_VERSION else KvStorageError(error.message)

@@ -180,7 +180,7 @@ def _write32(containers: Containers) -> bytes:
 def _read64(reader: _Reader) -> Containers:
     if reader.number("<B") == _ABSENT:
         return {}
-    reader.take(8)  # the number of keys, which the tree tells as well
+    reader.take(8)  # the number of keys, which the tree shows as well
     places = _read_leaves(reader)
     levels = [_read_level(reader) for _ in range(_bounded(reader, reader.number("<I")))]
     reader.take(16)  # where the next container would go

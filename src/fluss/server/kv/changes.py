@@ -86,7 +86,7 @@ def replace_rows(
     Every step is taken for all records at once: most of the cost of a small batch is the fixed cost of the steps.
 
     Args:
-        with_before: Updates also tell the row before.
+        with_before: Updates also record the row before.
         blind: Upserts do not read what was there and count as updates; only deletes read the old row.
         keep_first: A row that is there stays; such a batch has no deletes.
         wins: Decides per record whether it replaces what is there; only for one batch, of distinct keys without
@@ -136,37 +136,37 @@ def replace_rows(
             for key in gone:
                 del changed[key]
 
-    tells_old = present & ~loses & (deletes | with_before) if not blind else present & deletes
-    tells_new = ~deletes & ~loses
-    ends = np.cumsum(tells_old.astype(np.int64) + tells_new)
+    records_old = present & ~loses & (deletes | with_before) if not blind else present & deletes
+    records_new = ~deletes & ~loses
+    ends = np.cumsum(records_old.astype(np.int64) + records_new)
     total = int(ends[-1]) if count else 0
     if not total:
         return [Outcome(changes=changed) for changed in changes]
-    old_at = (ends - 1 - tells_new)[tells_old]
-    new_at = (ends - 1)[tells_new]
+    old_at = (ends - 1 - records_new)[records_old]
+    new_at = (ends - 1)[records_new]
     types = np.empty(total, np.uint8)
-    types[old_at] = np.where(deletes[tells_old], DELETE, UPDATE_BEFORE)
-    types[new_at] = UPDATE_AFTER if blind else np.where(present[tells_new], UPDATE_AFTER, INSERT)
+    types[old_at] = np.where(deletes[records_old], DELETE, UPDATE_BEFORE)
+    types[new_at] = UPDATE_AFTER if blind else np.where(present[records_new], UPDATE_AFTER, INSERT)
 
-    told = tells_old[asked]
+    recorded = records_old[asked]
     # Mostly all of them or none.
-    values_before = stored if bool(told.all()) else list(compress(stored, told.tolist()))
+    values_before = stored if bool(recorded.all()) else list(compress(stored, recorded.tolist()))
     before = Slices.from_list(values_before)  # type: ignore[arg-type]
     starts, lengths = np.empty(total, np.int64), np.empty(total, np.int64)
-    starts[new_at], lengths[new_at] = new.starts[tells_new], new.lengths[tells_new]
-    from_store = asks[tells_old]
+    starts[new_at], lengths[new_at] = new.starts[records_new], new.lengths[records_new]
+    from_store = asks[records_old]
     starts[old_at[from_store]] = before.starts + new.data.size
     lengths[old_at[from_store]] = before.lengths
     if previous is not None:
-        from_batch = previous[tells_old][~from_store]
+        from_batch = previous[records_old][~from_store]
         starts[old_at[~from_store]], lengths[old_at[~from_store]] = new.starts[from_batch], new.lengths[from_batch]
     data = np.concatenate((new.data, before.data)) if len(before) else new.data
     records = codec.decode_values(Slices.trusted(data, starts, lengths))
     record_ends = [int(ends[part.stop - 1]) if part.stop else 0 for part in joined.parts]
-    return _told(changes, types.tobytes(), records, record_ends)
+    return _split(changes, types.tobytes(), records, record_ends)
 
 
-def _told(changes: list[Changes], types: bytes, records: pa.RecordBatch, ends: list[int]) -> list[Outcome]:
+def _split(changes: list[Changes], types: bytes, records: pa.RecordBatch, ends: list[int]) -> list[Outcome]:
     """The outcome of each write, of which `ends` says where its records end among those of all."""
     outcomes: list[Outcome] = []
     start = 0

@@ -48,7 +48,7 @@ def get_many(db: Rdict, keys: list[bytes]) -> list[bytes | None]:
 def _disk_order(keys: list[bytes]) -> npt.NDArray[np.intp]:
     """The places of keys in the order in which RocksDB keeps them, or nearly so.
 
-    They are sorted by the eight bytes behind what they have in common, as far as some of them tell.
+    They are sorted by the eight bytes behind what they have in common, judged by a sample of them.
     """
     if not keys:
         return np.empty(0, np.intp)

@@ -150,8 +150,8 @@ class SnapshotLeases:
         now_ms = self._now_ms()
         self._leases = {lease_id: lease for lease_id, lease in self._leases.items() if lease.expires_ms >= now_ms}
 
-    def forget(self, matches: Callable[[TableBucket], bool]) -> None:
-        """Forget buckets that were dropped."""
+    def drop_buckets(self, matches: Callable[[TableBucket], bool]) -> None:
+        """Remove buckets that were dropped from all leases."""
         for lease in self._leases.values():
             for bucket in [bucket for bucket in lease.snapshots if matches(bucket)]:
                 del lease.snapshots[bucket]

@@ -242,8 +242,8 @@ def _merge_columns(
     source = np.empty(total, np.int64)
     source[ends - 1] = np.arange(len(keys))
     source[(ends - 2)[present]] = len(keys) + np.arange(len(existing))
-    told = pa.Table.from_batches([result, existing]).take(array_of(source)).combine_chunks().to_batches()[0]
-    return Outcome(types.tobytes(), told, changes, rows_added)
+    records = pa.Table.from_batches([result, existing]).take(array_of(source)).combine_chunks().to_batches()[0]
+    return Outcome(types.tobytes(), records, changes, rows_added)
 
 
 def conformed(column: pa.Array, arrow_type: pa.DataType) -> pa.Array:

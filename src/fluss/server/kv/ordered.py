@@ -116,7 +116,7 @@ class DiskRows(DiskReading):
         return bool(self._window)
 
     def _read_first(self, count: int) -> dict[bytes, bytes]:
-        """Read row by row: of the few rows of most prefixes none is read in vain."""
+        """Read row by row: most prefixes have few rows, and no row beyond them is read."""
         careful, beyond = self._careful, self._prefix_end
         found: dict[bytes, bytes] = {}
         careful.seek(self._prefix)

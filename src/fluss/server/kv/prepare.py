@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preparing writes: from the KV batches of clients to changes of the state, and the changelog that tells them.
+"""Preparing writes: from the KV batches of clients to changes of the state, and the changelog that records them.
 
 Writes that arrive together are prepared together, in one job of a thread: the way there and back, and the steps that a
 batch of many rows takes as quickly as one of few, are then paid once for all of them.
@@ -117,7 +117,7 @@ class Preparer:
         while self._waiting:
             if self._waiting_bytes < _INLINE_BYTES_MAX:
                 writes, futures = self._take()
-                _settle(futures, prepare(writes))
+                _complete(futures, prepare(writes))
             elif self._jobs < self._jobs_max:
                 self._submit(*self._take())
             else:
@@ -127,7 +127,7 @@ class Preparer:
         try:
             work = asyncio.get_running_loop().run_in_executor(self._executor, prepare, writes)
         except RuntimeError as error:  # there cannot be another thread now
-            _settle(futures, [error] * len(futures))
+            _complete(futures, [error] * len(futures))
             return
         self._jobs += 1
         work.add_done_callback(partial(self._ended, futures))
@@ -158,11 +158,11 @@ class Preparer:
         except (Exception, asyncio.CancelledError) as error:
             stopped = RuntimeError("the write was given up: the server stops")
             results = [error if isinstance(error, Exception) else stopped] * len(futures)
-        _settle(futures, results)
+        _complete(futures, results)
         self._start()
 
 
-def _settle(futures: list[asyncio.Future[Preparation]], results: Sequence[Preparation | Exception]) -> None:
+def _complete(futures: list[asyncio.Future[Preparation]], results: Sequence[Preparation | Exception]) -> None:
     for future, result in zip(futures, results):
         settle(future, result)
 

@@ -32,7 +32,7 @@ class BlockSource:
         self._path = table_folder / FILE_NAME
         self._block_size = block_size
         self._is_there = is_there
-        """Tells of a bucket whether its partition was not dropped. Called in threads."""
+        """Returns whether the partition of a bucket was not dropped. Called in threads."""
         self._lock = threading.Lock()
 
     def current(self, bucket: str) -> Block | None:

@@ -115,7 +115,7 @@ class Kv:
     def _written(self, task: asyncio.Task[AppendResult]) -> None:
         self._writes.discard(task)
         if not task.cancelled():
-            task.exception()  # told to the waiters; without one that is no reason for a warning
+            task.exception()  # reported to the waiters; without one that is no reason for a warning
 
     async def limit_scan(self, entry: TableEntry, bucket: TableBucket, limit: int, turn: Turn) -> Sequence[Buffer]:
         """The first rows of a bucket in key order, as a value batch; all that are asked for, or an error."""

@@ -223,7 +223,7 @@ class BucketSnapshots:
         return next((found for found in self.snapshots if found.snapshot_id == snapshot_id), None)
 
     def load(self) -> None:
-        """Find the snapshots that are there, once. Raises OSError when that cannot be told now."""
+        """Find the snapshots that are there, once. Raises OSError when they cannot be listed now."""
         with self._lock:
             if self.loaded:
                 return
@@ -336,11 +336,11 @@ class BucketSnapshots:
 
     # Removing ----------------------------------------------------------------------------------------------------
 
-    def remove(self, doomed: Sequence[BucketSnapshot], kept: Iterable[BucketSnapshot]) -> None:
+    def remove(self, expired: Sequence[BucketSnapshot], kept: Iterable[BucketSnapshot]) -> None:
         """Delete snapshots and all files that none of the kept ones has."""
         with self._lock:
             needed = {file.path for snapshot in kept for file in snapshot.shared}
-            for snapshot in doomed:
+            for snapshot in expired:
                 self._files.remove_file(f"{snapshot.location}/{METADATA_NAME}")
                 self._files.sync_folder(snapshot.location)
                 self._files.remove_folder(snapshot.location)
@@ -350,11 +350,11 @@ class BucketSnapshots:
 
     def discard_beyond(self, end_offset: int) -> None:
         """Delete snapshots of changes that the log has lost: it will give their offsets to others."""
-        doomed = tuple(found for found in self.snapshots if found.log_offset > end_offset)
-        if doomed:
+        lost = tuple(found for found in self.snapshots if found.log_offset > end_offset)
+        if lost:
             logger.error("the log of %s ends at %d; later snapshots are deleted", self.bucket, end_offset)
             self.snapshots = tuple(found for found in self.snapshots if found.log_offset <= end_offset)
-            self.remove(doomed, self.snapshots)
+            self.remove(lost, self.snapshots)
 
     def sweep(self, kept: Iterable[BucketSnapshot]) -> None:
         """Delete what earlier runs of the server, or a snapshot that failed, left behind."""

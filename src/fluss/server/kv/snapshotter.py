@@ -144,11 +144,11 @@ class Snapshotter:
     async def _prune(self, snapshots: BucketSnapshots, retained: int) -> None:
         """Remove the oldest snapshots, but for those that a reader holds."""
         older = snapshots.snapshots[:-retained]
-        doomed = [found for found in older if not self.leases.is_leased(snapshots.bucket, found.snapshot_id)]
+        expired = [found for found in older if not self.leases.is_leased(snapshots.bucket, found.snapshot_id)]
         # From here on no reader can get hold of them.
-        snapshots.snapshots = tuple(found for found in snapshots.snapshots if found not in doomed)
-        if doomed:
-            await self._in_thread(snapshots.remove, doomed, snapshots.snapshots)
+        snapshots.snapshots = tuple(found for found in snapshots.snapshots if found not in expired)
+        if expired:
+            await self._in_thread(snapshots.remove, expired, snapshots.snapshots)
         if snapshots.snapshots:
             await self._in_thread(snapshots.sweep, snapshots.snapshots)
 
@@ -191,7 +191,7 @@ class Snapshotter:
         await self._drop(folder, lambda bucket: bucket.partition_id == partition.partition_id)
 
     async def _drop(self, folder: str, matches: Callable[[TableBucket], bool]) -> None:
-        self.leases.forget(matches)
+        self.leases.drop_buckets(matches)
         for bucket in [bucket for bucket in self._buckets if matches(bucket)]:
             del self._buckets[bucket]
         removals = self._catalog.removals

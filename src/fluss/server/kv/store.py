@@ -62,8 +62,8 @@ class StoreMeta(NamedTuple):
     number: int = 0
     """The largest auto-increment number among them."""
     store: str = ""
-    """Tells this disk part from every other that the bucket ever had: RocksDB numbers the files of each from the start,
-    and only files of one disk part with the same name have the same content."""
+    """Identifies this disk part among all that the bucket ever had. RocksDB numbers the files of each from the start:
+    only files of one disk part with the same name have the same content."""
     sequence: int = 0
     """How many changes RocksDB counted. A manifest that lost its end is no error to it: it opens an earlier state."""
 
@@ -120,7 +120,7 @@ class Store:
         self._unspilled_bytes = 0
         """Of a spill that failed and has to be repeated."""
         self.generation = 0
-        """Grows whenever everything is forgotten: what was read before that does not fit what is read after."""
+        """Grows whenever everything is wiped: what was read before that does not fit what is read after."""
         self.memory_bytes = 0
         self.spilling_bytes = 0
         self.applied_offset = 0
@@ -157,7 +157,7 @@ class Store:
         self.reaches_offset, self.row_count, self.highest_number = meta.reaches, meta.rows, meta.number
 
     def wipe(self) -> None:
-        """Forget everything, on disk too."""
+        """Remove everything, on disk too."""
         self.generation += 1
         if self._spill is not None:
             # One that has not begun may stand behind the caller in the queue of the threads.
