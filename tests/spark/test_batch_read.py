@@ -14,7 +14,10 @@ from tests.spark.marks import needs_filters, needs_time
 
 import fluss
 from fluss import metadata as f
+from fluss.errors import ConfigError
+from fluss.metadata import Schema
 from fluss.spark import create_table
+from fluss.spark.filters import parse_filter
 
 if TYPE_CHECKING:
     from tests.spark.conftest import SparkHarness
@@ -309,6 +312,16 @@ def test_reads_work_while_push_down_is_on(harness: SparkHarness) -> None:
     with harness.pushing_filters():
         assert harness.read(path).where("id > 5").count() == 4
     assert harness.read(path, scan__pushFilters=True).where("id > 5").count() == 4
+
+
+@pytest.mark.parametrize("text", ["at > '2024-01-02 10:00:00'", "at in (timestamp '2024-01-02')"])
+def test_times_without_a_zone_are_refused_in_filters(text: str) -> None:
+    """Spark would read them in the time zone of the session, and a scan in UTC."""
+    schema = Schema(pa.schema([("at", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us"))]))
+    with pytest.raises(ConfigError, match=r"scan\.filter: .* write the zone too"):
+        parse_filter(text, schema)
+    parse_filter("at > '2024-01-02 10:00:00+01:00' and at < '2025-01-01T00:00:00Z'", schema)
+    parse_filter("local > '2024-01-02 10:00:00' and at is not null", schema)
 
 
 def test_errors_are_one_sentence(harness: SparkHarness) -> None:

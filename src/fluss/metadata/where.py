@@ -126,12 +126,13 @@ class _Literal:
     token: _Token
 
 
-def parse_where(text: str, schema: Schema) -> Predicate:
+def parse_where(text: str, schema: Schema, *, zone_required: bool = False) -> Predicate:
     """Read a condition as it stands after WHERE in SQL.
 
     Args:
         text: The condition, for instance ``"price > 10 and (item like 'te%' or item is null)"``.
         schema: The columns that the condition may name, and their types.
+        zone_required: Refuse times without a zone that are compared with TIMESTAMP_LTZ, instead of taking them as UTC.
 
     Returns:
         A predicate whose columns and literals fit the schema.
@@ -147,13 +148,14 @@ def parse_where(text: str, schema: Schema) -> Predicate:
         raise InvalidArgumentError(f'a condition is text such as "price > 10", not {text!r:.80}')
     if len(text) > TEXT_LENGTH_MAX:
         raise InvalidArgumentError(f"the condition has {len(text)} characters, {TEXT_LENGTH_MAX} are allowed")
-    return _Parser(text, schema).parse()
+    return _Parser(text, schema, zone_required).parse()
 
 
 class _Parser:
-    def __init__(self, text: str, schema: Schema) -> None:
+    def __init__(self, text: str, schema: Schema, zone_required: bool) -> None:
         self._text = text
         self._schema = schema
+        self._zone_required = zone_required
         self._tokens = self._tokenize(text)
         self._next = 0
         self._depth = 0
@@ -447,7 +449,10 @@ class _Parser:
     def _value(self, column: Column, literal: _Literal) -> Any:
         """The literal as a Python value of the column's type."""
         try:
-            return _as_type(column.data_type, literal)
+            value = _as_type(column.data_type, literal)
+            if self._zone_required and isinstance(column.data_type, TimestampLtzType) and not _has_zone(literal.value):
+                raise ValueError("write the zone too, such as '2024-01-15 10:30:00+00:00'")
+            return value
         except ValueError as error:
             reason = f": {error}" if str(error) else ""
             shown = literal.value if literal.kind == "text" else literal.token.text
@@ -541,6 +546,11 @@ def _time_of(text: str) -> datetime.time:
         raise ValueError("write a time such as '10:30:00'")
     hour, minute, second, fraction = found.groups()
     return datetime.time(int(hour), int(minute), int(second or 0), int((fraction or "").ljust(6, "0")))
+
+
+def _has_zone(value: Any) -> bool:
+    found = _MOMENT.fullmatch(value) if isinstance(value, str) else None
+    return found is None or found.groups()[-1] is not None
 
 
 def _moment_of(text: str, with_zone: bool) -> tuple[Any, bool, bool]:

@@ -129,7 +129,8 @@ def _literal(value: Any) -> Any:
 def parse_filter(text: str, schema: Schema) -> Predicate:
     """The predicate of the option `scan.filter`."""
     try:
-        return parse_where(text, schema)
+        # Spark reads a time without a zone in that of the session, which a source is not told.
+        return parse_where(text, schema, zone_required=True)
     except InvalidArgumentError as error:
         raise ConfigError(f"scan.filter: {error.message}") from None
 
