@@ -231,13 +231,6 @@ MUTANTS: tuple[Mutant, ...] = (
         _RECOVERY,
     ),
     Mutant(
-        "gap-between-files-accepted",
-        f"{_LOG}/recovery.py",
-        "        if segment.base_offset > scan.next_offset:",
-        "        if False:",
-        _RECOVERY,
-    ),
-    Mutant(
         "replay-applies-a-batch-again",
         f"{_KV}/tablet.py",
         "                if batch.header.next_offset <= offset:\n                    continue\n",

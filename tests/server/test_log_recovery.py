@@ -110,14 +110,18 @@ def test_unsynced_hole_with_whole_batches_behind_it_is_cut(tmp_path: Path) -> No
     again.crash()
 
 
-def test_acknowledged_bytes_are_never_cut_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["header", "rows", "last batch gone"])
+def test_acknowledged_bytes_are_never_cut_away(tmp_path: Path, damage: str) -> None:
     harness = LogHarness(tmp_path / "log")
     fill(harness, 4)
     harness.crash()
     path = tmp_path / "log" / LOG
     before = path.read_bytes()
     damaged = bytearray(before)
-    damaged[len(before) // 2] ^= 0x10
+    if damage == "last batch gone":
+        damaged = damaged[: len(before) * 3 // 4]  # the batches are of one size
+    else:
+        damaged[len(before) // 2 if damage == "header" else -1] ^= 0x10
     path.write_bytes(damaged)
     again = LogHarness(tmp_path / "log")
     assert again.log.damage is not None
