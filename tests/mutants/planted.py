@@ -231,13 +231,6 @@ MUTANTS: tuple[Mutant, ...] = (
         _RECOVERY,
     ),
     Mutant(
-        "replay-applies-a-batch-again",
-        f"{_KV}/tablet.py",
-        "                if batch.header.next_offset <= offset:\n                    continue\n",
-        "",
-        _STATE,
-    ),
-    Mutant(
         "replay-keeps-deleted-rows",
         f"{_KV}/tablet.py",
         "        if len(removed):\n",
@@ -261,7 +254,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "snapshots-beyond-the-log-kept",
         f"{_KV}/snapshots.py",
-        '        if doomed:\n            logger.error("the log of %s ends at',
+        '        if lost:\n            logger.error("the log of %s ends at',
         '        if False:\n            logger.error("the log of %s ends at',
         _SNAPSHOTS,
     ),
@@ -410,15 +403,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "delete-not-in-the-changelog",
         f"{_KV}/changes.py",
-        "np.where(deletes[tells_old], DELETE, UPDATE_BEFORE)",
-        "np.where(deletes[tells_old], UPDATE_BEFORE, UPDATE_BEFORE)",
+        "np.where(deletes[records_old], DELETE, UPDATE_BEFORE)",
+        "np.where(deletes[records_old], UPDATE_BEFORE, UPDATE_BEFORE)",
         _CHANGELOG,
     ),
     Mutant(
         "changelog-rows-swapped",
         f"{_KV}/changes.py",
-        "    old_at = (ends - 1 - tells_new)[tells_old]\n    new_at = (ends - 1)[tells_new]\n",
-        "    old_at = (ends - 1)[tells_old]\n    new_at = (ends - 1 - (tells_old & tells_new))[tells_new]\n",
+        "    old_at = (ends - 1 - records_new)[records_old]\n    new_at = (ends - 1)[records_new]\n",
+        "    old_at = (ends - 1)[records_old]\n    new_at = (ends - 1 - (records_old & records_new))[records_new]\n",
         ("tests/server/kv/test_changelog_order.py",),
     ),
     Mutant(
