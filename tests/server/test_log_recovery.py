@@ -11,6 +11,7 @@ from tests.server.log_support import FakeClock, LogHarness, ids_of, make_batch
 
 from fluss.errors import FlussError, OutOfOrderSequenceError
 from fluss.records import iter_log_batches
+from fluss.server import disk
 from fluss.server.log.errors import DamagedLogError
 
 LOG = f"{0:020d}.log"
@@ -247,3 +248,34 @@ def test_flipped_bits_in_the_log_are_never_served(tmp_path: Path, crashed: bool)
         harness.crash()
         shutil.rmtree(tmp_path / "copy")
     assert outcomes["error"] > 100
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_a_segment_that_could_not_be_begun_is_no_part_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rolled: bool
+) -> None:
+    """Its empty file stays, and the log goes on in the segment before, beyond the offset in the name of the file."""
+    harness = LogHarness(tmp_path / "log")
+    fill(harness, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "truncate", _fails)
+        with pytest.raises(FlussError, match="cannot open a log file"):
+            harness.log.roll_if_not_empty()
+    leftover = tmp_path / "log" / f"{9:020d}.log"
+    assert leftover.stat().st_size == 0
+    fill(harness, 2, 3)
+    if rolled:
+        harness.log.roll_if_not_empty()
+        fill(harness, 2, 5)
+    harness.close()
+    for count in range(7 if rolled else 5, 9):
+        again = LogHarness(tmp_path / "log")
+        assert again.log.damage is None
+        assert not leftover.exists()
+        assert again.read_all() == list(range(count * 3))
+        fill(again, 1, count)
+        again.close()
+
+
+def _fails(*_: object) -> None:
+    raise OSError(5, "the disk is broken")

@@ -22,6 +22,7 @@ from tests.server.log_support import (
 from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.log.recovery import RECOVERY_POINT_NAME
+from fluss.server.log.repair import _repair
 from fluss.server.server import Server
 
 HOUR_MS = 3_600_000
@@ -133,3 +134,21 @@ def test_a_repaired_log_keeps_files_that_it_serves_again(tmp_path: Path, monkeyp
     assert run(harness.log.delete_expired()) == 0
     assert harness.read_all() == list(range(12))
     harness.crash()
+
+
+def test_a_repair_keeps_the_segment_that_the_recovery_point_names(tmp_path: Path) -> None:
+    """The open segment was closed, nothing was written since, and then the disk failed."""
+    harness = LogHarness(tmp_path / "log-0")
+    harness.write(make_batch(0, writer_id=1, sequence=0))
+    harness.log.roll_if_not_empty()
+    harness.commit(checkpoint=True)
+    recovered = _repair(harness.log)
+    assert recovered is not None
+    harness.log.repaired(recovered)
+    harness.write(make_batch(3, writer_id=1, sequence=1))
+    assert harness.read_all() == list(range(6))
+    harness.crash()
+    again = LogHarness(tmp_path / "log-0")
+    assert again.log.damage is None
+    assert again.read_all() == list(range(6))
+    again.crash()

@@ -334,7 +334,7 @@ class Tablets:
             if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
                 await asyncio.sleep(0)
             entry = self._catalog.table_by_id(log.bucket.table_id)
-            if entry is None or not log.segments or log.damage is not None or log.deleted:
+            if entry is None or not log.segments or log.damage is not None or log.failure is not None or log.deleted:
                 continue
             for segment in log.segments[:-1]:
                 segment.release_idle_index()

@@ -161,6 +161,7 @@ def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> Recov
         if committed > 0:
             raise DamagedLogError(f"the log files of '{folder}' are gone, although offset {committed} was acknowledged")
         return None
+    bases = _without_leftovers(folder, bases)
     segments = _find_segments(folder, bases, settings, open_files)
     # Without the writers' state the log has to be read from its beginning to know it again.
     writers = _read_writers(folder, point.offset) if point is not None else None
@@ -180,19 +181,19 @@ def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> Recov
             f"the log file '{segments[-1].path}' was cut: it ends at offset {scan.next_offset}, although offsets up to "
             f"{committed} were acknowledged. Restore the file from a copy, or drop the table."
         )
-    _delete_expired(folder, found[: len(found) - len(bases)], settings, open_files)
+    _delete_expired(folder, [base for base in found if base not in bases], settings, open_files)
     return RecoveredLog(
         segments, scan.writers, scan.max_timestamp, scan.next_offset, checked_from, recorded_start, scan.bytes
     )
 
 
 def _delete_expired(folder: Path, bases: list[int], settings: LogSettings, open_files: OpenFiles) -> None:
-    """Delete the files of segments that had expired when a crash came. A file that stays is ignored as well."""
+    """Delete files that are not part of the log, as those of segments that had expired. One that stays is ignored."""
     for base in bases:
         try:
             Segment(folder, base, settings, open_files).delete()
         except OSError as error:
-            logger.warning("an expired segment of '%s' cannot be deleted: %s", folder, error)
+            logger.warning("an old segment of '%s' cannot be deleted: %s", folder, error)
 
 
 def _find_segments(folder: Path, bases: list[int], settings: LogSettings, open_files: OpenFiles) -> list[Segment]:
@@ -204,11 +205,19 @@ def _find_segments(folder: Path, bases: list[int], settings: LogSettings, open_f
     return segments
 
 
+def _without_leftovers(folder: Path, bases: list[int]) -> list[int]:
+    """Leave out files that are empty and not the last: a segment that could not be begun left them."""
+    return [base for base in bases if base == bases[-1] or disk.size_of(segment_path(folder, base, LOG_SUFFIX))]
+
+
 def _check_from(segments: list[Segment], start: int, position: int, scan: _Scan, committed: int) -> None:
     """Read and check what lies above the recovery point, and cut a torn end."""
     for number in range(start, len(segments)):
         segment = segments[number]
         scan_from = position if number == start else 0
+        if number > start and segment.base_offset < scan.next_offset and not segment.size_bytes:
+            segments.pop().delete()  # it could not be begun, and the log went on in the one before
+            break
         if segment.base_offset > scan.next_offset:
             raise DamagedLogError(f"a log file before '{segment.path}' is gone: offset {scan.next_offset} is missing")
         if segment.size_bytes == scan_from > 0:

@@ -461,7 +461,12 @@ class LogTablet:
 
     def commit(self, plan: SyncPlan) -> None:
         """The plan's files are on disk: let readers and waiting writers see it."""
-        if plan.offset <= self.high_watermark or self.failure is not None:
+        if plan.offset < self.high_watermark or self.failure is not None:
+            return
+        if plan.offset == self.high_watermark:
+            # A segment that was begun since counts: the recovery point may name it, so a repair must not cut it away.
+            if self.committed_segment is None or plan.segment.base_offset > self.committed_segment.base_offset:
+                self.committed_segment, self.committed_position = plan.segment, plan.position
             return
         for listener in self.before_commit:
             listener(plan.offset)
