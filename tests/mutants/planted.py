@@ -342,7 +342,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_LOG}/tablet.py",
         "        return self.committed_position if segment is committed else segment.size_bytes",
         "        return segment.size_bytes",
-        _COMMIT,
+        (*_TABLET, *_READER),
     ),
     Mutant(
         "high-watermark-one-behind",
@@ -549,7 +549,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_CATALOG}/lake.py",
         "            if end is not None and offset > end:",
         "            if False:",
-        _HANDLERS_LAKE,
+        _RIGHTS,
     ),
     Mutant(
         "lake-offsets-of-other-buckets-lost",

@@ -14,7 +14,12 @@ from tests.server.catalog.support import Harness, alter, create, create_partitio
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket, TablePath
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.catalog.lake_snapshots import decode_offsets_file, encode_offsets_file
+from fluss.server.catalog.lake_snapshots import (
+    LakeSnapshotEntry,
+    LakeSnapshots,
+    decode_offsets_file,
+    encode_offsets_file,
+)
 from fluss.server.catalog.tiering import TieringState
 from fluss.server.handlers import admin, cluster, lake
 
@@ -522,3 +527,12 @@ def test_tiering_goes_on_from_the_last_commit_after_a_restart(harness: Harness) 
     assert worker.take() is None
     harness.clock.now_ms += FRESHNESS_MS
     assert worker.take() == (table_id, 1)
+
+
+def test_the_end_of_a_bucket_in_the_lake_never_falls() -> None:
+    """Its log may have expired up to there."""
+    snapshots = LakeSnapshots().with_commit(LakeSnapshotEntry(1, {(None, 0): 60, (None, 1): 5}), None)
+    assert snapshots.with_commit(LakeSnapshotEntry(2, {(None, 0): 40, (None, 1): 7}), None).end_offsets == {
+        (None, 0): 60,
+        (None, 1): 7,
+    }
