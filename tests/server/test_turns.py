@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,20 +18,21 @@ from fluss.protocol.lookup_messages import LookedUpBucket, encode_lookup_respons
 from fluss.protocol.record_messages import TooManyBucketsError, decode_produce_log, encode_produce_log
 from fluss.records import decode_value_batch
 from fluss.server.loop_watch import LoopErrors, LoopWatch
-from fluss.server.turns import Turns
+from fluss.server.turns import Share, Turns
+
+
+async def take_slices(turns: Turns, owner: object, number: int, done: list[int], count: int = 3) -> None:
+    turn = turns.begin(turns.share(owner))
+    for _ in range(count):
+        await turn.next()
+        done.append(number)
 
 
 async def test_one_slice_per_iteration_in_turn() -> None:
     turns = Turns()
     done: list[int] = []
-
-    async def slices(number: int) -> None:
-        for _ in range(3):
-            await turns.next()
-            done.append(number)
-
-    tasks = [asyncio.ensure_future(slices(number)) for number in range(3)]
-    gone = asyncio.ensure_future(slices(9))
+    tasks = [asyncio.ensure_future(take_slices(turns, number, number, done)) for number in range(3)]
+    gone = asyncio.ensure_future(take_slices(turns, 9, 9, done))
     await asyncio.sleep(0)
     gone.cancel()
     seen = 0
@@ -39,7 +41,40 @@ async def test_one_slice_per_iteration_in_turn() -> None:
         assert len(done) <= seen + 1
         seen = len(done)
     assert done == [0, 1, 2] * 3
-    await asyncio.wait_for(turns.next(), 1)  # it begins again when it had nothing to do
+    await asyncio.wait_for(turns.begin().next(), 1)  # it begins again when it had nothing to do
+
+
+async def test_a_user_with_many_requests_gets_as_much_as_one_with_few() -> None:
+    turns = Turns()
+    done: list[int] = []
+    flood = [asyncio.ensure_future(take_slices(turns, "mallory", 1, done)) for _ in range(40)]
+    await take_slices(turns, "alice", 2, done, 10)
+    assert 8 <= done.count(1) <= 12
+    await asyncio.gather(*flood)
+
+
+async def test_work_of_a_flooding_user_is_queued_and_that_of_others_is_not() -> None:
+    turns = Turns()
+    mallory, alice = turns.share("mallory"), turns.share("alice")
+    assert mallory.may_run
+    mallory.charge(0.1)
+    assert not mallory.may_run
+    assert alice.may_run
+    done: list[str] = []
+
+    def work(share: Share, name: str) -> None:
+        done.append(name)
+        share.charge(0.003)
+
+    for _ in range(20):
+        mallory.enqueue(partial(work, mallory, "mallory"))
+    for _ in range(4):
+        alice.enqueue(partial(work, alice, "alice"))
+    await until(lambda: not mallory.queue and not alice.queue)
+    assert done.index("alice") < 3
+    assert "alice" not in done[12:]
+    await asyncio.sleep(0.01)
+    assert mallory.may_run
 
 
 async def test_the_watch_notices_what_keeps_the_loop_busy() -> None:
@@ -94,7 +129,7 @@ async def test_ordered_reads_in_slices_are_complete_and_of_one_moment(
                 table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1 << 30)
             ),
         ]
-        await until(lambda: bool(server.turns._waiting))
+        await until(lambda: bool(server.turns._active))
         await table.put([(number, "y", None) for number in range(5_000)])
         limited, found, scanned = await asyncio.gather(*reads)
         lists = found.buckets_resp[0].value_lists

@@ -21,14 +21,15 @@ from fluss.server import disk
 from fluss.server.log.files import FileRange
 from fluss.server.memory import UnsentAnswers
 from fluss.server.tls import TlsSocket
+from fluss.server.turns import Share, Turns
 
 Buffer = bytes | bytearray | memoryview
 
 _PARTS_PER_SEND = 256
 _JOIN_BYTES_MAX = 16 * 1024
 _SEND_BYTES_MAX = 4 * 1024 * 1024
-_TURN_SECONDS = 0.005
-"""Requests that came in one piece are handled for so long before other connections have their turn."""
+_TURN_SECONDS = 0.002
+"""Requests that came in one piece are handled for so long before others are served."""
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
 
 
@@ -53,6 +54,7 @@ class Channel:
         on_sent: Callable[[], None],
         on_error: Callable[[Exception], None] = _nothing,
         answers: UnsentAnswers | None = None,
+        share: Share | None = None,
     ) -> None:
         self._loop = loop
         self._sock = sock
@@ -64,6 +66,7 @@ class Channel:
         self._on_sent = on_sent
         self._on_error = on_error
         self._answers = answers or UnsentAnswers(0)
+        self.share = share or Turns().share(None)
         self._queue: deque[memoryview | FileRange] = deque()
         self._frames: deque[memoryview] = deque()
         """Received in one piece with a frame after which reading was paused, or whose handling took long."""
@@ -239,30 +242,28 @@ class Channel:
             return False
         if frames:
             self._frames.extend(frames)
-            self._hand_out()
+            if self.share.may_run:
+                self._hand_out()
+            else:
+                self._hand_out_later()
         if self._reader.blocked_bytes:
             self._loop.remove_reader(self.fd)
         return True
 
     def _hand_out(self) -> None:
         frames = self._frames
-        if not frames:
-            return
-        if len(frames) == 1:
-            if self.reading:
-                self._on_frame(frames.popleft())
-            return
-        began = monotonic()
-        while frames and self.reading:
+        began = now = monotonic()
+        while frames and self.reading and now - began < _TURN_SECONDS:
             self._on_frame(frames.popleft())
-            if frames and monotonic() - began > _TURN_SECONDS:
-                self._hand_out_later()
-                return
+            now = monotonic()
+        self.share.charge(now - began)
+        if frames and self.reading:
+            self._hand_out_later()
 
     def _hand_out_later(self) -> None:
         if not self._handing_out:
             self._handing_out = True
-            self._loop.call_soon(self._hand_out_rest)
+            self.share.enqueue(self._hand_out_rest)
 
     def _hand_out_rest(self) -> None:
         self._handing_out = False

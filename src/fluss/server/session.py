@@ -37,6 +37,7 @@ from fluss.server.handlers.request import Buffer, DirectHandler, Handler, Reques
 from fluss.server.memory import LARGE_BYTES_MIN
 from fluss.server.services import Services
 from fluss.server.tls import TlsSocket, user_of_certificate
+from fluss.server.turns import Share
 
 logger = logging.getLogger("fluss.server.session")
 
@@ -124,10 +125,16 @@ class ServerSession:
             on_sent=self._on_sent,
             on_error=self._on_error,
             answers=services.answers,
+            share=services.turns.share(self.host),
         )
 
     def __repr__(self) -> str:
         return f"ServerSession({self.listener} {self.peer} as {self.principal})"
+
+    @property
+    def share(self) -> Share:
+        """The processor time of the user, or of the address while the user is not known."""
+        return self.channel.share
 
     @property
     def requests_in_work(self) -> int:
@@ -168,6 +175,7 @@ class ServerSession:
         """Take the client for this principal from now on, with the limits of clients that are known."""
         config = self.services.config
         self.principal = principal
+        self.channel.share = self.services.turns.share(principal)
         self.authenticated = True
         self._requests_max = config.integer("netty.server.max-queued-requests")
         self._unsent_bytes_max = config.integer("server.connection.max-unsent-size")

@@ -1,57 +1,116 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long work of requests in slices, so that no iteration of the event loop takes long.
+"""Processor time of the event loop, shared between users by deficit round robin.
 
-Requests that need more than one slice take turns: one slice per iteration of the event loop, in the order in which they
-asked, however many requests there are.
+A user who has used little time lately is served at once. What users who flood the server ask for beyond that waits in
+a queue per user: each iteration of the event loop serves one of the queues, for a quantum of time, whatever the number
+of connections and requests behind it. Long requests give the event loop back after a slice, and queue for the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
 from time import monotonic
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
 _SLICE_SECONDS = 0.004
+_QUANTUM_SECONDS = 0.004
+_WINDOW_SECONDS = 0.008
+"""A user is served at once while it used less than a quantum in this time."""
 _LARGE_AT_ONCE = 2
 
 
+class Share:
+    """The part of the processor time that one user has; shared by all its connections."""
+
+    __slots__ = ("__weakref__", "_spent", "_turns", "_window_start", "deficit", "is_active", "queue")
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._window_start = self._spent = 0.0
+        self.deficit = 0.0
+        self.is_active = False
+        """Whether it is among those that are served in turn."""
+        self.queue: deque[Callable[[], None]] = deque()
+
+    @property
+    def may_run(self) -> bool:
+        """Whether work of this user is done at once, or has to be queued."""
+        if self.queue:
+            return False
+        if self._spent < _QUANTUM_SECONDS:
+            return True
+        return monotonic() - self._window_start > _WINDOW_SECONDS
+
+    def charge(self, seconds: float) -> None:
+        """Count processor time that this user's work took."""
+        now = monotonic()
+        if now - self._window_start > _WINDOW_SECONDS:
+            self._window_start, self._spent = now, 0.0
+        self._spent += seconds
+        self.deficit -= seconds
+
+    def enqueue(self, work: Callable[[], None]) -> None:
+        """Do work when this user's time has come. It charges what it takes."""
+        self.queue.append(work)
+        if not self.is_active:
+            self._turns.activate(self)
+
+
 class Turns:
-    """Wakes one request per iteration of the event loop."""
+    """Serves one queue of a user per iteration of the event loop."""
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._waking = False
+        self._shares: WeakValueDictionary[Hashable, Share] = WeakValueDictionary()
+        self._active: deque[Share] = deque()
+        self._scheduled = False
         self.large = asyncio.Semaphore(_LARGE_AT_ONCE)
         """Held while a view of many rows is read, because each takes memory."""
 
-    def begin(self) -> Turn:
+    def share(self, owner: Hashable) -> Share:
+        """Return the share of a user, or of an address whose user is not known."""
+        found = self._shares.get(owner)
+        if found is None:
+            found = self._shares[owner] = Share(self)
+        return found
+
+    def begin(self, share: Share | None = None) -> Turn:
         """Start the first slice of a request, which it does not have to wait for."""
-        return Turn(self)
+        return Turn(self, share or self.share(None))
 
-    async def next(self) -> None:
-        """Wait for the next slice."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(future)
-        if not self._waking:
-            self._waking = True
-            loop.call_soon(self._wake, loop)
-        await future
+    def activate(self, share: Share) -> None:
+        """Serve the queue of a share from now on, until it is empty."""
+        share.is_active = True
+        share.deficit = min(share.deficit, 0.0)
+        self._active.append(share)
+        self._schedule()
 
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        waiting = self._waiting
-        while waiting:
-            future = waiting.popleft()
-            if not future.done():  # not that of a request whose client has gone
-                future.set_result(None)
-                break
-        self._waking = bool(waiting)
-        if waiting:
-            loop.call_soon(self._wake, loop)
+    def _schedule(self) -> None:
+        if self._active and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        """Serve the queue that is next, until its share is used up; the rest waits for its next round."""
+        self._scheduled = False
+        share = self._active.popleft()
+        # Debts of a user are paid off by rounds in which it is passed over, not for longer than a few of them.
+        share.deficit = max(share.deficit, -4 * _QUANTUM_SECONDS) + _QUANTUM_SECONDS
+        while share.queue and share.deficit > 0:
+            before = share.deficit
+            share.queue.popleft()()
+            if share.deficit == before:
+                break  # it goes on in a task, which charges what it takes when its slice is over
+        if share.queue:
+            self._active.append(share)
+        else:
+            share.is_active = False
+        self._schedule()
 
 
 class Turn:
@@ -59,14 +118,15 @@ class Turn:
 
     Example::
 
-        async for item in server.turns.begin().each(items):
+        async for item in context.each(items):
             ...
     """
 
-    __slots__ = ("_ends_at", "_turns")
+    __slots__ = ("_ends_at", "_share", "_turns")
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, share: Share) -> None:
         self._turns = turns
+        self._share = share
         self._ends_at = monotonic() + _SLICE_SECONDS
 
     @property
@@ -80,7 +140,11 @@ class Turn:
 
     async def next(self) -> None:
         """Let others have their turn."""
-        await self._turns.next()
+        # Not more than a slice or two: it may have waited for a thread meanwhile.
+        self._share.charge(min(monotonic() - self._ends_at + _SLICE_SECONDS, 2 * _SLICE_SECONDS))
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._share.enqueue(partial(_complete, future))
+        await future
         self._ends_at = monotonic() + _SLICE_SECONDS
 
     def each(self, items: Iterable[T]) -> Each[T]:
@@ -106,3 +170,8 @@ class Each(Generic[T]):
         for item in self._items:
             return item
         raise StopAsyncIteration
+
+
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():  # not that of a request whose client has gone
+        future.set_result(None)

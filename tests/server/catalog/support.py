@@ -82,7 +82,9 @@ class Harness:
         return self.loop.run_until_complete(work)
 
     def context(self, user: str = "ANONYMOUS", host: str = "127.0.0.1", listener: str = "FLUSS") -> RequestContext:
-        session = SimpleNamespace(principal=Principal(user), host=host, listener=listener)
+        session = SimpleNamespace(
+            principal=Principal(user), host=host, listener=listener, share=self.server.turns.share(user)
+        )
         return RequestContext(self.server, session, 0, 0, 0)  # type: ignore[arg-type]
 
     def call(self, handler: Any, request: Any, **who: str) -> Any:

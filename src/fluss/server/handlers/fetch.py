@@ -103,7 +103,7 @@ async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffe
 async def _fetch(context: RequestContext, request: pb.FetchLogRequest) -> Sequence[Buffer]:
     tables: list[FetchedTable[Sequence[Buffer]]] = []
     parts: list[_Part] = []
-    turn = context.server.turns.begin()
+    turn = context.begin_turn()
     for asked in request.tables_req:
         table, table_parts = await _open_table(
             context, asked, turn, remote_first=request.read_preference == REMOTE_FIRST

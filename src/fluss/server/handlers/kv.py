@@ -166,7 +166,7 @@ _Puts = list[tuple[pb.PbPutKvRespForBucket, KvTablet, "asyncio.Task[AppendResult
 
 async def _start_puts(context: RequestContext, request: PutKvRequest, response: pb.PutKvResponse, hold: _Hold) -> _Puts:
     waiting: _Puts = []
-    turn = context.server.turns.begin()
+    turn = context.begin_turn()
     for number, part in enumerate(request.buckets):
         if number % _BUCKETS_PER_LOOK == _BUCKETS_PER_LOOK - 1 and turn.is_over:
             hold.begin()
@@ -364,7 +364,7 @@ async def prefix_lookup(context: RequestContext, body: memoryview) -> Sequence[B
 
 
 async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupRequest) -> Sequence[Buffer]:
-    turn = context.server.turns.begin()
+    turn = context.begin_turn()
     parts: list[Buffer] = []
     left_bytes = ANSWER_BYTES_MAX
     failed = False
@@ -460,7 +460,7 @@ async def _read_on(
 ) -> ScanKvResponse[Sequence[Buffer]]:
     """The next rows of a cursor. A cursor whose opening fails or is cancelled ends: its client does not know it."""
     cursors = _kv(context).cursors
-    turn = context.server.turns.begin()
+    turn = context.begin_turn()
     finished = False
     try:
         bytes_max = min(batch_bytes, cursors.batch_bytes_max)

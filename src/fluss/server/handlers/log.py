@@ -180,7 +180,7 @@ class _Produce:
 
     def start(self, parts: list[BucketRecords]) -> None:
         """Begin to write all buckets, in slices: the first write to a bucket makes its files, each batch is checked."""
-        turn = self._context.server.turns.begin()
+        turn = self._context.begin_turn()
         for at, part in enumerate(parts):
             if turn.is_over:
                 self._context.session.hold()
@@ -321,7 +321,7 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
             raise UnknownServerError(f"the limit is {request.limit}, but must be at least 1")
         if entry.table_info.has_primary_key():
             async with context.session.making_answer(ANSWER_BYTES_MAX):
-                turn = context.server.turns.begin()
+                turn = context.begin_turn()
                 rows = await context.server.kv.limit_scan(entry, bucket, request.limit, turn)
             return encode_limit_scan_response(LimitScanResponse[Sequence[Buffer]](is_log_table=False, records=rows))
         tablet = context.server.tablets.tablet(bucket)

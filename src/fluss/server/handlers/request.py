@@ -21,7 +21,7 @@ from fluss.server.auth import Principal
 from fluss.server.catalog.acl import Caller
 from fluss.server.handlers.audited import AUDITED
 from fluss.server.services import Services
-from fluss.server.turns import Each
+from fluss.server.turns import Each, Share, Turn
 
 T = TypeVar("T")
 
@@ -42,6 +42,10 @@ class ClientSession(Caller, Protocol):
     """What the client says it is."""
     last_fetch: FetchLogRequest | None
     """What the client read last, and from where."""
+
+    @property
+    def share(self) -> Share:
+        """The processor time of the user."""
 
     def authenticate(self, principal: Principal) -> None:
         """Take the client for this principal from now on."""
@@ -72,9 +76,13 @@ class RequestContext:
     version: int
     request_id: int
 
+    def begin_turn(self) -> Turn:
+        """Begin a slice of the processor time of the caller."""
+        return self.server.turns.begin(self.session.share)
+
     def each(self, items: Iterable[T]) -> Each[T]:
         """Iterate over items in slices: ``async for item in context.each(items)``. Others are served in between."""
-        return self.server.turns.begin().each(items)
+        return self.begin_turn().each(items)
 
 
 AsyncHandler = Callable[[RequestContext, memoryview], Awaitable[Sequence[Buffer]]]
