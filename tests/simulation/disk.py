@@ -3,7 +3,8 @@
 
 The files are real ones in a folder of the simulation. Beside them this keeps, for each file with unsynced changes, its
 last synced contents, and for each folder the changes of names since its last sync. `lose_power` goes back to a state
-that POSIX allows: of the changes to a file any subset, torn at sectors; of the changes to a folder any prefix.
+that POSIX allows: of the changes to a file any subset, torn at sectors; of the changes to a folder any subset that has,
+with a change of a name, all earlier ones of that name.
 
 A sync that fails leaves what it was for in doubt for good, as it does on Linux: a later sync reports success and has
 not written it.
@@ -67,7 +68,8 @@ class SimDisk:
         self._paths: dict[int, Path] = {}
         self._files: dict[int, _File] = {}
         self._links: dict[int, set[Path]] = {}
-        self._folders: dict[Path, list[Callable[[], None]]] = {}
+        self._folders: dict[Path, list[tuple[set[Path], Callable[[], None]]]] = {}
+        """The unsynced changes of names by folder: the names that change, and how to take that back."""
         self.operations = 0
         self.failing: Callable[[str], int | None] = lambda kind: None
         """The error number with which the next operation of a kind fails; None lets it succeed."""
@@ -202,7 +204,7 @@ class SimDisk:
             if replaced is not None:
                 os.link(replaced, target)
 
-        self._named(target, undo)
+        self._named(target, undo, source)
 
     def link(self, source: Any, target: Any) -> None:
         self._check("rename")
@@ -227,8 +229,8 @@ class SimDisk:
         self._real["remove_folder"](path)
         self._named(Path(path), lambda: Path(path).mkdir(exist_ok=True))
 
-    def _named(self, path: Path, undo: Callable[[], None]) -> None:
-        self._folders.setdefault(path.parent, []).append(undo)
+    def _named(self, path: Path, undo: Callable[[], None], *others: Path) -> None:
+        self._folders.setdefault(path.parent, []).append(({path, *others}, undo))
 
     def _keep(self, path: Path) -> Path | None:
         """Keep a file whose name is about to go, in case that change is lost."""
@@ -251,9 +253,11 @@ class SimDisk:
                     path.write_bytes(contents)
                     break
         self._files.clear()
-        for _, undos in sorted(self._folders.items(), key=lambda entry: len(entry[0].parts), reverse=True):
-            for undo in reversed(undos[self._rng.randint(0, len(undos)) :]):
-                undo()
+        for _, changes in sorted(self._folders.items(), key=lambda entry: len(entry[0].parts), reverse=True):
+            in_order = self._rng.random() < 0.5  # as journals keep them
+            for undos in [[undo for _, undo in changes]] if in_order else _apart(changes):
+                for undo in reversed(undos[self._rng.randint(0, len(undos)) :]):
+                    undo()
         self.survive()
 
     def survive(self) -> None:
@@ -276,6 +280,17 @@ class SimDisk:
                 change = _Change(change.position, change.data[:end])
             change.apply(contents)
         return bytes(contents)
+
+
+def _apart(changes: list[tuple[set[Path], Callable[[], None]]]) -> list[list[Callable[[], None]]]:
+    """Group changes that concern the same names; the groups may reach the disk in any order."""
+    groups: list[tuple[set[Path], list[Callable[[], None]]]] = []
+    for names, undo in changes:
+        touched = [group for group in groups if group[0] & names]
+        joined = (set(names).union(*(group[0] for group in touched)), [one for group in touched for one in group[1]])
+        joined[1].append(undo)
+        groups = [group for group in groups if group not in touched] + [joined]
+    return [undos for _, undos in groups]
 
 
 def some_error(rng: random.Random, kind: str) -> int:

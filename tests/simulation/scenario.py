@@ -22,6 +22,8 @@ from fluss.metadata import Column, DataTypes, Schema, TableBucket, TableDescript
 
 EVENTS = fluss.TablePath("fluss", "events")
 STATE = fluss.TablePath("fluss", "state")
+SHORT = fluss.TablePath("fluss", "short")
+"""Rows whose changelog expires at once: only snapshots, and what they do not have yet, lead to them."""
 BUCKETS = 2
 KEYS_PER_WRITER = 6
 SETTLED_AFTER_S = 600.0
@@ -48,6 +50,7 @@ class Writer:
     rng: random.Random
     appended: list[Operation] = field(default_factory=list)
     upserted: list[Operation] = field(default_factory=list)
+    shortly: list[Operation] = field(default_factory=list)
     in_flight: list[tuple[Operation, Any]] = field(default_factory=list)
 
     async def open(self, world: World) -> None:
@@ -56,6 +59,7 @@ class Writer:
         state = await self.connection.get_table(STATE)
         self._append = events.new_append().create_writer()
         self._upsert = state.new_upsert().create_writer()
+        self._upsert_short = (await self.connection.get_table(SHORT)).new_upsert().create_writer()
 
     async def write(self, count: int) -> None:
         for _ in range(count):
@@ -64,19 +68,20 @@ class Writer:
                 operation = Operation(row, row)
                 self.appended.append(operation)
                 self.in_flight.append((operation, self._append.append((row, self.number, _text(row)))))
+            elif self.rng.random() < 0.7:
+                self._change(self._upsert, self.upserted)
             else:
-                key = self.number * KEYS_PER_WRITER + self.rng.randrange(KEYS_PER_WRITER)
-                value = None if self.rng.random() < 0.2 else self.number * 1_000_000 + len(self.upserted)
-                operation = Operation(key, value)
-                self.upserted.append(operation)
-                handle = (
-                    self._upsert.delete({"k": key})
-                    if value is None
-                    else self._upsert.upsert((key, value, _text(value)))
-                )
-                self.in_flight.append((operation, handle))
+                self._change(self._upsert_short, self.shortly)
             if self.rng.random() < 0.3:
                 await asyncio.sleep(self.rng.expovariate(1 / 0.01))
+
+    def _change(self, writer: Any, operations: list[Operation]) -> None:
+        key = self.number * KEYS_PER_WRITER + self.rng.randrange(KEYS_PER_WRITER)
+        value = None if self.rng.random() < 0.2 else self.number * 1_000_000 + len(operations)
+        operation = Operation(key, value)
+        operations.append(operation)
+        handle = writer.delete({"k": key}) if value is None else writer.upsert((key, value, _text(value)))
+        self.in_flight.append((operation, handle))
 
     async def settle(self) -> None:
         """Wait until every write was acknowledged or failed."""
@@ -105,6 +110,7 @@ async def create_tables(world: World) -> None:
     keyed = Schema.of([key, Column("v", DataTypes.bigint()), Column("text", DataTypes.string())], primary_key=("k",))
     await admin.create_table(EVENTS, TableDescriptor(rows, bucket_count=BUCKETS))
     await admin.create_table(STATE, TableDescriptor(keyed, bucket_count=BUCKETS))
+    await admin.create_table(SHORT, TableDescriptor(keyed, bucket_count=1, properties={"table.log.ttl": "1 s"}))
     await connection.close()
 
 
@@ -135,7 +141,7 @@ class Scenario:
             await _heal(world)
             await asyncio.gather(*(writer.settle() for writer in writers))
             await self._check(world, writers, all_rows=name not in NETWORK_FAULTS)
-        operations = [one for writer in writers for one in (*writer.appended, *writer.upserted)]
+        operations = [one for writer in writers for one in (*writer.appended, *writer.upserted, *writer.shortly)]
         self.acknowledged = sum(one.acknowledged for one in operations)
         self.failed = len(operations) - self.acknowledged
         for writer in writers:
@@ -152,6 +158,7 @@ class Scenario:
         try:
             await self._check_events(connection, writers)
             await self._check_state(connection, writers)
+            await self._check_short(connection, writers)
         finally:
             await connection.close()
         world.note("checked")
@@ -184,16 +191,16 @@ class Scenario:
         changes = {bucket: await self._read(connection, STATE, bucket) for bucket in buckets}
         state = await read_state(connection, STATE, "k", changes, keys)
         for writer in writers:
-            allowed: dict[int, list[int | None]] = {}
-            for one in writer.upserted:
-                if one.acknowledged:
-                    allowed[one.key] = [one.value]
-                else:
-                    allowed.setdefault(one.key, [None]).append(one.value)
-            for key, values in allowed.items():
-                found = state[key]["v"] if key in state else None
-                if found not in values:
-                    raise LostOrDoubledError(f"key {key} is {found}, not one of {values}")
+            _check_values(writer.upserted, state)
+
+    async def _check_short(self, connection: fluss.FlussConnection, writers: list[Writer]) -> None:
+        table = await connection.get_table(SHORT)
+        keys = list(range(self.writer_count * KEYS_PER_WRITER))
+        lookuper = table.new_lookup().create_lookuper()
+        found = (await lookuper.lookup_many([[key] for key in keys], missing="null")).to_pylist()
+        state = {key: row for key, row in zip(keys, found) if row["k"] is not None}
+        for writer in writers:
+            _check_values(writer.shortly, state)
 
     async def _read(
         self, connection: fluss.FlussConnection, path: fluss.TablePath, bucket: TableBucket
@@ -206,6 +213,20 @@ class Scenario:
             raise LostOrDoubledError(f"{path} {bucket} changed: served {odd[0]} before, now {odd[1]}")
         self._served[path, bucket.bucket_id] = changes
         return changes
+
+
+def _check_values(operations: list[Operation], state: dict[Any, Any]) -> None:
+    """Compare the rows of a primary-key table with the last write of each key."""
+    allowed: dict[int, list[int | None]] = {}
+    for one in operations:
+        if one.acknowledged:
+            allowed[one.key] = [one.value]
+        else:
+            allowed.setdefault(one.key, [None]).append(one.value)
+    for key, values in allowed.items():
+        found = state[key]["v"] if key in state else None
+        if found not in values:
+            raise LostOrDoubledError(f"key {key} is {found}, not one of {values}")
 
 
 # Faults ------------------------------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ SERVER_OPTIONS = {
     "log.segment.file-size": "16kb",
     "log.index.interval-size": "512b",
     "log.recovery-point.interval-size": "8kb",
+    "log.retention.check-interval": "1 s",
+    "log.retention.roll-active-segment.enabled": "true",
     "server.io-pool.size": "4",
 }
 """Small enough that segments roll, rows move to disk, snapshots are taken and recovery points are written within a few
