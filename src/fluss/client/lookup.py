@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.arguments import checked
+from fluss.client.arguments import strings
 from fluss.client.convert import Key, KeyMaker
 from fluss.client.lookup_queue import LookupQueue
 from fluss.client.lookup_wire import InsertingLookupWire, LookupWire, PrefixWire, values_of
@@ -129,7 +129,6 @@ class Lookuper:
         value = await self._queue.get(key, deadline)
         return None if value is None else await self._results.row(value, deadline)
 
-    @checked
     async def lookup_many(self, keys: Any, *, missing: str = "drop", timeout: float | None = None) -> Any:
         """Look many keys up at once; the rows come back as a `pyarrow.Table`, in the order of the keys.
 
@@ -202,7 +201,6 @@ class TableLookup:
         """A lookuper by primary key."""
         return Lookuper(self._runner, self._state, insert_if_not_exists=self._inserts)
 
-    @checked
     def lookup_by(self, column_names: Sequence[str]) -> TablePrefixLookup:
         """Look up by a prefix of the key: the partition columns (if any) and the bucket keys, in that order."""
         if self._inserts:
@@ -210,7 +208,7 @@ class TableLookup:
                 f"A lookup by prefix of table '{self._state.table_path}' cannot insert: a prefix is not a whole key. "
                 "Use create_lookuper() without lookup_by()"
             )
-        return TablePrefixLookup(self._runner, self._state, list(column_names))
+        return TablePrefixLookup(self._runner, self._state, strings("lookup_by", "column_names", column_names))
 
     async def lookup(self, pk: object, *, timeout: float | None = None) -> dict[str, Any] | None:
         """Older form: the builder used as the lookuper."""

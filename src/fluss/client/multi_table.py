@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.arguments import all_checked, checked
+from fluss.client.arguments import instance, integer, strings
 from fluss.client.scan import LogScanner, ScanRecord, ScanRecords
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, Predicate, TableBucket, TablePath, table_path_of
@@ -150,7 +150,6 @@ class MultiTableWriter:
             await self.close()
 
 
-@all_checked
 @dataclass(frozen=True)
 class MultiTableScan:
     """Builder of a scanner of many tables; columns and filters are named per table."""
@@ -161,10 +160,12 @@ class MultiTableScan:
 
     def project_by_name(self, table_path: TablePath | str, names: Sequence[str]) -> MultiTableScan:
         """Read only these columns of a table, in this order."""
-        return replace(self, _columns=(*self._columns, (table_path_of(table_path), tuple(names))))
+        columns = tuple(strings("project_by_name", "names", names))
+        return replace(self, _columns=(*self._columns, (table_path_of(table_path), columns)))
 
     def filter(self, table_path: TablePath | str, predicate: Predicate) -> MultiTableScan:
         """Read only rows of a table that match."""
+        instance("filter", "predicate", predicate, Predicate, ", such as fluss.col('id') > 3")
         return replace(self, _filters=(*self._filters, (table_path_of(table_path), predicate)))
 
     def create_log_scanner(self) -> MultiTableLogScanner:
@@ -187,7 +188,6 @@ class MultiTableRecords:
         """The tables that have records here."""
         return list(self._by_table)
 
-    @checked
     def records(self, table_path: TablePath | str) -> ScanRecords:
         """The records of one table; empty if it has none here."""
         return self._by_table.get(table_path_of(table_path), ScanRecords({}))
@@ -210,7 +210,6 @@ class MultiTableRecords:
         return f"MultiTableRecords({self.count()} records of {len(self._by_table)} tables)"
 
 
-@all_checked
 class MultiTableLogScanner:
     """Reads the logs of buckets of many tables. A table is looked up when it is first subscribed to."""
 
@@ -272,7 +271,7 @@ class MultiTableLogScanner:
         if not self._scanners:
             raise InvalidArgumentError("No buckets subscribed. Call subscribe() first.")
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + max(0, timeout_ms) / 1000
+        deadline = loop.time() + max(0, integer("poll", "timeout_ms", timeout_ms)) / 1000
         while True:
             found = await self._poll_once(max(0.0, deadline - loop.time()))
             woken, self._woken = self._woken, False

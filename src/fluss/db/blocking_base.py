@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 import pyarrow as pa
 
 from fluss.client import core
-from fluss.client.arguments import checked
 from fluss.client.background import Background
 from fluss.client.faces import FlussConnection
 from fluss.db.bridge import DatabaseBridge
@@ -47,7 +46,6 @@ class TableBase(Generic[T]):
         self._core = core
         self._bridge = bridge
 
-    @checked
     def to_reader(
         self,
         columns: Sequence[str] | str | None = None,

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from fluss.client.arguments import all_checked
+from fluss.client.arguments import wrong_argument
 from fluss.client.core import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
 from fluss.config import Login
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 M = TypeVar("M")
 
 
-@all_checked
 class Database(DatabaseSession):
     """The tables of a server or cluster. Obtain it with `connect`.
 
@@ -98,6 +97,8 @@ class Database(DatabaseSession):
         path = self._path(name)
         if exist_ok and replace:
             raise InvalidArgumentError("create_table takes exist_ok or replace, not both")
+        if properties is not None and not isinstance(properties, Mapping):
+            raise wrong_argument("create_table", "properties", "a dict", properties)
         if isinstance(source, TableDescriptor):
             if any((primary_key, partition_by, buckets, bucket_key, properties, comment)):
                 raise InvalidArgumentError("a TableDescriptor says everything about the table: give nothing else")
@@ -170,7 +171,7 @@ class Database(DatabaseSession):
         Example:
             await db.tables()  # ['orders']
         """
-        return sorted(await self._admin.list_tables(database or self._name))
+        return sorted(await self._admin.list_tables(self._name if database is None else database))
 
     async def drop_table(self, name: str | TablePath, *, missing_ok: bool = False) -> None:
         """Drop a table with all its rows.

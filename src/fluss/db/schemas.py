@@ -33,7 +33,7 @@ def names(what: str, given: str | Sequence[str] | None) -> list[str]:
         return []
     if isinstance(given, str):
         return [name.strip() for name in given.split(",")]
-    if not all(isinstance(name, str) for name in given):
+    if isinstance(given, (bytes, Mapping)) or not all(isinstance(name, str) for name in given):
         raise InvalidArgumentError(f"{what} takes names of columns, not {given!r:.80}")
     return list(given)
 

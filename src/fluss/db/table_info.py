@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from fluss.client.arguments import all_checked
+from fluss.client.arguments import wrong_argument
 from fluss.client.lookup import Lookuper, PrefixLookuper
 from fluss.db.models import row_model
 from fluss.db.schemas import column_type
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@all_checked
 class TableDescription(Generic[T]):
     """The description of a table, and how to change it."""
 
@@ -181,7 +180,9 @@ class TableDescription(Generic[T]):
             return {str(name): str(value) for name, value in values.items()}
         if len(keys) != 1:
             raise InvalidArgumentError(f"table {self.path} is partitioned by {keys}: give a dict with their values")
-        return {keys[0]: str(values)}
+        if not isinstance(values, str):
+            raise wrong_argument("add_partition", "values", "a dict or a string", values)
+        return {keys[0]: values}
 
     # -- how it looks ---------------------------------------------------------------------------------------------
 

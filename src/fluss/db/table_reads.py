@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import pyarrow as pa
 
-from fluss.client.arguments import all_checked
+from fluss.client.arguments import integer
 from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
 from fluss.db.bridge import in_caller_thread, offload
@@ -26,7 +26,6 @@ Where = str | Predicate
 """A filter: SQL-like text such as ``"price > 10 and item like 't%'"``, or a predicate built with `fluss.col`."""
 
 
-@all_checked
 class TableReads(TableDescription[T]):
     """The rows of a table at one point in time."""
 
@@ -120,7 +119,7 @@ class TableReads(TableDescription[T]):
         Example:
             await orders.head(3)
         """
-        return await self.to_pylist(limit=n)
+        return await self.to_pylist(limit=integer("head", "n", n))
 
     async def batches(
         self,

@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from fluss.client.arguments import all_checked
 from fluss.db.bridge import in_caller_thread
 from fluss.db.bulk_write import BulkWrite, Sink
 from fluss.db.inputs import RowInput, Rows, frame_of, is_one_row
@@ -24,7 +23,6 @@ from fluss.metadata import MergeMode
 T = TypeVar("T")
 
 
-@all_checked
 class TableWrites(TableReads[T]):
     """Append, upsert, update, delete."""
 

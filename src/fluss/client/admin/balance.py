@@ -9,7 +9,6 @@ from enum import IntEnum
 from typing import TypeVar
 
 from fluss.client.admin.base import AdminBase, bucket_from
-from fluss.client.arguments import all_checked
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
 from fluss.protocol import apis
@@ -82,7 +81,6 @@ class RebalanceProgress:
 EnumT = TypeVar("EnumT", bound=IntEnum)
 
 
-@all_checked
 class BalanceAdmin(AdminBase):
     """Tags of tablet servers, and moving buckets between them."""
 

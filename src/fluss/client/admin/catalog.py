@@ -9,7 +9,7 @@ from typing import Any
 
 from fluss.client.admin.base import AdminBase, bucket_from, check_name, check_table_path, table_path_message
 from fluss.client.admin.types import AlterConfigOp, DatabaseSummary, SchemaInfo, TableStats
-from fluss.client.arguments import all_checked
+from fluss.client.arguments import also_called, instance, strings
 from fluss.client.cluster import Cluster
 from fluss.client.fanout import buckets_of, list_offsets, per_leader
 from fluss.client.requests import raise_for_code
@@ -30,6 +30,7 @@ from fluss.metadata import (
     TablePath,
     data_type_from_arrow,
     partition_name,
+    table_path_of,
 )
 from fluss.net.connection import Connection
 from fluss.net.deadline import Deadline
@@ -41,12 +42,12 @@ _STATS_IN_FLIGHT = 16
 """Partitions whose rows are counted at the same time."""
 
 
-@all_checked
 class CatalogAdmin(AdminBase):
     """Databases, tables, partitions, offsets."""
 
     # -- databases ------------------------------------------------------------------------------------------------
 
+    @also_called(name="database_name")
     async def create_database(
         self,
         database_name: str,
@@ -63,6 +64,7 @@ class CatalogAdmin(AdminBase):
             request.database_json = database_descriptor.to_json_bytes()
         await self._change(apis.CREATE_DATABASE, request, idempotent=bool(ignore_if_exists), timeout=timeout)
 
+    @also_called(name="database_name")
     async def drop_database(
         self,
         database_name: str,
@@ -79,6 +81,7 @@ class CatalogAdmin(AdminBase):
         )
         await self._change(apis.DROP_DATABASE, request, idempotent=bool(ignore_if_not_exists), timeout=timeout)
 
+    @also_called(name="database_name")
     async def alter_database(
         self,
         database_name: str,
@@ -108,11 +111,13 @@ class CatalogAdmin(AdminBase):
         response = await self._ask(apis.LIST_DATABASES, pb.ListDatabasesRequest(include_summary=True), timeout=timeout)
         return [DatabaseSummary(s.database_name, s.created_time, s.table_count) for s in response.database_summary]
 
+    @also_called(name="database_name")
     async def database_exists(self, database_name: str, *, timeout: float | None = None) -> bool:
         """Whether a database exists."""
         request = pb.DatabaseExistsRequest(database_name=check_name(database_name, "database name"))
         return (await self._ask(apis.DATABASE_EXISTS, request, timeout=timeout)).exists
 
+    @also_called(name="database_name")
     async def get_database_info(self, database_name: str, *, timeout: float | None = None) -> DatabaseInfo:
         """Description, creation and modification time of a database."""
         request = pb.GetDatabaseInfoRequest(database_name=check_name(database_name, "database name"))
@@ -124,24 +129,28 @@ class CatalogAdmin(AdminBase):
 
     async def create_table(
         self,
-        table_path: TablePath,
+        table_path: TablePath | str,
         table_descriptor: TableDescriptor,
         ignore_if_exists: bool | None = False,
         *,
         timeout: float | None = None,
     ) -> None:
         """Create a table."""
+        table_path = table_path_of(table_path)
+        example = ", such as TableDescriptor(schema)"
+        descriptor = instance("create_table", "table_descriptor", table_descriptor, TableDescriptor, example)
         request = pb.CreateTableRequest(
             table_path=table_path_message(table_path),
-            table_json=table_descriptor.to_json_bytes(),
+            table_json=descriptor.to_json_bytes(),
             ignore_if_exists=bool(ignore_if_exists),
         )
         await self._change(apis.CREATE_TABLE, request, idempotent=bool(ignore_if_exists), timeout=timeout)
 
     async def drop_table(
-        self, table_path: TablePath, ignore_if_not_exists: bool = False, *, timeout: float | None = None
+        self, table_path: TablePath | str, ignore_if_not_exists: bool = False, *, timeout: float | None = None
     ) -> None:
         """Drop a table with all its data."""
+        table_path = table_path_of(table_path)
         request = pb.DropTableRequest(
             table_path=table_path_message(table_path), ignore_if_not_exists=bool(ignore_if_not_exists)
         )
@@ -150,7 +159,7 @@ class CatalogAdmin(AdminBase):
 
     async def alter_table(
         self,
-        table_path: TablePath,
+        table_path: TablePath | str,
         *,
         add_columns: Mapping[str, Any] | Sequence[Column] = (),
         drop_columns: Iterable[str] = (),
@@ -166,6 +175,7 @@ class CatalogAdmin(AdminBase):
         nullable: rows that exist read them as null. `drop_columns` (names) and `rename_columns` (old to new names) are
         part of the protocol, but no server up to release 1.0 carries them out.
         """
+        table_path = table_path_of(table_path)
         request = pb.AlterTableRequest(
             table_path=table_path_message(table_path), ignore_if_not_exists=ignore_if_not_exists
         )
@@ -181,7 +191,7 @@ class CatalogAdmin(AdminBase):
                 message.agg_function_type = column.agg_function.name
                 for key, value in column.agg_function.parameters.items():
                     message.agg_function_params.add(key=key, value=value)
-        for name in drop_columns:
+        for name in strings("alter_table", "drop_columns", drop_columns):
             request.drop_columns.add(column_name=name)
         for old, new in (rename_columns or {}).items():
             request.rename_columns.add(old_column_name=old, new_column_name=new)
@@ -192,8 +202,9 @@ class CatalogAdmin(AdminBase):
         await self._change(apis.ALTER_TABLE, request, idempotent=not any(schema_changes), timeout=timeout)
         await self._invalidate(table_path)
 
-    async def get_table_info(self, table_path: TablePath, *, timeout: float | None = None) -> TableInfo:
+    async def get_table_info(self, table_path: TablePath | str, *, timeout: float | None = None) -> TableInfo:
         """The description of a table, fresh from the server."""
+        table_path = table_path_of(table_path)
         request = pb.GetTableInfoRequest(table_path=table_path_message(table_path))
         response = await self._ask(apis.GET_TABLE_INFO, request, timeout=timeout)
         return TableInfo(
@@ -206,14 +217,15 @@ class CatalogAdmin(AdminBase):
             response.remote_data_dir if response.HasField("remote_data_dir") else None,
         )
 
-    async def get_table(self, table_path: TablePath, *, timeout: float | None = None) -> TableInfo:
+    async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> TableInfo:
         """Older name of `get_table_info`."""
         return await self.get_table_info(table_path, timeout=timeout)
 
     async def get_table_schema(
-        self, table_path: TablePath, schema_id: int | None = None, *, timeout: float | None = None
+        self, table_path: TablePath | str, schema_id: int | None = None, *, timeout: float | None = None
     ) -> SchemaInfo:
         """One version of a table's schema; the latest unless an id is given."""
+        table_path = table_path_of(table_path)
         request = pb.GetTableSchemaRequest(table_path=table_path_message(table_path), schema_id=schema_id)
         response = await self._ask(apis.GET_TABLE_SCHEMA, request, timeout=timeout)
         return SchemaInfo(response.schema_id, Schema.from_json_bytes(response.schema_json))
@@ -223,8 +235,9 @@ class CatalogAdmin(AdminBase):
         request = pb.ListTablesRequest(database_name=check_name(database_name, "database name"))
         return list((await self._ask(apis.LIST_TABLES, request, timeout=timeout)).table_name)
 
-    async def table_exists(self, table_path: TablePath, *, timeout: float | None = None) -> bool:
+    async def table_exists(self, table_path: TablePath | str, *, timeout: float | None = None) -> bool:
         """Whether a table exists."""
+        table_path = table_path_of(table_path)
         request = pb.TableExistsRequest(table_path=table_path_message(table_path))
         return (await self._ask(apis.TABLE_EXISTS, request, timeout=timeout)).exists
 
@@ -232,13 +245,14 @@ class CatalogAdmin(AdminBase):
 
     async def create_partition(
         self,
-        table_path: TablePath,
+        table_path: TablePath | str,
         partition_spec: PartitionSpec | Mapping[str, str],
         ignore_if_exists: bool = False,
         *,
         timeout: float | None = None,
     ) -> None:
         """Create a partition: `{"region": "US"}`, with a value for each partition column."""
+        table_path = table_path_of(table_path)
         request = pb.CreatePartitionRequest(
             table_path=table_path_message(table_path),
             partition_spec=_spec_message(partition_spec),
@@ -249,13 +263,14 @@ class CatalogAdmin(AdminBase):
 
     async def drop_partition(
         self,
-        table_path: TablePath,
+        table_path: TablePath | str,
         partition_spec: PartitionSpec | Mapping[str, str],
         ignore_if_not_exists: bool = False,
         *,
         timeout: float | None = None,
     ) -> None:
         """Drop a partition with its data."""
+        table_path = table_path_of(table_path)
         request = pb.DropPartitionRequest(
             table_path=table_path_message(table_path),
             partition_spec=_spec_message(partition_spec),
@@ -266,12 +281,13 @@ class CatalogAdmin(AdminBase):
 
     async def list_partition_infos(
         self,
-        table_path: TablePath,
+        table_path: TablePath | str,
         partition_spec: PartitionSpec | Mapping[str, str] | None = None,
         *,
         timeout: float | None = None,
     ) -> list[PartitionInfo]:
         """The partitions of a table; with a spec of some partition columns only those that match."""
+        table_path = table_path_of(table_path)
         return await self._partition_infos(table_path, partition_spec, timeout)
 
     async def _partition_infos(
@@ -296,19 +312,20 @@ class CatalogAdmin(AdminBase):
 
     async def list_partition_infos_with_spec(
         self,
-        table_path: TablePath,
+        table_path: TablePath | str,
         partition_spec: PartitionSpec | Mapping[str, str] | None,
         *,
         timeout: float | None = None,
     ) -> list[PartitionInfo]:
         """The same as `list_partition_infos(table_path, partition_spec)`."""
+        table_path = table_path_of(table_path)
         return await self.list_partition_infos(table_path, partition_spec, timeout=timeout)
 
     # -- offsets, statistics, nodes -------------------------------------------------------------------------------
 
     async def list_offsets(
         self,
-        table_path: TablePath,
+        table_path: TablePath | str,
         bucket_ids: Sequence[int],
         offset_spec: OffsetSpec | str | None = None,
         *,
@@ -320,6 +337,7 @@ class CatalogAdmin(AdminBase):
 
         The older form `offset_type="earliest" | "latest" | "timestamp", timestamp=…` works too.
         """
+        table_path = table_path_of(table_path)
         check_table_path(table_path)
         spec = _offset_spec(offset_spec, offset_type, timestamp)
         deadline = self._deadline(timeout)
@@ -329,7 +347,7 @@ class CatalogAdmin(AdminBase):
 
     async def list_partition_offsets(
         self,
-        table_path: TablePath,
+        table_path: TablePath | str,
         partition_name: str,
         bucket_ids: Sequence[int],
         offset_spec: OffsetSpec | str | None = None,
@@ -339,6 +357,7 @@ class CatalogAdmin(AdminBase):
         timeout: float | None = None,
     ) -> dict[int, int]:
         """Offsets of the buckets of one partition (its values joined with `$`, as in `PartitionInfo`)."""
+        table_path = table_path_of(table_path)
         check_table_path(table_path)
         spec = _offset_spec(offset_spec, offset_type, timestamp)
         deadline = self._deadline(timeout)
@@ -348,9 +367,10 @@ class CatalogAdmin(AdminBase):
         )
 
     async def get_table_stats(
-        self, table_path: TablePath, partition_name: str | None = None, *, timeout: float | None = None
+        self, table_path: TablePath | str, partition_name: str | None = None, *, timeout: float | None = None
     ) -> TableStats:
         """Row counts of a table (all partitions unless one is named), per bucket and in all."""
+        table_path = table_path_of(table_path)
         check_table_path(table_path)
         deadline = self._deadline(timeout)
         names: list[str | None] = [partition_name]
@@ -417,7 +437,10 @@ def _config_changes(
         pb.PbAlterConfig(config_key=key, config_value=str(value), op_type=AlterConfigOp.SET)
         for key, value in (set_properties or {}).items()
     ]
-    changes.extend(pb.PbAlterConfig(config_key=key, op_type=AlterConfigOp.DELETE) for key in reset_properties)
+    changes.extend(
+        pb.PbAlterConfig(config_key=key, op_type=AlterConfigOp.DELETE)
+        for key in strings("alter", "reset_properties", reset_properties)
+    )
     return changes
 
 

@@ -22,36 +22,41 @@ from fluss.client.admin.types import (
     TieringStats,
     TieringTable,
 )
-from fluss.client.arguments import all_checked
 from fluss.client.requests import raise_for_code
 from fluss.errors import InvalidArgumentError, UnknownServerError, error_for_code
-from fluss.metadata import LakeSnapshot, TableBucket, TablePath
+from fluss.metadata import LakeSnapshot, TableBucket, TablePath, table_path_of
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
 
-@all_checked
 class LakeAdmin(AdminBase):
     """Lake, tiering, KV snapshots, producer offsets."""
 
     # -- lake snapshots -------------------------------------------------------------------------------------------
 
-    async def get_latest_lake_snapshot(self, table_path: TablePath, *, timeout: float | None = None) -> LakeSnapshot:
+    async def get_latest_lake_snapshot(
+        self, table_path: TablePath | str, *, timeout: float | None = None
+    ) -> LakeSnapshot:
         """The newest snapshot of the table in the lake, and the log offset each bucket continues from."""
+        table_path = table_path_of(table_path)
         return await self._lake_snapshot(
             pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path)), timeout=timeout
         )
 
     async def get_lake_snapshot(
-        self, table_path: TablePath, snapshot_id: int, *, timeout: float | None = None
+        self, table_path: TablePath | str, snapshot_id: int, *, timeout: float | None = None
     ) -> LakeSnapshot:
         """One snapshot of the table in the lake by its id."""
+        table_path = table_path_of(table_path)
         request = pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path), snapshot_id=snapshot_id)
         return await self._lake_snapshot(request, timeout=timeout)
 
-    async def get_readable_lake_snapshot(self, table_path: TablePath, *, timeout: float | None = None) -> LakeSnapshot:
+    async def get_readable_lake_snapshot(
+        self, table_path: TablePath | str, *, timeout: float | None = None
+    ) -> LakeSnapshot:
         """The newest snapshot that readers may use."""
+        table_path = table_path_of(table_path)
         request = pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path), readable=True)
         return await self._lake_snapshot(request, timeout=timeout)
 
@@ -81,7 +86,9 @@ class LakeAdmin(AdminBase):
         timeout: float | None = None,
     ) -> TieringHeartbeat:
         """Report to the coordinator what a tiering worker is doing, and ask for the next table."""
-        request = pb.LakeTieringHeartbeatRequest(request_table=request_table, force_finished_tables=force_finished)
+        request = pb.LakeTieringHeartbeatRequest(
+            request_table=request_table, force_finished_tables=list(force_finished)
+        )
         for table in tiering:
             request.tiering_tables.append(_tiering_message(table, None))
         stats = finished if isinstance(finished, Mapping) else dict.fromkeys(finished)
@@ -106,7 +113,7 @@ class LakeAdmin(AdminBase):
 
     async def prepare_lake_table_snapshot(
         self,
-        table_path: TablePath,
+        table_path: TablePath | str,
         table_id: int,
         offsets: Mapping[TableBucket, int],
         *,
@@ -114,6 +121,7 @@ class LakeAdmin(AdminBase):
         timeout: float | None = None,
     ) -> str:
         """Store the offsets a lake snapshot will cover; gives the path to pass to the commit."""
+        table_path = table_path_of(table_path)
         request = pb.PrepareLakeTableSnapshotRequest(ignore_previous_table_offsets=ignore_previous_offsets)
         message = request.bucket_offsets.add(table_id=table_id, table_path=table_path_message(table_path))
         for bucket, offset in offsets.items():
@@ -152,9 +160,10 @@ class LakeAdmin(AdminBase):
     # -- snapshots of primary-key tables, remote log --------------------------------------------------------------
 
     async def get_latest_kv_snapshots(
-        self, table_path: TablePath, partition_name: str | None = None, *, timeout: float | None = None
+        self, table_path: TablePath | str, partition_name: str | None = None, *, timeout: float | None = None
     ) -> list[KvSnapshot]:
         """The newest snapshot of each bucket of a primary-key table, or of one of its partitions."""
+        table_path = table_path_of(table_path)
         request = pb.GetLatestKvSnapshotsRequest(
             table_path=table_path_message(table_path), partition_name=partition_name
         )
@@ -163,9 +172,10 @@ class LakeAdmin(AdminBase):
         return [_kv_snapshot(response.table_id, partition_id, s) for s in response.latest_snapshots]
 
     async def list_kv_snapshots(
-        self, table_path: TablePath, partition_name: str | None = None, *, timeout: float | None = None
+        self, table_path: TablePath | str, partition_name: str | None = None, *, timeout: float | None = None
     ) -> list[KvSnapshot]:
         """All snapshots that are kept, several per bucket. Needs a server that has this call."""
+        table_path = table_path_of(table_path)
         deadline = self._deadline(timeout)
         table_id, partition_id = await self._ids(table_path, partition_name, deadline)
         request = pb.ListKvSnapshotsRequest(table_id=table_id, partition_id=partition_id)
@@ -187,9 +197,10 @@ class LakeAdmin(AdminBase):
         return KvSnapshotMetadata(bucket, snapshot_id, response.log_offset, files)
 
     async def list_remote_log_manifests(
-        self, table_path: TablePath, partition_name: str | None = None, *, timeout: float | None = None
+        self, table_path: TablePath | str, partition_name: str | None = None, *, timeout: float | None = None
     ) -> list[RemoteLogManifest]:
         """Where the tiered log of each bucket is described. Needs a server that has this call."""
+        table_path = table_path_of(table_path)
         deadline = self._deadline(timeout)
         table_id, partition_id = await self._ids(table_path, partition_name, deadline)
         request = pb.ListRemoteLogManifestsRequest(table_id=table_id, partition_id=partition_id)

@@ -9,7 +9,6 @@ from types import TracebackType
 
 from fluss.client.admin.base import AdminBase, bucket_from, bucket_message, check_name
 from fluss.client.admin.types import KvSnapshot
-from fluss.client.arguments import all_checked
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
 from fluss.protocol import apis
@@ -18,7 +17,6 @@ from fluss.protocol import messages as pb
 LEASE_DURATION_MS = 24 * 60 * 60 * 1000
 
 
-@all_checked
 class KvSnapshotLease:
     """A lease on snapshots. Obtain it with `admin.create_kv_snapshot_lease()`; `async with` drops it at the end.
 
@@ -108,7 +106,6 @@ class KvSnapshotLease:
         return f"KvSnapshotLease({self._lease_id!r}, {self._lease_duration_ms} ms)"
 
 
-@all_checked
 class LeaseAdmin(AdminBase):
     """Leases on snapshots of primary-key tables."""
 

@@ -19,13 +19,11 @@ from fluss.client.admin.types import (
     PermissionType,
     ResourceType,
 )
-from fluss.client.arguments import all_checked
 from fluss.client.requests import raise_for_code
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
 
-@all_checked
 class SecurityAdmin(AdminBase):
     """ACLs, cluster options, health."""
 

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import pyarrow as pa
 
-from fluss.client.arguments import checked
+from fluss.client.arguments import instance
 from fluss.client.scan.python_rows import rows_to_python
 from fluss.metadata import ChangeType, DataType, TableBucket
 
@@ -139,9 +139,9 @@ class ScanRecords:
         """The buckets that have records here."""
         return list(self._runs)
 
-    @checked
     def records(self, bucket: TableBucket) -> list[ScanRecord]:
         """The records of one bucket in offset order; empty if it has none here."""
+        instance("records", "bucket", bucket, TableBucket)
         return list(self._list(bucket)) if bucket in self._runs else []
 
     def records_by_buckets(self) -> dict[TableBucket, list[ScanRecord]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 
 import pyarrow as pa
 
-from fluss.client.arguments import all_checked
+from fluss.client.arguments import integer
 from fluss.client.scan.blocking import blocking_batches
 from fluss.client.scan.change_column import CHANGE_TYPE
 from fluss.client.scan.decode import Decoded
@@ -46,7 +46,6 @@ _ITERATION_POLL_S = 1.0
 """How long iteration waits for data before it looks again; it never ends by itself."""
 
 
-@all_checked
 class LogScanner(Subscriptions, Generic[ItemT]):
     """Reads buckets of a table's log from given offsets on.
 
@@ -209,9 +208,9 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         items: Any = list(map(self._batch_of, taken)) if self._batches else list(self._records_of(taken))
         return cast("Sequence[ItemT]", items)
 
-    async def _collect(self, timeout_ms: float) -> list[Fetched]:
+    async def _collect(self, timeout_ms: int) -> list[Fetched]:
         """Take what a poll gives."""
-        deadline = self._loop.time() + max(0, timeout_ms) / 1000
+        deadline = self._loop.time() + max(0, integer("poll", "timeout_ms", timeout_ms)) / 1000
         while await self._fill(deadline - self._loop.time()):
             taken = self._fetched.take()
             if taken:  # else another thread was quicker

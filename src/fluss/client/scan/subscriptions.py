@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from fluss.client.arguments import all_checked, is_seconds, wrong_argument
+from fluss.client.arguments import integer, is_seconds, wrong_argument
 from fluss.client.scan.fetched import FetchedBatches
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.plan import ScanPlan
@@ -33,7 +33,6 @@ class ActiveReader:
         return batches is not None and inspect.getgeneratorstate(batches) != inspect.GEN_CLOSED
 
 
-@all_checked
 class Subscriptions:
     """The part of a scanner that keeps its subscriptions."""
 
@@ -108,13 +107,16 @@ class Subscriptions:
         table_id = self._plan.info.table_id
         self._subscribe(
             {
-                TableBucket.with_partition(table_id, partition_id, self._checked(bucket_id)): offset
+                TableBucket.with_partition(
+                    table_id, integer("subscribe", "partition_id", partition_id), self._checked(bucket_id)
+                ): offset
                 for (partition_id, bucket_id), offset in partition_bucket_offsets.items()
             },
             timeout,
         )
 
     def _checked(self, bucket_id: int) -> int:
+        bucket_id = integer("subscribe", "bucket_id", bucket_id)
         if not 0 <= bucket_id < self._plan.info.num_buckets:
             raise InvalidArgumentError(
                 f"bucket {bucket_id} does not exist: table {self._plan.info.table_path} has buckets 0 to "
@@ -131,7 +133,8 @@ class Subscriptions:
         deadline = self._plan.cluster.deadline(timeout)
         self._check_no_reader()
         self._subscribed_once = True
-        for bucket, offset in offsets.items():
+        for bucket, given in offsets.items():
+            offset = offsets[bucket] = integer("subscribe", "start_offset", given)
             if offset < 0 and offset not in (EARLIEST_OFFSET, LATEST_OFFSET):
                 raise InvalidArgumentError(
                     f"start offset {offset} of {bucket} is not an offset; "
@@ -191,7 +194,7 @@ class Subscriptions:
         Example:
             scanner.unsubscribe(bucket_id=0)
         """
-        self._unsubscribe(TableBucket(self._plan.info.table_id, bucket_id))
+        self._unsubscribe(TableBucket(self._plan.info.table_id, integer("unsubscribe", "bucket_id", bucket_id)))
 
     def unsubscribe_partition(self, partition_id: int, bucket_id: int) -> None:
         """Stop reading a bucket of a partition.
@@ -199,6 +202,8 @@ class Subscriptions:
         Example:
             scanner.unsubscribe_partition(partition_id=7, bucket_id=0)
         """
+        partition_id = integer("unsubscribe_partition", "partition_id", partition_id)
+        bucket_id = integer("unsubscribe_partition", "bucket_id", bucket_id)
         self._unsubscribe(TableBucket.with_partition(self._plan.info.table_id, partition_id, bucket_id))
 
     def _unsubscribe(self, bucket: TableBucket) -> None:

@@ -7,21 +7,20 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.arguments import all_checked
+from fluss.client.arguments import instance, integer
 from fluss.client.cluster import Cluster
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch, ScanRecord
 from fluss.client.scan.scanner import LogScanner
 from fluss.client.state import TableState
 from fluss.errors import InvalidArgumentError
+from fluss.metadata import Predicate, TableBucket
 
 if TYPE_CHECKING:
     from fluss.client.scan.batch_scanner import BatchScanner
     from fluss.client.scan.table_batch_scanner import TableBatchScanner
-    from fluss.metadata import Predicate, TableBucket
 
 
-@all_checked
 class TableScan:
     """Builder of scanners. Obtain it with `table.new_scan()`.
 
@@ -59,6 +58,7 @@ class TableScan:
         Example:
             scan = table.new_scan().filter((fluss.col("id") > 3) & (fluss.col("name") == "Alice"))
         """
+        instance("filter", "predicate", predicate, Predicate, ", such as fluss.col('id') > 3")
         return self._with(self._plan.with_filter(predicate))
 
     def limit(self, n: int) -> TableScan:
@@ -146,6 +146,9 @@ class TableScan:
         self._plan._check_no_view("a bucket cannot be read alone")
         from fluss.client.scan.batch_scanner import BatchScanner  # log scans do without its modules
 
+        instance("create_bucket_batch_scanner", "bucket", bucket, TableBucket)
+        if snapshot_id is not None:
+            snapshot_id = integer("create_bucket_batch_scanner", "snapshot_id", snapshot_id)
         return BatchScanner(self._plan, bucket, snapshot_id)
 
     def create_table_batch_scanner(self) -> TableBatchScanner:
