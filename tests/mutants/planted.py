@@ -473,13 +473,6 @@ MUTANTS: tuple[Mutant, ...] = (
         _RIGHTS,
     ),
     Mutant(
-        "denied-rules-allow",
-        f"{_CATALOG}/acl.py",
-        "        if acl.permission is not PermissionType.ALLOW or acl.host not in (WILDCARD, host):",
-        "        if acl.host not in (WILDCARD, host):",
-        (*_ACLS, *_RIGHTS),
-    ),
-    Mutant(
         "rules-of-other-hosts-apply",
         f"{_CATALOG}/acl.py",
         " or acl.host not in (WILDCARD, host):",
@@ -492,13 +485,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "or operation is OperationType.DESCRIBE",
         "or operation is not OperationType.ALTER",
         (*_ACLS, *_RIGHTS),
-    ),
-    Mutant(
-        "damaged-rules-open-the-door",
-        f"{_CATALOG}/acl.py",
-        "        if not self.enabled or self.trusts(caller):",
-        "        if not self.enabled or self.trusts(caller) or self.store.damage:",
-        ("tests/server/catalog/test_damage.py", *_ACLS),
     ),
     Mutant(
         "rule-change-needs-the-table-only",

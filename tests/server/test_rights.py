@@ -275,3 +275,29 @@ def test_handlers_are_registered_with_their_rows() -> None:
     context = RequestContext(None, None, apis.API_VERSIONS.key, 0, 0)  # type: ignore[arg-type]
     with pytest.raises(LookupError, match="API_VERSIONS names no operation"):
         operation_of(context)
+
+
+def test_what_changes_data_needs_more_than_reading() -> None:
+    """Written down a second time: the other tests here take what is needed from the table itself."""
+    wanted: dict[apis.Api[Any, Any], str] = {
+        apis.PRODUCE_LOG: "WRITE",
+        apis.PUT_KV: "WRITE",
+        apis.FETCH_LOG: "READ",
+        apis.LOOKUP: "READ",
+        apis.SCAN_KV: "READ",
+        apis.LIMIT_SCAN: "READ",
+        apis.CREATE_TABLE: "CREATE",
+        apis.ALTER_TABLE: "ALTER",
+        apis.DROP_TABLE: "DROP",
+        apis.DROP_DATABASE: "DROP",
+        apis.DROP_PARTITION: "WRITE",
+        apis.COMMIT_LAKE_TABLE_SNAPSHOT: "WRITE",
+        apis.ALTER_CLUSTER_CONFIGS: "ALTER",
+        apis.CREATE_ACLS: "ALL",
+        apis.DROP_ACLS: "ALL",
+    }
+    needs = {api: RIGHTS[api.key] for api in wanted}
+    assert {api.name: need.operation.name for api, need in needs.items()} == {api.name: n for api, n in wanted.items()}
+    inserting = RIGHTS[apis.LOOKUP.key].writing
+    assert inserting is not None
+    assert inserting.name == "WRITE"
