@@ -48,6 +48,9 @@ _REPLAY_OFFSETS_MAX = 4_000_000
 _TRANSIENT = tuple(os.strerror(code) for code in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EDQUOT))
 """RocksDB reports errors of the operating system by their text only."""
 
+_CORRUPTION = "Corruption"
+"""How RocksDB begins the text of an error about damaged files."""
+
 _MISSING: Any = object()
 
 
@@ -130,6 +133,8 @@ class Store:
         self.row_count = 0
         self.highest_number = 0
         self.closed = False
+        self.on_damaged: Callable[[DamagedStoreError], None] = lambda error: None
+        """Called on the event loop when a spill finds the files damaged: no spill would succeed any more."""
         budget.join(self)
 
     # -- opening and closing ----------------------------------------------------------------------------------------
@@ -408,6 +413,8 @@ class Store:
             # They are memory that can be freed by writing it, and count as such.
             self._unspilled_bytes = self.spilling_bytes
             self._count(self.memory_bytes + self.spilling_bytes, 0)
+            if _CORRUPTION in str(error) and not self.closed:
+                self.on_damaged(DamagedStoreError(f"the store in '{self._folder}' cannot be written: {error}"))
             return False
         self._spilled_offset = self._reached.offset
         # Readers look here first, so it may go only when the rows can be found on disk.

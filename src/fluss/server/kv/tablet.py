@@ -94,6 +94,7 @@ class KvTablet:
         self._replaying = False
         self._codec: ValueCodec | None = None
         self._truncations = 0
+        store.on_damaged = self.damaged
         log.before_commit.append(self._commit)
         log.on_truncated.append(self._truncated)
 
