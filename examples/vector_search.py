@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 import fluss
+from fluss.client.blocking_client import close_shared_clients
 from fluss.lake import TieringService, union_read
-from fluss.lake.session import close_sessions
 
 SIZE = 8
 random = np.random.default_rng(7)
@@ -73,7 +73,7 @@ async def main() -> None:
         await asyncio.to_thread(service.run_once)
         dataset = lance.dataset(f"{folder}/fluss/documents.lance")
         print("in the lake after it:", dataset.to_table(nearest=search)["id"].to_pylist())
-        close_sessions()
+        close_shared_clients()
         connection.close()
 
 

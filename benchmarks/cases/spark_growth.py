@@ -14,8 +14,9 @@ from typing import Any
 from benchmarks.cases.spark_batch import BUCKETS, COLUMNS, timed
 from benchmarks.cases.spark_read import SUMS
 from benchmarks.harness import Bar, Result, Settings, ratio_of
+from fluss.client.blocking_client import close_shared_clients
 from fluss.lake.rounds import Round
-from fluss.lake.session import LakeSession, close_sessions
+from fluss.lake.session import LakeSession
 from fluss.metadata import TablePath
 from fluss.server.local import LocalServer
 from fluss.spark import create_table, session
@@ -91,7 +92,7 @@ class _Bench:
 
     def close(self) -> None:
         self._lake.close()
-        close_sessions()
+        close_shared_clients()
         self._spark.stop()
 
 

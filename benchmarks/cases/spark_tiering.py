@@ -11,8 +11,9 @@ from typing import Any
 
 from benchmarks.cases.spark_batch import COLUMNS, timed
 from benchmarks.harness import Bar, Result, Settings, alternate, ratio_of
+from fluss.client.blocking_client import close_shared_clients
 from fluss.lake.rounds import Round
-from fluss.lake.session import LakeSession, close_sessions
+from fluss.lake.session import LakeSession
 from fluss.metadata import TablePath
 from fluss.server.local import LocalServer
 from fluss.spark import create_table, session
@@ -32,7 +33,7 @@ def tiering(settings: Settings) -> Iterator[Result]:
             yield _result(settings, spark, connection, client, folder)
         finally:
             connection.close()
-            close_sessions()
+            close_shared_clients()
             spark.stop()
             shutil.rmtree(folder, ignore_errors=True)
 

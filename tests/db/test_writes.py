@@ -217,9 +217,9 @@ def test_bad_rows_of_all_kinds(db: fluss.Database) -> None:
         ([row for _, row in pd.DataFrame(ONE).iterrows()], r"row 0: a row is .*, not Series: give its to_dict\(\); "),
         ([{"id": 1}, {"id": 2, "nam": "x"}], "row 1: .*no column 'nam'; did you mean 'name'"),
         ([{"id": 1}, {"name": "x"}], "row 1, .*NOT NULL"),
-        ({"id": 1, "name": 3}, "row 0: column 'name'"),
-        (pa.table({"id": [1, None], "name": ["a", "b"]}), "row 1: .*non-nullable.*nothing was written"),
-        (pd.DataFrame({"id": [1, 2], "name": ["a", 7]}), "row 1: .*name"),
+        ({"id": 1, "name": 3}, "row 0, column 'name'"),
+        (pa.table({"id": [1, None], "name": ["a", "b"]}), "row 1[:,] .*non-nullable.*nothing was written"),
+        (pd.DataFrame({"id": [1, 2], "name": ["a", 7]}), "row 1[:,] .*name"),
     ]:
         with pytest.raises(fluss.InvalidRowError, match=problem):
             table.append(rows)
