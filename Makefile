@@ -65,6 +65,10 @@ format: $(READY) ## Format the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.PHONY: spark-bridge
+spark-bridge: $(READY) ## Compile src/spark-bridge into the jar of the package (needs javac 17)
+	$(BIN)/python scripts/build_spark_bridge.py
+
 .PHONY: generate
 generate: $(READY) ## Regenerate the error classes, the stubs, the protocol messages and the tables of the docs
 	$(BIN)/python scripts/generate_errors.py

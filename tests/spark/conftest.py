@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,6 +25,9 @@ pytest.importorskip("pyspark")
 from fluss.client.blocking_client import BlockingClient
 
 _names = itertools.count()
+
+BRIDGE = os.environ.get("FLUSS_TEST_SPARK_BRIDGE", "1") == "1"
+"""Whether the tests run with the jar in front of the Python source; `make test-spark-versions` runs both."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,7 +51,8 @@ def spark() -> Iterator[SparkSession]:
         warnings.simplefilter("ignore")
         from fluss.spark import session
 
-        running = session("fluss-tests", master="local[2]", config={"spark.sql.shuffle.partitions": "2"})
+        config = {"spark.sql.shuffle.partitions": "2"}
+        running = session("fluss-tests", master="local[2]", config=config, bridge=BRIDGE)
         yield running
         running.stop()
 
@@ -117,15 +121,6 @@ class SparkHarness:
         for name, value in options.items():
             reader = reader.option(name.replace("__", "."), value)
         return reader
-
-    @contextlib.contextmanager
-    def pushing_filters(self) -> Iterator[None]:
-        """Let Spark offer the filters of queries to reads."""
-        self.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-        try:
-            yield
-        finally:
-            self.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
     def stream(self, path: str, **options: Any) -> DataFrame:
         reader = self.spark.readStream.format("fluss").option("bootstrap.servers", self.bootstrap)

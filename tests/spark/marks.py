@@ -8,5 +8,4 @@ import pytest
 from fluss.spark.versions import KNOWS_START, VERSION
 
 needs_start = pytest.mark.skipif(not KNOWS_START, reason="PySpark before 4.2 does not say where a stream is")
-needs_filters = pytest.mark.skipif(VERSION < (4, 1), reason="PySpark 4.0 pushes no filters down")
 needs_time = pytest.mark.skipif(VERSION < (4, 1), reason="PySpark 4.0 has no type TIME")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +12,6 @@ import pytest
 import fluss.spark
 from fluss.errors import InvalidArgumentError, TableAlreadyExistError
 from fluss.metadata import TablePath
-from fluss.spark.batches import source_schema
-from fluss.spark.options import read_options
-from fluss.spark.reader import FlussReader
 
 if TYPE_CHECKING:
     from tests.spark.conftest import SparkHarness
@@ -28,29 +24,6 @@ def test_read_takes_columns_and_a_condition(harness: SparkHarness) -> None:
     assert (frame.columns, sorted(row.id for row in frame.collect())) == (["id"], [13, 16, 19, 22, 25, 28])
     with pytest.raises(InvalidArgumentError, match="columns takes a list"):
         fluss.spark.read(harness.spark, path, harness.bootstrap, columns="id")
-
-
-def test_a_wide_table_that_is_read_whole_is_warned_of(harness: SparkHarness, caplog: pytest.LogCaptureFixture) -> None:
-    names = [f"c{i}" for i in range(25)]
-    path = harness.create(pa.schema([(name, pa.int64()) for name in names]), buckets=1)
-    writer = harness.writer(path)
-    writer.write_arrow_batch(pa.record_batch([pa.array(range(100_000))] * 25, names))
-    harness.client.run(writer.flush())
-    info = harness.client.info(TablePath(*path.split(".")))
-
-    def warnings_of(**options: str) -> list[str]:
-        caplog.clear()
-        given = read_options({"path": path, "bootstrap.servers": harness.bootstrap, **options})
-        schema = source_schema(info, given["columns"], metadata=False, changelog=False)
-        with caplog.at_level(logging.WARNING, "fluss.spark.reader"):
-            FlussReader(given, schema).partitions()
-        return caplog.messages
-
-    [text] = warnings_of()
-    assert f"All 25 columns of {path} are read (100000 rows)" in text
-    assert f"fluss.spark.read(spark, '{path}', columns=[...])" in text
-    assert warnings_of(columns="c1,c2") == []
-    assert harness.read(path, columns="c3").agg({"c3": "max"}).collect() == [(99_999,)]
 
 
 def test_large_buckets_of_log_tables_are_read_by_several_tasks(harness: SparkHarness) -> None:

@@ -185,17 +185,13 @@ def lag(probe: Probe) -> bool:
     return any(lag_in(step["sources"][0]["latestOffset"]) for step in query.recentProgress)
 
 
-@feature("`scan.pushFilters`")
+@feature("columns and filters pushed down (with the bridge)")
 def push_down(probe: Probe) -> bool:
     rows = probe.spark.sql("select id, concat('d', id) as day from range(4)")
     options = {"bootstrap.servers": probe.servers, "create.partitioned-by": "day", "create.buckets": 1}
     rows.write.format("fluss").options(**options).mode("append").save("probe.days")
-    probe.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    try:
-        frame = read(probe.spark, "probe.days", probe.servers, options={"scan.pushFilters": "true"})
-        return bool(frame.where("day = 'd1'").rdd.getNumPartitions() == 1)
-    finally:
-        probe.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    frame = read(probe.spark, "probe.days", probe.servers)
+    return bool(frame.where("day = 'd1'").rdd.getNumPartitions() == 1)
 
 
 @feature("columns of type TIME")

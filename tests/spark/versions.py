@@ -4,8 +4,8 @@
     python -m tests.spark.versions               # all versions: features, then tests/spark
     python -m tests.spark.versions 4.1 --probe   # one version, features only
 
-Each version but that of this interpreter has a virtual environment in `.cache`, made on demand: PySpark alone, the rest
-is shared.
+The suite runs with the bridge and without it. Each version but that of this interpreter has a virtual environment in
+`.cache`, made on demand: PySpark alone, the rest is shared.
 """
 
 from __future__ import annotations
@@ -46,9 +46,12 @@ def interpreter(version: str) -> Path:
     return python
 
 
-def run(version: str, *arguments: str, capture_output: bool = False) -> subprocess.CompletedProcess[str]:
+def run(
+    version: str, *arguments: str, capture_output: bool = False, bridge: bool = True
+) -> subprocess.CompletedProcess[str]:
     # An environment that says where Spark is would win over the one of this version.
     environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYSPARK_PYTHON")}
+    environment["FLUSS_TEST_SPARK_BRIDGE"] = "1" if bridge else "0"
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     command = [str(interpreter(version)), *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, text=True, check=False, capture_output=capture_output)
@@ -84,8 +87,12 @@ def main(arguments: list[str]) -> int:
         RESULTS.write_text(json.dumps(results, indent=2) + "\n", "utf-8")
         write_page(results)
         tests = ("-m", "pytest", "-q", "-m", "not slow and not interop", "tests/spark")
-        if "--probe" not in arguments and run(version, *tests).returncode:
+        if "--probe" in arguments:
+            continue
+        if run(version, *tests).returncode:
             failed.append(version)
+        if run(version, *tests, bridge=False).returncode:
+            failed.append(f"{version} without the bridge")
     if failed:
         print(f"tests/spark fails on PySpark {', '.join(failed)}")
     return 1 if failed else 0

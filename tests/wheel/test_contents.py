@@ -34,7 +34,13 @@ def sdist(folder: Path, *, extra: str = "") -> Path:
 
 
 def test_sources_hold_what_users_need() -> None:
-    needed = {"fluss/py.typed", "fluss/__init__.pyi", "fluss/aio.pyi", "fluss/console/static/index.html"}
+    needed = {
+        "fluss/py.typed",
+        "fluss/spark/fluss-spark-bridge.jar",
+        "fluss/__init__.pyi",
+        "fluss/aio.pyi",
+        "fluss/console/static/index.html",
+    }
     assert needed | {"pyspark_fluss/__init__.py", "fluss/console/static/pages/sql.js"} <= sources()
 
 

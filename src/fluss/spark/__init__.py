@@ -8,6 +8,7 @@ from fluss._lazy import lazy_names
 
 # Loaded at first use: `fluss.spark.session()` finds a JRE and an interpreter before PySpark is imported.
 NAMES = {
+    "fluss.spark.bridge": "bridge_jar",
     "fluss.spark.catalog": "tables",
     "fluss.spark.creation": "create_table",
     "fluss.spark.frames": "read upsert_stream",

@@ -29,8 +29,7 @@ def read(
 ) -> DataFrame:
     """A DataFrame of a table, or of some of its columns and rows, chosen before they leave the server.
 
-    Spark does not tell Python sources which columns a query uses: `count()` of a wide table reads all of them. What is
-    named here is all that is read.
+    What is named here is all that is read, also without the bridge (see `bridge_jar`).
 
     Args:
         spark: The session.
@@ -67,8 +66,9 @@ def upsert_stream(
 ) -> StreamingQuery:
     """Start a query that upserts the rows of a stream that change, such as those of an aggregation.
 
-    Spark's Python sinks do not take the output mode `update`. This writes each micro-batch with `foreachBatch`. A
-    micro-batch that runs again upserts the same rows, so the table is exact, unless its merge engine sums up.
+    With the bridge, `writeStream.format("fluss").outputMode("update")` does the same. This writes each micro-batch with
+    `foreachBatch`, which works without it too. A micro-batch that runs again upserts the same rows, so the table is
+    exact, unless its merge engine sums up.
 
     Args:
         frame: The stream.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Spark session set up for Fluss: the right interpreter, Arrow batches of a good size, filters pushed down, a JRE."""
+"""A Spark session set up for Fluss: the right interpreter, Arrow batches of a good size, the bridge, a JRE."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def session(
     *,
     master: str | None = None,
     config: Mapping[str, str] | None = None,
+    bridge: bool = True,
 ) -> SparkSession:
     """A SparkSession that is set up right for Fluss tables.
 
@@ -59,6 +60,7 @@ def session(
         master: Where to run, such as `local[2]`; default what `spark-submit` or Spark's settings say, else `local[*]`.
         config: More Spark options, which win over the defaults of this function. Those under `spark.fluss.`, such as
             `spark.fluss.bootstrap.servers`, are options of all reads and writes of the session.
+        bridge: Load the jar of `bridge_jar()`, so that Spark reads only the columns and rows that a query needs.
     """
     try:
         from pyspark.sql import SparkSession
@@ -82,7 +84,7 @@ def session(
             spark = builder.getOrCreate()
     from fluss.spark.presets import configure
 
-    configure(spark)
+    configure(spark, bridge=bridge)
     if "spark.log.level" not in (config or {}):
         spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -67,6 +67,22 @@ class BucketOffsets(OptionType[Offsets]):
         return '{"<bucket>": <offset>} or {"<partition>": {"<bucket>": <offset>}} as JSON'
 
 
+class JsonTexts(OptionType["list[str]"]):
+    """Texts as a JSON array."""
+
+    kind = "list"
+
+    def convert(self, value: object) -> list[str] | None:
+        try:
+            document = json.loads(str(value))
+        except (ValueError, RecursionError):
+            return None
+        return document if isinstance(document, list) and all(isinstance(one, str) for one in document) else None
+
+    def allowed(self) -> str:
+        return "a JSON array of texts"
+
+
 class StartingPoint(OptionType["str | Offsets"]):
     """Where a read starts: a mode, or offsets as JSON."""
 

@@ -19,7 +19,7 @@ from fluss.config import CONFIG_OPTIONS, Config, Login
 from fluss.errors import ConfigError
 from fluss.metadata import TablePath
 from fluss.options import LONG_MAX, Boolean, Choice, Names, OptionTable, Text, Whole
-from fluss.spark.option_types import BucketOffsets, Moment, SparkOption, StartingPoint
+from fluss.spark.option_types import BucketOffsets, JsonTexts, Moment, SparkOption, StartingPoint
 
 _COUNT = Whole(1, LONG_MAX)
 
@@ -104,11 +104,11 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             reads=True,
         ),
         SparkOption(
-            "scan.pushFilters",
-            Boolean(),
-            False,
-            "Accept filters that Spark pushes down, if `spark.sql.python.filterPushdown.enabled` is on. Only for "
-            "DataFrames that are used once: Spark reuses the filters of the first query for later ones.",
+            "scan.pushed-filters",
+            JsonTexts(),
+            None,
+            "Conditions of a query, handed over by the bridge as a JSON array. Spark tests them again, so those that a "
+            "scan cannot apply are ignored. Use `scan.filter` for conditions of your own.",
             reads=True,
         ),
         SparkOption(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fluss.spark.bridge import load_bridge
 from fluss.spark.catalog import session_options
 from fluss.spark.save_modes import wrap_writers
 from fluss.spark.session_defaults import wrap_readers_and_writers
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
 _MARK = "_fluss_configured"
 
 
-def configure(spark: SparkSession) -> None:
+def configure(spark: SparkSession, *, bridge: bool = True) -> None:
     """Use what the configuration of a session says under `spark.fluss.` for all its reads and writes, SQL included.
 
     `fluss.spark.session()` does this by itself. Call it for a session of your own, and after changes of its
     configuration. It also gives `df.write.format("fluss")` the save modes `error` and `ignore`, and `spark.sql` the
     statements `CREATE TABLE … USING fluss` with columns and with `AS SELECT`.
+
+    Args:
+        spark: The session.
+        bridge: Load the jar of `bridge_jar()`, so that Spark reads only the columns and rows that a query needs.
 
     Example:
         spark.conf.set("spark.fluss.bootstrap.servers", "localhost:9123")
@@ -32,6 +37,8 @@ def configure(spark: SparkSession) -> None:
     """
     wrap_writers()
     wrap_sql()
+    if bridge and load_bridge(spark):
+        return  # it hands the options of the session over with every query
     if VERSION < (4, 1):
         wrap_readers_and_writers()
         return

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -28,7 +27,7 @@ from fluss.metadata import Predicate, TableInfo
 from fluss.spark.batches import METADATA_FIELDS, SparkBatchConverter, check_schema, table_columns
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
-from fluss.spark.filters import parse_filter, prune_partitions, to_predicate
+from fluss.spark.filters import parse_filter, prune_partitions, pushed_predicate
 from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part
 from fluss.spark.layout import Bucket, Layout
 from fluss.spark.option_types import EARLIEST, LATEST
@@ -36,14 +35,8 @@ from fluss.spark.options import SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
 from fluss.spark.splits import FOLDED, LOG, ROWS, Nothing, Split, cut
 
-logger = logging.getLogger(__name__)
-
 SPLIT_ROWS = 1_000_000
 """Buckets of log tables are cut into tasks of at most this size: one bucket would keep only one core busy."""
-
-WIDE_COLUMNS = 20
-WIDE_ROWS = 100_000
-"""From this size on a read of all columns is worth a warning."""
 
 
 class FlussReader(d.DataSourceReader):  # type: ignore[misc]
@@ -52,7 +45,6 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._filters: list[d.Filter] = []
         info = client_of(options.client).info(options.table_path)
         if options.view is not None:
             check_view(info, options.view)
@@ -80,7 +72,7 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
             plan = plan_lake(
                 options,
                 info,
-                choosing(options, info, self._filters),
+                choosing(options, info),
                 snapshot_id=options["scan.snapshot-id"],
                 lake_only=options["read.optimized"] or options["scan.snapshot-id"] is not None,
             )
@@ -88,10 +80,9 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
                 return parts_of(options, info, plan) or [Nothing()]
             if options.view == LAKE:
                 return [Nothing()]
-        layout = pruned(Layout.load(client, info, options["scan.partitions"]), options, self._filters)
+        layout = pruned(Layout.load(client, info, options["scan.partitions"]), options)
         kind = self._kind(info)
         start, stop = self._range(layout, kind)
-        self._warn_if_wide(info, sum(stop.values()) - sum(start.values()))
         if kind == LOG:
             splits = cut(
                 info.table_id,
@@ -108,16 +99,6 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
                 if stop[bucket] > start[bucket]
             ]
         return list(splits) or [Nothing()]
-
-    def _warn_if_wide(self, info: TableInfo, rows: int) -> None:
-        columns = info.schema.column_names
-        whole = self._options["columns"] is None and set(columns) <= set(self._schema.names)
-        if whole and len(columns) >= WIDE_COLUMNS and rows >= WIDE_ROWS:
-            logger.warning(
-                "All %d columns of %s are read (%d rows), whatever the query uses: Spark does not tell Python sources. "
-                "Name those it needs in the option columns, or with fluss.spark.read(spark, '%s', columns=[...]).",
-                *(len(columns), info.table_path, rows, info.table_path),
-            )
 
     def _kind(self, info: TableInfo) -> str:
         options = self._options
@@ -158,17 +139,7 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
     # -- in the tasks ---------------------------------------------------------------------------------------------
 
     def read(self, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self._options, self._schema, partition, self._filters)
-
-
-class PushingReader(FlussReader):
-    """A reader that takes filters. Spark refuses it while push-down is off, so it is made only where it is on."""
-
-    @driver_side
-    def pushFilters(self, filters: list[d.Filter]) -> Iterable[d.Filter]:  # noqa: N802
-        self._filters = list(filters)
-        # Spark filters again: what a scan skips is only what surely does not match.
-        return filters
+        return read_partition(self._options, self._schema, partition)
 
 
 def check_filter(options: SourceOptions, info: TableInfo) -> None:
@@ -177,40 +148,36 @@ def check_filter(options: SourceOptions, info: TableInfo) -> None:
         parse_filter(options["scan.filter"], info.schema)
 
 
-def pruned(layout: Layout, options: SourceOptions, filters: Sequence[d.Filter] = ()) -> Layout:
+def pruned(layout: Layout, options: SourceOptions) -> Layout:
     """Without the partitions that no wanted row can be in."""
     info = layout.info
     if not info.is_partitioned():
         return layout
-    predicate = choosing(options, info, filters)
+    predicate = choosing(options, info)
     return layout if predicate is None else layout.keep(prune_partitions(predicate, info, layout.partitions))
 
 
-def choosing(options: SourceOptions, info: TableInfo, filters: Sequence[d.Filter] = ()) -> Predicate | None:
+def choosing(options: SourceOptions, info: TableInfo) -> Predicate | None:
     """The filter by which rows, and so partitions, are chosen."""
-    predicate = to_predicate(filters, info.schema) if filters else None
+    predicate = pushed_predicate(options["scan.pushed-filters"] or (), info.schema)
     if options["scan.filter"] is not None:
         wanted = parse_filter(options["scan.filter"], info.schema)
         predicate = wanted if predicate is None else wanted & predicate
     return predicate
 
 
-def read_partition(
-    options: SourceOptions, schema: StructType, partition: d.InputPartition, filters: Sequence[d.Filter] = ()
-) -> Iterator[pa.RecordBatch]:
+def read_partition(options: SourceOptions, schema: StructType, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one task in the schema of Spark."""
     if isinstance(partition, Split):
-        return read_split(options, schema, partition, filters)
+        return read_split(options, schema, partition)
     if isinstance(partition, LakePart):
         info = client_of(options.client).info(options.table_path)
-        found = read_lake_part(options, schema, partition, info, choosing(options, info, filters))
+        found = read_lake_part(options, schema, partition, info, choosing(options, info))
         return SparkBatchConverter(schema).convert(found)
     return iter(())
 
 
-def read_split(
-    options: SourceOptions, schema: StructType, split: Split, filters: Sequence[d.Filter] = ()
-) -> Iterator[pa.RecordBatch]:
+def read_split(options: SourceOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
     """The rows of one split in the schema of Spark."""
     client = reader_of(options.client)
     table = client.table(options.table_path)
@@ -224,7 +191,7 @@ def read_split(
         scan = _scan(client, table, list(info.schema.column_names), None)
         changes = _log_batches(client, scan, split, info, go_on=not options["failOnDataLoss"])
         return SparkBatchConverter(schema).convert(map(binlog.apply, changes))
-    found = _batches(client, table, options, schema, split, choosing(options, info, filters))
+    found = _batches(client, table, options, schema, split, choosing(options, info))
     # Without the column that tells them apart, deletes and old images would look like rows that are there.
     drop_deletes = info.has_primary_key() and (options["ignoreDeletes"] or CHANGE_TYPE not in schema.names)
     return SparkBatchConverter(schema, drop_deletes=drop_deletes).convert(found)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -16,13 +15,14 @@ from fluss.spark.connect import client_of
 from fluss.spark.creation import create_table
 from fluss.spark.failures import driver_side
 from fluss.spark.options import SourceOptions, is_option_of, names_table, of_catalog, read_options, write_options
-from fluss.spark.reader import FlussReader, PushingReader
+from fluss.spark.reader import FlussReader
 from fluss.spark.stream_reader import FlussStreamReader
 from fluss.spark.types import all_nullable
 from fluss.spark.writer import FlussStreamWriter, FlussWriter
 
 _OPTIONS = "fluss.options"
-_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+_SESSION = "session."
+"""The bridge hands over options of the session, which those of the query override, with this prefix."""
 
 
 class FlussDataSource(d.DataSource):  # type: ignore[misc]
@@ -50,13 +50,19 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
 
     def _given(self, side: str, schema: StructType | None = None) -> dict[str, str]:
         """The options of the query; those of the catalog table that is read, if it is one; those of the session."""
-        given = dict(self.options)
+        session = {**self.PRESET}
+        given: dict[str, str] = {}
+        for name, value in self.options.items():
+            if name.lower().startswith(_SESSION):
+                session[name[len(_SESSION) :]] = value
+            else:
+                given[name] = value
         if schema is not None and not names_table(given):
             given = {**options_in(schema), **given}
         known = {name.lower().removeprefix("option.") for name in given}
         known |= {"table", "path"} if names_table(given) else set()
         preset = {
-            name: value for name, value in self.PRESET.items() if name.lower() not in known and is_option_of(name, side)
+            name: value for name, value in session.items() if name.lower() not in known and is_option_of(name, side)
         }
         return {**preset, **given}
 
@@ -72,12 +78,7 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
 
     @driver_side
     def reader(self, schema: StructType) -> d.DataSourceReader:
-        # Spark refuses a reader that takes filters while push-down is off, and asks for filters in a worker of its own
-        # while it is on: that worker is the only one that needs such a reader. And only who asks for it gets it: Spark
-        # (4.3) keeps the reader of a DataFrame's first query for later ones, with the filters of the first.
-        options = read_options(self._given("reads", schema))
-        kind = PushingReader if options["scan.pushFilters"] and _pushing() else FlussReader
-        return kind(options, schema)
+        return FlussReader(read_options(self._given("reads", schema)), schema)
 
     def streamReader(self, schema: StructType) -> d.DataSourceStreamReader:  # noqa: N802
         return FlussStreamReader(self._given("reads", schema), schema)
@@ -136,9 +137,3 @@ def create_if_asked(options: SourceOptions, schema: StructType) -> None:
         if_not_exists=True,
         options=options.client,
     )
-
-
-def _pushing() -> bool:
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    return _PUSHING_WORKER in sys.modules or getattr(spec, "name", None) == _PUSHING_WORKER

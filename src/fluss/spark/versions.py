@@ -3,7 +3,7 @@
 
 | PySpark | lacks |
 | --- | --- |
-| 4.0 | filters, Arrow batches for sinks of streams, TIME, a plan kept by its DataFrame, a source of the session's own |
+| 4.0 | Arrow batches for sinks of streams, TIME, a plan kept by its DataFrame, a source of the session's own |
 | | in place of one that was found, and what 4.1 lacks |
 | 4.1 | a start and a limit in `latestOffset`, `availableNow` in several micro-batches, lag; TIME is an option |
 """

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bridge: what Spark's optimizer pushes down, update mode, options of the session, and the jar itself."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+import subprocess
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.spark.conftest import BRIDGE
+
+import fluss.spark
+from fluss.spark.bridge import JAR
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from tests.spark.conftest import SparkHarness
+
+needs_bridge = pytest.mark.skipif(not BRIDGE, reason="the tests run without the jar")
+ROOT = Path(__file__).resolve().parents[2]
+WIDE = pa.schema([("id", pa.int64()), ("k", pa.int32()), *((f"c{i}", pa.string()) for i in range(8))])
+
+
+@pytest.fixture(scope="module")
+def wide(harness: SparkHarness) -> str:
+    path = harness.create(WIDE, buckets=2)
+    texts = [f"concat('t', id % 5, '{i}') as c{i}" for i in range(8)]
+    harness.write(harness.spark.range(1000).selectExpr("id", "cast(id % 7 as int) as k", *texts), path)
+    return path
+
+
+def scan_of(frame: DataFrame) -> str:
+    """The part of the physical plan that reads the table."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    found = re.search(r"BatchScan.*", plan)
+    assert found is not None, plan
+    return found[0]
+
+
+@needs_bridge
+def test_only_the_columns_of_a_query_are_read(harness: SparkHarness, wide: str) -> None:
+    frame = harness.read(wide)
+    assert frame.count() == 1000
+    assert "struct<k:int>" in scan_of(frame.groupBy().count())
+    assert "struct<id:bigint,c3:string>" in scan_of(frame.select("id", "c3"))
+    assert frame.agg({"id": "sum"}).first()[0] == 499_500
+    assert frame.select("c3").distinct().count() == 5
+
+
+@needs_bridge
+def test_filters_of_a_query_reach_the_scan(harness: SparkHarness, wide: str) -> None:
+    frame = harness.read(wide)
+    chosen = frame.where('k = 3 and id in (3, 10, 11) or c1 = "it\'s"').select("id")
+    assert sorted(row.id for row in chosen.collect()) == [3, 10]
+    assert "`k` = 3" in scan_of(chosen)
+    assert "'it''s'" in scan_of(chosen)
+    assert [frame.where("k = 3").count(), frame.count(), frame.where("id >= 990").count()] == [143, 1000, 10]
+    joined = frame.alias("a").join(frame.where("k = 1").alias("b"), "id").select("a.c1", "b.c2")
+    assert joined.count() == 143
+
+
+def test_rows_that_are_written_later_are_seen_by_a_frame(harness: SparkHarness) -> None:
+    path = harness.create(WIDE, buckets=1)
+    harness.put(path, [{"id": 1, "k": 1, **{f"c{i}": "x" for i in range(8)}}])
+    frame = harness.read(path)
+    assert frame.count() == 1
+    harness.put(path, [{"id": 2, "k": 2, **{f"c{i}": "x" for i in range(8)}}])
+    if BRIDGE:
+        assert frame.count() == 2
+    assert harness.read(path).count() == 2
+
+
+@needs_bridge
+def test_a_stream_in_update_mode_upserts(harness: SparkHarness, tmp_path: Path) -> None:
+    source = harness.create(pa.schema([("id", pa.int64()), ("s", pa.string())]), buckets=1)
+    target = harness.create(pa.schema([pa.field("s", pa.string(), False), ("n", pa.int64())]), primary_key=["s"])
+    totals = harness.stream(source, maxRowsPerTrigger=40).groupBy("s").count().withColumnRenamed("count", "n")
+    for first in (0, 70):
+        harness.put(source, [{"id": i, "s": f"s{i % 7}"} for i in range(first, first + 70)])
+        assert harness.start(totals, target, tmp_path, output_mode="update").awaitTermination(200)
+    assert {row.s: row.n for row in harness.read(target).collect()} == {f"s{i}": 20 for i in range(7)}
+
+
+@needs_bridge
+def test_a_session_of_the_user(harness: SparkHarness, wide: str) -> None:
+    """Options of the session, tables of the catalog and writes in threads, in a session that only has the jar."""
+    spark = harness.spark.newSession()
+    spark.conf.set("spark.fluss.bootstrap.servers", harness.bootstrap)
+    assert spark.read.format("fluss").load(wide).where("id < 5").count() == 5
+    copy = harness.create(WIDE, buckets=1)
+    spark.read.format("fluss").load(wide).createOrReplaceTempView("wide")
+    # Past `spark.sql`, which a session of ours replaces.
+    spark._jsparkSession.sql(f"create table bridged using fluss options (table '{copy}')")
+    try:
+        spark.sql("insert into bridged select * from wide where k = 2")
+        assert spark.table("bridged").count() == 143
+        clear = spark._jvm.org.apache.spark.sql.SparkSession.clearActiveSession
+
+        def write() -> None:
+            spark.table("bridged").where("id < 20").write.format("fluss").mode("append").save(copy)
+
+        with ThreadPoolExecutor(1, initializer=clear) as pool:
+            pool.submit(write).result()
+        assert spark.table("bridged").count() == 146
+    finally:
+        spark.sql("drop table bridged")
+
+
+def test_the_jar_has_the_classes_of_its_sources(tmp_path: Path) -> None:
+    if shutil.which("javac") is None:
+        pytest.skip("javac is not installed")
+    version = subprocess.run(["javac", "-version"], capture_output=True, text=True, check=True).stdout
+    if not version.startswith("javac 17."):
+        pytest.skip(f"{version.strip()} may compile to other bytes than that of version 17")
+    script: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "build_spark_bridge.py"))
+    with zipfile.ZipFile(JAR) as jar:
+        found = {name: jar.read(name) for name in jar.namelist()}
+    assert found == script["compiled"](), "run: make spark-bridge"
+    script["write_jar"](found, tmp_path / "again.jar")
+    assert (tmp_path / "again.jar").read_bytes() == JAR.read_bytes()
+    assert fluss.spark.bridge_jar() == str(JAR)
