@@ -4,14 +4,14 @@
 from fluss.spark.bridge import bridge_jar as bridge_jar
 from fluss.spark.catalog import tables as tables
 from fluss.spark.creation import create_table as create_table
-from fluss.spark.frames import read as read
-from fluss.spark.frames import upsert_stream as upsert_stream
 from fluss.spark.launch import ensure_java as ensure_java
 from fluss.spark.launch import session as session
 from fluss.spark.lookup import lookup_join as lookup_join
 from fluss.spark.metrics import LagListener as LagListener
 from fluss.spark.options import OPTIONS as OPTIONS
 from fluss.spark.presets import configure as configure
+from fluss.spark.shortcuts import read as read
+from fluss.spark.shortcuts import upsert_stream as upsert_stream
 from fluss.spark.source import FlussDataSource as FlussDataSource
 from fluss.spark.threads import activate as activate
 from fluss.spark.types import to_fluss_schema as to_fluss_schema
