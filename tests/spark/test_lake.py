@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 from tests.lake.support import PARTITIONED, LakeHarness, lake_harness, lake_server_options, row
-from tests.spark.conftest import SparkHarness
+from tests.spark.conftest import BRIDGE, SparkHarness
 from tests.spark.marks import needs_start
 
 from fluss.client.blocking_client import close_shared_clients
@@ -91,10 +91,10 @@ def test_log_table(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     assert lake_spark.read(str(path), read__optimized=True).count() == 100
     assert lake_spark.read(f"{path}$lake").count() == 100
     assert lake_spark.read(f"{path}$changelog").count() == 130, "the log alone"
-    # What was planned stays, whatever is written and tiered later.
+    # Without the bridge, PySpark keeps the plan of the first query from 4.1 on.
     lake.append(path, [row(i) for i in range(130, 150)])
     lake.tier(path)
-    assert frame.count() == (130 if VERSION >= (4, 1) else 150), "4.0 plans every query of a DataFrame anew"
+    assert frame.count() == (130 if VERSION >= (4, 1) and not BRIDGE else 150), "each query is planned anew"
     names = in_order({"name": f"user-{i}"} for i in range(95, 135))
     assert lake.spark_union(path, columns="name", scan__filter="id >= 95 and id < 135") == names
     assert lake.spark_union(path, **{"scan.snapshot-id": first.snapshot_id}) == [row(i) for i in range(100)]
