@@ -8,6 +8,7 @@ import itertools
 import random
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -338,6 +339,26 @@ async def test_damage_found_while_reading(tmp_path: Path) -> None:
         assert bucket.decode(scanned) == expected[:5]
         assert sorted(await bucket.rows()) == expected
         assert bucket.store.generation >= 1
+
+
+async def test_a_read_during_a_rebuild_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another caller finds damage after a lookup has begun, and the store is empty until it is rebuilt."""
+    async with opened(tmp_path, table()) as bucket:
+        expected = [(i, "x", None) for i in range(2000)]
+        await bucket.put(expected)
+        keys = [bucket.key(i) for i in range(2000)]
+        loop, get_many, generation = asyncio.get_running_loop(), bucket.store.get_many, bucket.store.generation
+
+        def late(wanted: Sequence[bytes]) -> list[bytes | None]:
+            if bucket.store.generation == generation:
+                loop.call_soon_threadsafe(bucket.tablet.damaged, DamagedStoreError("found by another caller"))
+                while bucket.store.generation == generation:
+                    time.sleep(0.001)
+            return get_many(wanted)
+
+        monkeypatch.setattr(bucket.store, "get_many", late)
+        found = await bucket.tablet.lookup(keys)
+        assert bucket.decode(v for v in found if v is not None) == expected
 
 
 async def test_damage_found_while_writing(tmp_path: Path) -> None:

@@ -308,20 +308,21 @@ class KvTablet:
             self._pending.pop()
 
     async def _prepared(self, records: memoryview, target_columns: Sequence[int], agg_mode: int) -> Preparation:
-        targets = tuple(target_columns)
-        for attempt in range(_ATTEMPTS):
-            await self.ready()
+        async def prepare() -> Preparation:
             write = Write(
-                self.entry, self.codec, self._read_old, self._numbers, self.log.writers, records, targets, agg_mode
+                self.entry,
+                self.codec,
+                self._read_old,
+                self._numbers,
+                self.log.writers,
+                records,
+                tuple(target_columns),
+                agg_mode,
             )
-            try:
-                preparer = self._preparers.memory if self.store.is_in_memory else self._preparers.disk
-                return await preparer.prepare(write)
-            except DamagedStoreError as error:
-                self.damaged(error)
-                if attempt == _ATTEMPTS - 1:
-                    raise KvStorageError(f"{error}; it is rebuilt") from None
-        raise AssertionError("unreachable")
+            preparer = self._preparers.memory if self.store.is_in_memory else self._preparers.disk
+            return await preparer.prepare(write)
+
+        return await self._reading(prepare)
 
     def _commit(self, offset: int) -> None:
         """The log is committed up to `offset`: let lookups see what it says."""
@@ -428,16 +429,24 @@ class KvTablet:
             )
 
     async def _reading(self, read: Callable[[], Awaitable[T]]) -> T:
-        """Read when the state is in step with the log; a store that proves damaged is rebuilt first."""
-        for attempt in range(_ATTEMPTS):
+        """Read when the state is in step with the log; a store that proves damaged is rebuilt first.
+
+        What was read while another caller had the store rebuilt is read again: the store was empty for a while.
+        """
+        problem = ""
+        for _ in range(_ATTEMPTS):
             await self.ready()
+            opening = self._opening
             try:
-                return await read()
+                found = await read()
+                if self._opening is opening:
+                    return found
+                problem = f"the state of {self.log.bucket} was rebuilt meanwhile"
             except DamagedStoreError as error:
-                self.damaged(error)
-                if attempt == _ATTEMPTS - 1:
-                    raise KvStorageError(f"{error}; it is rebuilt") from None
-        raise AssertionError("unreachable")
+                problem = str(error)
+                if self._opening is opening:
+                    self.damaged(error)
+        raise KvStorageError(f"{problem}; it is rebuilt")
 
     async def _sort(self) -> None:
         """Bring keys into order, in a thread where they are many, so that the ordered read that follows is quick."""
@@ -448,6 +457,7 @@ class KvTablet:
 
     def close(self, *, keep: bool, replayed_max: int = 0) -> None:
         self.closed = True
+        self.store.on_damaged = _ignore  # it refers to this tablet: without the way back its memory is free at once
         if self._commit in self.log.before_commit:
             self.log.before_commit.remove(self._commit)
             self.log.on_truncated.remove(self._truncated)
@@ -455,6 +465,10 @@ class KvTablet:
 
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
+
+
+def _ignore(error: DamagedStoreError) -> None:
+    """Take the place of the callback of a closed tablet."""
 
 
 def number_limit(info: TableInfo) -> int:
