@@ -49,6 +49,7 @@ def check_sdist(path: Path) -> list[str]:
     expected = {f"src/{name}" for name in sources()}
     expected |= {"README.md", "LICENSE", "NOTICE", "CHANGELOG.md", "pyproject.toml", "PKG-INFO"}
     expected.add("scripts/package_metadata.py")  # which the build needs
+    expected |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "src" / "spark-bridge").rglob("*.java")}
     return _compare(path.name, names - {".gitignore"}, expected)
 
 
