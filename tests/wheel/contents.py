@@ -24,6 +24,11 @@ def sources() -> set[str]:
     }
 
 
+def bridge_sources() -> set[str]:
+    """Return the path of every source of the jar that the package contains."""
+    return {path.relative_to(ROOT).as_posix() for path in (ROOT / "src" / "spark-bridge").rglob("*.java")}
+
+
 def check_wheel(path: Path) -> list[str]:
     """Return what is wrong with a wheel, one sentence each."""
     with zipfile.ZipFile(path) as wheel:
@@ -49,7 +54,7 @@ def check_sdist(path: Path) -> list[str]:
     expected = {f"src/{name}" for name in sources()}
     expected |= {"README.md", "LICENSE", "NOTICE", "CHANGELOG.md", "pyproject.toml", "PKG-INFO"}
     expected.add("scripts/package_metadata.py")  # which the build needs
-    expected |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "src" / "spark-bridge").rglob("*.java")}
+    expected |= bridge_sources()
     return _compare(path.name, names - {".gitignore"}, expected)
 
 

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 from tests.wheel.__main__ import install_commands, main
-from tests.wheel.contents import ROOT, check_sdist, check_wheel, sources
+from tests.wheel.contents import ROOT, bridge_sources, check_sdist, check_wheel, sources
 
 ABOUT = "fluss_python-0.0.0.dist-info"
 
@@ -27,6 +27,7 @@ def wheel(folder: Path, *, without: str = "", extra: str = "", description: str 
 def sdist(folder: Path, *, extra: str = "") -> Path:
     path = folder / "fluss_python-0.0.0.tar.gz"
     names = {f"src/{name}" for name in sources()} | {"README.md", "LICENSE", "NOTICE", "CHANGELOG.md"}
+    names |= bridge_sources()
     with tarfile.open(path, "w:gz") as file:
         for name in (names | {"pyproject.toml", "PKG-INFO", "scripts/package_metadata.py", extra}) - {""}:
             file.addfile(tarfile.TarInfo(f"fluss_python-0.0.0/{name}"), io.BytesIO())
