@@ -37,8 +37,8 @@ class TlsFiles:
 class ClientTls:
     """How a client checks servers, and what it shows to them.
 
-    With a `fingerprint` (SHA-256 of the certificate, as hex) exactly that certificate is accepted, whatever it says and
-    whoever signed it; without one it must be signed by a trusted authority, and for the host that was asked for.
+    With a `fingerprint` (SHA-256 of the certificate, as hex) exactly that certificate is accepted, with any signature
+    and for any host. Without one it must be signed by a trusted authority, and for the host that was asked for.
     """
 
     def __init__(self, files: TlsFiles, *, check_hostname: bool = True, fingerprint: str = "") -> None:
