@@ -16,7 +16,8 @@ import pytest
 import fluss
 from fluss.console.app import STATIC
 from fluss.console.security import host_allowed
-from fluss.console.settings import Settings, is_loopback
+from fluss.console.settings import Settings
+from fluss.server.auth import is_loopback
 
 from .conftest import SOURCE, Browser, Running, running_console, server_with_console
 

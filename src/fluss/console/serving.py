@@ -16,9 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fluss.console.settings import Settings, is_loopback
+from fluss.console.settings import Settings
 from fluss.errors import ConfigError, MissingDependencyError
 from fluss.net.tls import certificate_fingerprint
+from fluss.server.auth import is_loopback
 from fluss.server.tls import tls_files
 
 if TYPE_CHECKING:

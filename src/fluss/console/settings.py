@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
 
 from fluss.config import Login
+from fluss.server.auth import is_loopback
 
 DEFAULT_PORT = 9124
 
@@ -25,16 +25,6 @@ SQL_SECONDS_MAX = 60.0
 STREAMS_MAX = 64
 SESSIONS_MAX = 256
 SESSION_IDLE_S = 12 * 3600.0
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def check_users(config: ServerConfig) -> None:
                 f"listener '{endpoint.listener}' uses SASL but no user is configured; "
                 "add one with 'fluss user add NAME', or set 'security.sasl.plain.jaas.config'."
             )
-        if _sends_passwords(config, endpoint.listener) and not _is_loopback(endpoint.host):
+        if _sends_passwords(config, endpoint.listener) and not is_loopback(endpoint.host):
             raise ConfigError(
                 f"listener '{endpoint.listener}' would take passwords in clear text on "
                 f"{endpoint.host or 'all addresses'}. Use TLS (protocol SASL_SSL, --tls-cert), or only SCRAM "
@@ -101,11 +101,12 @@ def _sends_passwords(config: ServerConfig, listener: str) -> bool:
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
 
