@@ -29,6 +29,11 @@ demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to lo
 test: $(READY) ## Run the test suite
 	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 2 --dist loadgroup
 
+.PHONY: test-properties
+test-properties: $(READY) ## Run the property tests on examples that were never drawn before
+	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 2 --dist loadgroup \
+	  --hypothesis-profile=search $$(git grep -l "^from hypothesis" tests | grep /test_)
+
 .PHONY: test-spark-versions
 test-spark-versions: $(READY) ## Run tests/spark on PySpark 4.0 to 4.3, and write what works on each into docs/spark.md (ARGS="4.1 --probe")
 	$(BIN)/python -m tests.spark.versions $(ARGS)

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("fluss", deadline=None)
+# How long an example takes says more about the machine than about the code. The same examples each time: a failure
+# belongs to the change that is tested. Other ones are drawn by `--hypothesis-profile=search`.
+settings.register_profile("fluss", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("fluss")
 
 HERE = Path(__file__).resolve().parent
