@@ -97,7 +97,7 @@ def test_answers_are_charged_before_they_are_made() -> None:
     answers.release(300)
     assert granted == ["a0"]
     answers.release(60)
-    assert granted == ["a0", "b"], "users take turns"
+    assert granted == ["a0", "b"], "users are served in rotation"
     answers.add(101)
     answers.release(60)
     assert granted == ["a0", "b"], "clients have to take theirs first"

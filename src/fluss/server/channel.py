@@ -20,15 +20,15 @@ from fluss.protocol.frames import FrameReader
 from fluss.server import disk
 from fluss.server.log.files import FileRange
 from fluss.server.memory import UnsentAnswers
+from fluss.server.scheduler import Scheduler, Share
 from fluss.server.tls import TlsSocket
-from fluss.server.turns import Share, Turns
 
 Buffer = bytes | bytearray | memoryview
 
 _PARTS_PER_SEND = 256
 _JOIN_BYTES_MAX = 16 * 1024
 _SEND_BYTES_MAX = 4 * 1024 * 1024
-_TURN_SECONDS = 0.002
+_HAND_OUT_SECONDS = 0.002
 """Requests that came in one piece are handled for so long before others are served."""
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
 
@@ -66,7 +66,7 @@ class Channel:
         self._on_sent = on_sent
         self._on_error = on_error
         self._answers = answers or UnsentAnswers(0)
-        self.share = share or Turns().share(None)
+        self.share = share or Scheduler().share(None)
         self._queue: deque[memoryview | FileRange] = deque()
         self._frames: deque[memoryview] = deque()
         """Received in one piece with a frame after which reading was paused, or whose handling took long."""
@@ -214,7 +214,7 @@ class Channel:
         if not self._receive():
             return
         if self._reader.in_large and not was_large:
-            # A large frame has begun. Most of it has often come already, and is taken without another turn of the loop.
+            # A large frame has begun. Most of it has often come already, and is taken in the same iteration of the loop.
             self._receive()
         if (was_large or self._reader.in_large) and not self.closed:
             self._wake_mark.expect(self._reader.missing_bytes)
@@ -253,7 +253,7 @@ class Channel:
     def _hand_out(self) -> None:
         frames = self._frames
         began = now = monotonic()
-        while frames and self.reading and now - began < _TURN_SECONDS:
+        while frames and self.reading and now - began < _HAND_OUT_SECONDS:
             self._on_frame(frames.popleft())
             now = monotonic()
         self.share.charge(now - began)

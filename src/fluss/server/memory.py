@@ -28,7 +28,7 @@ class UnsentAnswers:
         self.reserved_bytes = 0
         """What the answers that are being made may take."""
         self._queues: dict[object, dict[Callable[[], None], int]] = {}
-        """Answers that wait to be charged, by owner, in the order of their turns."""
+        """Answers that wait to be charged, by owner, the next one first."""
         self._waiting: dict[Callable[[], None], None] = {}
 
     @property
@@ -38,7 +38,7 @@ class UnsentAnswers:
     def reserve(self, size_bytes: int, owner: object, granted: Callable[[], None]) -> bool:
         """Charge an answer before it is made; if that is not possible yet, `granted` is called once it is.
 
-        Owners take turns: one that asks for many answers at a time does not keep others waiting for all of them.
+        Owners are served in rotation: one that asks for many answers does not keep others waiting for all of them.
         """
         if size_bytes and (self._queues or not self._fits(size_bytes)):
             self._queues.setdefault(owner, {})[granted] = size_bytes

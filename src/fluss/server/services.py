@@ -20,10 +20,10 @@ from fluss.server.kv.service import Kv
 from fluss.server.listener import Listener
 from fluss.server.memory import RequestMemory, UnsentAnswers
 from fluss.server.metrics import ServerMetrics
+from fluss.server.scheduler import Scheduler
 from fluss.server.store_tokens import StoreTokens
 from fluss.server.tablets import Tablets
 from fluss.server.throttle import LoginThrottle
-from fluss.server.turns import Turns
 
 
 class Services:
@@ -49,7 +49,7 @@ class Services:
         # Large messages are decoded and encoded in one thread: the interpreter runs one at a time anyway, and each
         # thread keeps the memory of the largest message it had.
         self.codec = environment.executor(1, "fluss-codec")
-        self.turns = Turns()
+        self.scheduler = Scheduler()
         self.accounts = Accounts(lambda: self.config)
         self.login_throttle = LoginThrottle()
         self.listeners: dict[str, Listener] = {}

@@ -35,9 +35,9 @@ from fluss.server.garbage import forget_frames
 from fluss.server.handlers.answers import wire_error
 from fluss.server.handlers.request import Buffer, DirectHandler, Handler, RequestContext
 from fluss.server.memory import LARGE_BYTES_MIN
+from fluss.server.scheduler import Share
 from fluss.server.services import Services
 from fluss.server.tls import TlsSocket, user_of_certificate
-from fluss.server.turns import Share
 
 logger = logging.getLogger("fluss.server.session")
 
@@ -125,7 +125,7 @@ class ServerSession:
             on_sent=self._on_sent,
             on_error=self._on_error,
             answers=services.answers,
-            share=services.turns.share(self.host),
+            share=services.scheduler.share(self.host),
         )
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ class ServerSession:
         return self.channel.reading or self.channel.unsent_bytes > 0
 
     def hold(self) -> None:
-        """Start no further request of this connection until `release`: one of them takes more than one turn to start.
+        """Start no further request of this connection until `release`: one of them takes more than one slice to start.
 
         Requests of one connection start in the order in which they came, because writers depend on it.
         """
@@ -175,7 +175,7 @@ class ServerSession:
         """Take the client for this principal from now on, with the limits of clients that are known."""
         config = self.services.config
         self.principal = principal
-        self.channel.share = self.services.turns.share(principal)
+        self.channel.share = self.services.scheduler.share(principal)
         self.authenticated = True
         self._requests_max = config.integer("netty.server.max-queued-requests")
         self._unsent_bytes_max = config.integer("server.connection.max-unsent-size")

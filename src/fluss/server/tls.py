@@ -117,7 +117,7 @@ class TlsSocket:
 
 
 class TlsListener:
-    """Turns accepted sockets of one listener into encrypted ones."""
+    """Encrypt the accepted sockets of one listener."""
 
     def __init__(
         self,

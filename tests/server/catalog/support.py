@@ -22,8 +22,8 @@ from fluss.server.catalog import Catalog
 from fluss.server.catalog.files import FileLayer
 from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.handlers.request import RequestContext
+from fluss.server.scheduler import Scheduler
 from fluss.server.store_tokens import StoreTokens
-from fluss.server.turns import Turns
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Harness:
             damaged_bucket_count=self.damaged_bucket_count,
             tablets=(),
             audit=AuditLog(),
-            turns=Turns(),
+            scheduler=Scheduler(),
             codec=self.catalog.executor,
             tablet_server_id=self.config.integer("tablet-server.id"),
             store_tokens=StoreTokens(self.catalog.remote_data_dir, self.config.store_options, None, self.clock),
@@ -83,7 +83,7 @@ class Harness:
 
     def context(self, user: str = "ANONYMOUS", host: str = "127.0.0.1", listener: str = "FLUSS") -> RequestContext:
         session = SimpleNamespace(
-            principal=Principal(user), host=host, listener=listener, share=self.server.turns.share(user)
+            principal=Principal(user), host=host, listener=listener, share=self.server.scheduler.share(user)
         )
         return RequestContext(self.server, session, 0, 0, 0)  # type: ignore[arg-type]
 

@@ -63,7 +63,7 @@ from fluss.server.kv.keys import decode_keys, rows_of_keys
 from fluss.server.kv.sequence import FILE_NAME, BlockSource, NumberSequence
 from fluss.server.kv.store import META_NAME, Store
 from fluss.server.kv.values import ValueCodec
-from fluss.server.turns import Turns
+from fluss.server.scheduler import Scheduler
 
 NAN = float("nan")
 
@@ -367,7 +367,7 @@ def _tablet(number: int = 0) -> Any:
 
 
 def read(cursor: Cursor, size_max: int) -> list[bytes]:
-    batch = b"".join(run(cursor.read(size_max, Turns().begin())))
+    batch = b"".join(run(cursor.read(size_max, Scheduler().begin())))
     return decode_value_batch(batch).to_list() if batch else []
 
 

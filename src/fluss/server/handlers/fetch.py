@@ -39,7 +39,7 @@ from fluss.server.log.errors import DamagedLogError
 from fluss.server.log.projection import Projection
 from fluss.server.log.tablet import LogTablet
 from fluss.server.log.walk import BatchSpan
-from fluss.server.turns import Turn
+from fluss.server.scheduler import TimeSlice
 
 RESPONSE_BYTES_MAX = 128 * 1024 * 1024
 """Whatever a client asks for, one answer does not grow beyond this (except for a single larger batch)."""
@@ -103,21 +103,21 @@ async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffe
 async def _fetch(context: RequestContext, request: pb.FetchLogRequest) -> Sequence[Buffer]:
     tables: list[FetchedTable[Sequence[Buffer]]] = []
     parts: list[_Part] = []
-    turn = context.begin_turn()
+    time_slice = context.begin_slice()
     for asked in request.tables_req:
         table, table_parts = await _open_table(
-            context, asked, turn, remote_first=request.read_preference == REMOTE_FIRST
+            context, asked, time_slice, remote_first=request.read_preference == REMOTE_FIRST
         )
         tables.append(table)
         parts += table_parts
     if request.HasField("min_bytes"):
         wait_ms = request.max_wait_ms if request.HasField("max_wait_ms") else WAIT_MS_DEFAULT
-        await _wait_for_bytes(context, parts, request.min_bytes, min(wait_ms, WAIT_MS_MAX), turn)
+        await _wait_for_bytes(context, parts, request.min_bytes, min(wait_ms, WAIT_MS_MAX), time_slice)
     bytes_max = min(request.max_bytes, RESPONSE_BYTES_MAX)
     # Whole batches are sent from the file; those of which columns are left out are put together in memory.
     held_bytes_max = max(bytes_max, 0) if any(part.projection is not None for part in parts) else 0
     async with context.session.making_answer(held_bytes_max):
-        await _read_all(context, parts, bytes_max, turn)
+        await _read_all(context, parts, bytes_max, time_slice)
     _count_fetches(context, tables)
     if len(parts) > _MANY_BUCKETS:
         return await in_codec_thread(context, _encode_many, tables)
@@ -129,7 +129,7 @@ def _encode_many(tables: list[FetchedTable[Sequence[Buffer]]]) -> Sequence[Buffe
 
 
 async def _open_table(
-    context: RequestContext, asked: pb.PbFetchLogReqForTable, turn: Turn, *, remote_first: bool
+    context: RequestContext, asked: pb.PbFetchLogReqForTable, time_slice: TimeSlice, *, remote_first: bool
 ) -> tuple[FetchedTable[Sequence[Buffer]], list[_Part]]:
     """Resolve buckets and offsets; what fails is answered per bucket."""
     refusal: FlussError | None = None
@@ -145,7 +145,7 @@ async def _open_table(
         refusal = error
     table = FetchedTable[Sequence[Buffer]](asked.table_id)
     parts: list[_Part] = []
-    async for bucket_asked in turn.each(asked.buckets_req):
+    async for bucket_asked in time_slice.each(asked.buckets_req):
         partition_id = bucket_asked.partition_id if bucket_asked.HasField("partition_id") else None
         answer = FetchedBucket[Sequence[Buffer]](bucket_asked.bucket_id, partition_id)
         part = _Part(
@@ -235,26 +235,26 @@ def _pruning(entry: TableEntry, message: pb.PbPredicate, schema_id: int) -> read
 
 
 async def _wait_for_bytes(
-    context: RequestContext, parts: list[_Part], bytes_min: int, wait_ms: int, turn: Turn
+    context: RequestContext, parts: list[_Part], bytes_min: int, wait_ms: int, time_slice: TimeSlice
 ) -> None:
     """Wait until enough can be read, for as long as asked."""
-    async for part in turn.each(parts):
+    async for part in time_slice.each(parts):
         if (part.failed and part.answer.error_code not in _RETRY_METADATA) or part.is_remote:
             return
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1000
     tablets = list(dict.fromkeys(part.tablet for part in parts if part.tablet is not None))
     while not context.server.stopping:
-        # Counting what many buckets have takes several turns, in which some of them may change: then it is noticed by
-        # who waits already. A few are counted in one.
+        # Counting what many buckets have takes several slices, and some of them may change meanwhile: the waiter
+        # that is registered already notices it. A few are counted in one slice.
         change = _Change(tablets) if len(parts) > _MANY_BUCKETS else None
         try:
             readable = 0
             for part in parts:
                 if part.tablet is not None and not part.failed:
                     readable += min(reader.readable_bytes(part.tablet, part.offset), max(part.bytes_max, 1))
-                if change is not None and turn.is_over:
-                    await turn.next()
+                if change is not None and time_slice.is_over:
+                    await time_slice.next()
             left = deadline - loop.time()
             if readable >= bytes_min or left <= 0:
                 if left <= 0:
@@ -300,15 +300,15 @@ def _expire(future: asyncio.Future[None]) -> None:
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
-async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int, turn: Turn) -> None:
+async def _read_all(context: RequestContext, parts: list[_Part], bytes_max: int, time_slice: TimeSlice) -> None:
     """Read bucket after bucket until the request's limit; the first bucket with data gets a batch whatever its size."""
     left = bytes_max
     sent = 0
     by_table: dict[int, int] = {}
     many = len(parts) > 1
     for part in parts:
-        if many and turn.is_over:
-            await turn.next()
+        if many and time_slice.is_over:
+            await time_slice.next()
         if part.tablet is None or part.failed:
             continue
         part_bytes_max = min(left, part.bytes_max)

@@ -69,7 +69,7 @@ from fluss.server.kv.keys import rows_of_keys
 from fluss.server.kv.service import Kv
 from fluss.server.kv.tablet import KvTablet
 from fluss.server.log.appends import AppendResult
-from fluss.server.turns import Turn
+from fluss.server.scheduler import TimeSlice
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -102,7 +102,7 @@ def _check_key_encoding(context: RequestContext, entry: TableEntry) -> None:
 
 async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     # Nothing may wait before every bucket has its place in the queue of its state: see PRODUCE_LOG. A write that takes
-    # longer than a turn to start therefore holds the requests after it.
+    # longer than a slice to start therefore holds the requests after it.
     with _Hold(context) as hold:
         try:
             request = decode_put_kv(body, INLINE_BUCKETS_MAX)
@@ -166,11 +166,11 @@ _Puts = list[tuple[pb.PbPutKvRespForBucket, KvTablet, "asyncio.Task[AppendResult
 
 async def _start_puts(context: RequestContext, request: PutKvRequest, response: pb.PutKvResponse, hold: _Hold) -> _Puts:
     waiting: _Puts = []
-    turn = context.begin_turn()
+    time_slice = context.begin_slice()
     for number, part in enumerate(request.buckets):
-        if number % _BUCKETS_PER_LOOK == _BUCKETS_PER_LOOK - 1 and turn.is_over:
+        if number % _BUCKETS_PER_LOOK == _BUCKETS_PER_LOOK - 1 and time_slice.is_over:
             hold.begin()
-            await turn.next()
+            await time_slice.next()
         answer = response.buckets_resp.add(bucket_id=part.bucket_id)
         if part.partition_id is not None:
             answer.partition_id = part.partition_id
@@ -237,7 +237,7 @@ async def _look_up_when_there_is_room(context: RequestContext, request: LookupRe
 
 
 async def _look_up_many(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
-    """A request with so many keys that decoding it takes longer than a turn."""
+    """A request with so many keys that decoding it takes longer than a slice."""
     async with context.session.making_answer(ANSWER_BYTES_MAX):
         return await _look_up(context, await in_codec_thread(context, decode_lookup, body))
 
@@ -364,11 +364,11 @@ async def prefix_lookup(context: RequestContext, body: memoryview) -> Sequence[B
 
 
 async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupRequest) -> Sequence[Buffer]:
-    turn = context.begin_turn()
+    time_slice = context.begin_slice()
     parts: list[Buffer] = []
     left_bytes = ANSWER_BYTES_MAX
     failed = False
-    async for part in turn.each(request.buckets_req):
+    async for part in time_slice.each(request.buckets_req):
         partition_id = part.partition_id if part.HasField("partition_id") else None
         answer = pb.PbPrefixLookupRespForBucket(bucket_id=part.bucket_id, partition_id=partition_id)
         lists: list[Buffer] = []
@@ -379,11 +379,11 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
             _check_key_encoding(context, entry)
             tablet = _kv(context).tablet(entry, bucket_of(request.table_id, partition_id, part.bucket_id))
             for prefix in part.keys:
-                if turn.is_over:
-                    await turn.next()
-                values = await tablet.prefix_lookup(prefix, turn, left_bytes)
+                if time_slice.is_over:
+                    await time_slice.next()
+                values = await tablet.prefix_lookup(prefix, time_slice, left_bytes)
                 left_bytes -= sum(map(len, values))
-                lists += await _value_list(values, turn)
+                lists += await _value_list(values, time_slice)
         except FlussError as error:
             lists = []
             failed = True
@@ -396,15 +396,15 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
     return join_small_parts(parts)
 
 
-async def _value_list(values: Sequence[bytes], turn: Turn) -> Sequence[Buffer]:
+async def _value_list(values: Sequence[bytes], time_slice: TimeSlice) -> Sequence[Buffer]:
     """The values found for one prefix, as the parts of a message; many of them in slices."""
     if len(values) <= _VALUES_PER_STEP:
         return (encode_value_list(values),)
     pieces: list[bytes] = []
     for at in range(0, len(values), _VALUES_PER_STEP):
         pieces.append(pb.PbValueList(values=values[at : at + _VALUES_PER_STEP]).SerializeToString())
-        if turn.is_over:
-            await turn.next()
+        if time_slice.is_over:
+            await time_slice.next()
     return encode_long_value_list(pieces)
 
 
@@ -460,12 +460,12 @@ async def _read_on(
 ) -> ScanKvResponse[Sequence[Buffer]]:
     """The next rows of a cursor. A cursor whose opening fails or is cancelled ends: its client does not know it."""
     cursors = _kv(context).cursors
-    turn = context.begin_turn()
+    time_slice = context.begin_slice()
     finished = False
     try:
         bytes_max = min(batch_bytes, cursors.batch_bytes_max)
         async with context.session.making_answer(bytes_max), cursor.reading:
-            records = await cursor.read(bytes_max, turn)
+            records = await cursor.read(bytes_max, time_slice)
             if cursor.ended:
                 raise UnknownScannerIdError("the scan was ended meanwhile, or its table was dropped")
             answer = ScanKvResponse[Sequence[Buffer]](has_more_results=cursor.has_more, log_offset=log_offset)

@@ -55,7 +55,7 @@ from fluss.server.handlers.rights import permitted_table, require_any_table
 from fluss.server.log import reader
 from fluss.server.log.appends import AppendResult
 from fluss.server.log.tablet import LogTablet
-from fluss.server.turns import Turn
+from fluss.server.scheduler import TimeSlice
 
 ACKS_ALL = -1
 EARLIEST, LATEST, TIMESTAMP, LEADER_END = 0, 1, 2, 3
@@ -180,18 +180,18 @@ class _Produce:
 
     def start(self, parts: list[BucketRecords]) -> None:
         """Begin to write all buckets, in slices: the first write to a bucket makes its files, each batch is checked."""
-        turn = self._context.begin_turn()
+        time_slice = self._context.begin_slice()
         for at, part in enumerate(parts):
-            if turn.is_over:
+            if time_slice.is_over:
                 self._context.session.hold()
-                self._context.server.spawn(self._add_rest(parts[at:], self._answers[at:], turn))
+                self._context.server.spawn(self._add_rest(parts[at:], self._answers[at:], time_slice))
                 return
             self._add(part, self._answers[at])
         self._one_less()
 
-    async def _add_rest(self, parts: list[BucketRecords], answers: list[ProducedBucket], turn: Turn) -> None:
+    async def _add_rest(self, parts: list[BucketRecords], answers: list[ProducedBucket], time_slice: TimeSlice) -> None:
         try:
-            async for part, answer in turn.each(zip(parts, answers)):
+            async for part, answer in time_slice.each(zip(parts, answers)):
                 self._add(part, answer)
         except Exception as error:
             self._failure = error
@@ -321,8 +321,8 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
             raise UnknownServerError(f"the limit is {request.limit}, but must be at least 1")
         if entry.table_info.has_primary_key():
             async with context.session.making_answer(ANSWER_BYTES_MAX):
-                turn = context.begin_turn()
-                rows = await context.server.kv.limit_scan(entry, bucket, request.limit, turn)
+                time_slice = context.begin_slice()
+                rows = await context.server.kv.limit_scan(entry, bucket, request.limit, time_slice)
             return encode_limit_scan_response(LimitScanResponse[Sequence[Buffer]](is_log_table=False, records=rows))
         tablet = context.server.tablets.tablet(bucket)
         tablet.check_usable()

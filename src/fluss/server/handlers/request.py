@@ -20,8 +20,8 @@ from fluss.protocol.scram import ScramKeys, ScramServer
 from fluss.server.auth import Principal
 from fluss.server.catalog.acl import Caller
 from fluss.server.handlers.audited import AUDITED
+from fluss.server.scheduler import Each, Share, TimeSlice
 from fluss.server.services import Services
-from fluss.server.turns import Each, Share, Turn
 
 T = TypeVar("T")
 
@@ -76,13 +76,13 @@ class RequestContext:
     version: int
     request_id: int
 
-    def begin_turn(self) -> Turn:
+    def begin_slice(self) -> TimeSlice:
         """Begin a slice of the processor time of the caller."""
-        return self.server.turns.begin(self.session.share)
+        return self.server.scheduler.begin(self.session.share)
 
     def each(self, items: Iterable[T]) -> Each[T]:
         """Iterate over items in slices: ``async for item in context.each(items)``. Others are served in between."""
-        return self.begin_turn().each(items)
+        return self.begin_slice().each(items)
 
 
 AsyncHandler = Callable[[RequestContext, memoryview], Awaitable[Sequence[Buffer]]]

@@ -15,7 +15,7 @@ from fluss.records import encode_values, value_batch_header
 from fluss.server.config import ServerConfig
 from fluss.server.kv.ordered import Values
 from fluss.server.kv.tablet import KvTablet
-from fluss.server.turns import Turn
+from fluss.server.scheduler import TimeSlice
 
 Buffer = bytes | memoryview
 
@@ -53,10 +53,10 @@ class Cursor:
     def bucket(self) -> TableBucket:
         return self.tablet.log.bucket
 
-    async def read(self, size_max: int, turn: Turn) -> list[Buffer]:
+    async def read(self, size_max: int, time_slice: TimeSlice) -> list[Buffer]:
         """The next values, at least one, up to about `size_max` bytes, as the parts of a value batch.
 
-        Nothing when no value is left. Read and encoded in slices, of which each has its turn.
+        Nothing when no value is left. Read and encoded in slices.
         """
         parts: list[Buffer] = [b""]
         size = count = 0
@@ -72,8 +72,8 @@ class Cursor:
             count += len(values)
             if self._ahead:
                 break
-            if turn.is_over:
-                await turn.next()
+            if time_slice.is_over:
+                await time_slice.next()
         parts[0] = value_batch_header(count, size)
         return parts if count else []
 
@@ -195,14 +195,14 @@ class Cursors:
         self._cursors.clear()
 
 
-async def encode_values_in_turns(values: Sequence[bytes], turn: Turn) -> list[Buffer]:
-    """A value batch as parts; many values are encoded in slices, of which each has its turn."""
+async def encode_values_in_slices(values: Sequence[bytes], time_slice: TimeSlice) -> list[Buffer]:
+    """A value batch as parts; many values are encoded in slices."""
     parts: list[Buffer] = [b""]
     size_bytes = 0
     for at in range(0, len(values), _VALUES_PER_STEP):
         parts.append(encode_values(values[at : at + _VALUES_PER_STEP]))
         size_bytes += len(parts[-1])
-        if turn.is_over:
-            await turn.next()
+        if time_slice.is_over:
+            await time_slice.next()
     parts[0] = value_batch_header(len(values), size_bytes)
     return parts

@@ -12,7 +12,7 @@ Changes = dict[bytes, "bytes | None"]
 _RUN_KEYS_MAX = 1 << 16
 """Sorting and merging hold up everything else, so no more than this many keys are sorted in one go."""
 _PIECE_KEYS_MAX = 1 << 13
-"""Other threads have a turn between pieces of this size; putting sorted pieces together is quick."""
+"""Other threads run between pieces of this size; putting sorted pieces together is quick."""
 
 
 class Layer:

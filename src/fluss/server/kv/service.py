@@ -16,7 +16,7 @@ from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
 from fluss.server.distribution import Distribution
 from fluss.server.kv.budget import StoreBudget
-from fluss.server.kv.cursors import Cursors, encode_values_in_turns
+from fluss.server.kv.cursors import Cursors, encode_values_in_slices
 from fluss.server.kv.prepare import Preparers
 from fluss.server.kv.rocksdb import Writer
 from fluss.server.kv.sequence import BlockSource, NumberSequence
@@ -24,8 +24,8 @@ from fluss.server.kv.snapshotter import Snapshotter
 from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
 from fluss.server.log.appends import AppendResult
+from fluss.server.scheduler import TimeSlice
 from fluss.server.tablets import Tablets
-from fluss.server.turns import Turn
 
 Buffer = bytes | bytearray | memoryview
 
@@ -117,9 +117,11 @@ class Kv:
         if not task.cancelled():
             task.exception()  # reported to the waiters; without one that is no reason for a warning
 
-    async def limit_scan(self, entry: TableEntry, bucket: TableBucket, limit: int, turn: Turn) -> Sequence[Buffer]:
+    async def limit_scan(
+        self, entry: TableEntry, bucket: TableBucket, limit: int, time_slice: TimeSlice
+    ) -> Sequence[Buffer]:
         """The first rows of a bucket in key order, as a value batch; all that are asked for, or an error."""
-        return await encode_values_in_turns(await self.tablet(entry, bucket).first(limit, turn), turn)
+        return await encode_values_in_slices(await self.tablet(entry, bucket).first(limit, time_slice), time_slice)
 
     async def row_count(self, entry: TableEntry, bucket: TableBucket) -> int:
         """The number of live keys."""

@@ -40,7 +40,7 @@ from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
 from fluss.server.log.appends import AppendResult, settle
 from fluss.server.log.tablet import LogTablet
-from fluss.server.turns import Turn, Turns
+from fluss.server.scheduler import Scheduler, TimeSlice
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -292,7 +292,7 @@ class KvTablet:
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
 
         def done(result: AppendResult | Exception) -> None:
-            # In the same turn as the append: the log may be cut, and later writes read what is pending.
+            # Before the event loop goes on: the log may be cut, and later writes read what is pending.
             if not isinstance(result, Exception) and not result.duplicate:
                 self._pending.append(_Pending(result.end_offset, outcome))
                 self._commit(self.log.high_watermark)
@@ -374,10 +374,10 @@ class KvTablet:
         return None
 
     async def prefix_lookup(
-        self, prefix: bytes, turn: Turn | None = None, bytes_max: int = _READ_BYTES_MAX
+        self, prefix: bytes, time_slice: TimeSlice | None = None, bytes_max: int = _READ_BYTES_MAX
     ) -> list[bytes]:
         """Committed values whose key starts with the prefix, in key order; all of them, or an error."""
-        return await self._in_order(prefix, None, turn, bytes_max)
+        return await self._in_order(prefix, None, time_slice, bytes_max)
 
     async def snapshot(self) -> tuple[Values, int]:
         """All committed values in key order, and the offset of the log they stand for."""
@@ -388,13 +388,17 @@ class KvTablet:
 
         return await self._reading(read)
 
-    async def first(self, limit: int, turn: Turn | None = None, bytes_max: int = _READ_BYTES_MAX) -> list[bytes]:
+    async def first(
+        self, limit: int, time_slice: TimeSlice | None = None, bytes_max: int = _READ_BYTES_MAX
+    ) -> list[bytes]:
         """The committed values of the first keys in key order: as many as asked for and there are, or an error."""
-        return await self._in_order(b"", limit, turn, bytes_max)
+        return await self._in_order(b"", limit, time_slice, bytes_max)
 
-    async def _in_order(self, prefix: bytes, limit: int | None, turn: Turn | None, bytes_max: int) -> list[bytes]:
-        """Read values in key order as of one moment; many of them in slices, of which each has its turn."""
-        turn = turn or Turns().begin()
+    async def _in_order(
+        self, prefix: bytes, limit: int | None, time_slice: TimeSlice | None, bytes_max: int
+    ) -> list[bytes]:
+        """Read values in key order as of one moment; many of them in slices."""
+        time_slice = time_slice or Scheduler().begin()
         few = _INLINE_ROWS_MAX if limit is None else min(limit, _INLINE_ROWS_MAX)
 
         async def read() -> list[bytes]:
@@ -403,12 +407,12 @@ class KvTablet:
             if len(values) < few or few == limit:
                 self._check_size(sum(map(len, values)), bytes_max)
                 return values
-            async with turn.large:
-                return await self._collect(self.store.snapshot(prefix), limit, turn, bytes_max)
+            async with time_slice.large:
+                return await self._collect(self.store.snapshot(prefix), limit, time_slice, bytes_max)
 
         return await self._reading(read)
 
-    async def _collect(self, parts: Values, limit: int | None, turn: Turn, bytes_max: int) -> list[bytes]:
+    async def _collect(self, parts: Values, limit: int | None, time_slice: TimeSlice, bytes_max: int) -> list[bytes]:
         values: list[bytes] = []
         size_bytes = 0
         for part in parts:
@@ -417,8 +421,8 @@ class KvTablet:
             self._check_size(size_bytes, bytes_max)
             if limit is not None and len(values) >= limit:
                 return values[:limit]
-            if turn.is_over:
-                await turn.next()
+            if time_slice.is_over:
+                await time_slice.next()
         return values
 
     def _check_size(self, size_bytes: int, bytes_max: int) -> None:

@@ -29,7 +29,7 @@ class _Waiter(NamedTuple):
 class CommitWaiters:
     """Calls the waiters back, in the order in which they came, that wait for a log to be committed up to an offset.
 
-    Calls and not futures: between a flush and its acknowledgements there is then no turn of the event loop, which
+    Calls and not futures: between a flush and its acknowledgements there is then no iteration of the event loop, which
     would stand behind the requests that came in meanwhile.
     """
 

@@ -18,21 +18,21 @@ from fluss.protocol.lookup_messages import LookedUpBucket, encode_lookup_respons
 from fluss.protocol.record_messages import TooManyBucketsError, decode_produce_log, encode_produce_log
 from fluss.records import decode_value_batch
 from fluss.server.loop_watch import LoopErrors, LoopWatch
-from fluss.server.turns import Share, Turns
+from fluss.server.scheduler import Scheduler, Share
 
 
-async def take_slices(turns: Turns, owner: object, number: int, done: list[int], count: int = 3) -> None:
-    turn = turns.begin(turns.share(owner))
+async def take_slices(scheduler: Scheduler, owner: object, number: int, done: list[int], count: int = 3) -> None:
+    time_slice = scheduler.begin(scheduler.share(owner))
     for _ in range(count):
-        await turn.next()
+        await time_slice.next()
         done.append(number)
 
 
-async def test_one_slice_per_iteration_in_turn() -> None:
-    turns = Turns()
+async def test_one_slice_per_iteration_in_rotation() -> None:
+    scheduler = Scheduler()
     done: list[int] = []
-    tasks = [asyncio.ensure_future(take_slices(turns, number, number, done)) for number in range(3)]
-    gone = asyncio.ensure_future(take_slices(turns, 9, 9, done))
+    tasks = [asyncio.ensure_future(take_slices(scheduler, number, number, done)) for number in range(3)]
+    gone = asyncio.ensure_future(take_slices(scheduler, 9, 9, done))
     await asyncio.sleep(0)
     gone.cancel()
     seen = 0
@@ -41,21 +41,21 @@ async def test_one_slice_per_iteration_in_turn() -> None:
         assert len(done) <= seen + 1
         seen = len(done)
     assert done == [0, 1, 2] * 3
-    await asyncio.wait_for(turns.begin().next(), 1)  # it begins again when it had nothing to do
+    await asyncio.wait_for(scheduler.begin().next(), 1)  # it begins again when it had nothing to do
 
 
 async def test_a_user_with_many_requests_gets_as_much_as_one_with_few() -> None:
-    turns = Turns()
+    scheduler = Scheduler()
     done: list[int] = []
-    flood = [asyncio.ensure_future(take_slices(turns, "mallory", 1, done)) for _ in range(40)]
-    await take_slices(turns, "alice", 2, done, 10)
+    flood = [asyncio.ensure_future(take_slices(scheduler, "mallory", 1, done)) for _ in range(40)]
+    await take_slices(scheduler, "alice", 2, done, 10)
     assert 8 <= done.count(1) <= 12
     await asyncio.gather(*flood)
 
 
 async def test_work_of_a_flooding_user_is_queued_and_that_of_others_is_not() -> None:
-    turns = Turns()
-    mallory, alice = turns.share("mallory"), turns.share("alice")
+    scheduler = Scheduler()
+    mallory, alice = scheduler.share("mallory"), scheduler.share("alice")
     assert mallory.may_run
     mallory.charge(0.1)
     assert not mallory.may_run
@@ -114,7 +114,7 @@ async def test_ordered_reads_in_slices_are_complete_and_of_one_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writes go on between the slices; the answer is that of the moment at which it began."""
-    monkeypatch.setattr("fluss.server.turns._SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("fluss.server.scheduler._SLICE_SECONDS", 0.0)
 
     async with a_table(tmp_path) as (server, table):
         rows = [(number, "x", None) for number in range(5_000)]
@@ -129,7 +129,7 @@ async def test_ordered_reads_in_slices_are_complete_and_of_one_moment(
                 table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1 << 30)
             ),
         ]
-        await until(lambda: bool(server.turns._active))
+        await until(lambda: bool(server.scheduler._active))
         await table.put([(number, "y", None) for number in range(5_000)])
         limited, found, scanned = await asyncio.gather(*reads)
         lists = found.buckets_resp[0].value_lists
@@ -197,7 +197,7 @@ def test_a_response_in_pieces_is_that_in_one() -> None:
 
 async def test_writes_to_many_buckets_start_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that is started in slices holds the ones behind it: writers number their batches."""
-    monkeypatch.setattr("fluss.server.turns._SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("fluss.server.scheduler._SLICE_SECONDS", 0.0)
     monkeypatch.setattr("fluss.server.handlers.log.INLINE_BUCKETS_MAX", 40)
 
     async with running_server(tmp_path) as server, connected(server) as client:
@@ -221,7 +221,7 @@ async def test_writes_to_many_buckets_start_in_order(tmp_path: Path, monkeypatch
 
 
 async def test_puts_to_many_buckets_hold_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluss.server.turns._SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("fluss.server.scheduler._SLICE_SECONDS", 0.0)
     monkeypatch.setattr("fluss.server.handlers.kv.INLINE_BUCKETS_MAX", 30)
 
     async with a_table(tmp_path, buckets=40) as (server, table):

@@ -28,14 +28,14 @@ _LARGE_AT_ONCE = 2
 class Share:
     """The part of the processor time that one user has; shared by all its connections."""
 
-    __slots__ = ("__weakref__", "_spent", "_turns", "_window_start", "deficit", "is_active", "queue")
+    __slots__ = ("__weakref__", "_scheduler", "_spent", "_window_start", "deficit", "is_active", "queue")
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self._window_start = self._spent = 0.0
         self.deficit = 0.0
         self.is_active = False
-        """Whether it is among those that are served in turn."""
+        """Whether it is among those that are served one after the other."""
         self.queue: deque[Callable[[], None]] = deque()
 
     @property
@@ -59,10 +59,10 @@ class Share:
         """Do work when this user's time has come. It charges what it takes."""
         self.queue.append(work)
         if not self.is_active:
-            self._turns.activate(self)
+            self._scheduler.activate(self)
 
 
-class Turns:
+class Scheduler:
     """Serves one queue of a user per iteration of the event loop."""
 
     def __init__(self) -> None:
@@ -79,9 +79,9 @@ class Turns:
             found = self._shares[owner] = Share(self)
         return found
 
-    def begin(self, share: Share | None = None) -> Turn:
+    def begin(self, share: Share | None = None) -> TimeSlice:
         """Start the first slice of a request, which it does not have to wait for."""
-        return Turn(self, share or self.share(None))
+        return TimeSlice(self, share or self.share(None))
 
     def activate(self, share: Share) -> None:
         """Serve the queue of a share from now on, until it is empty."""
@@ -113,7 +113,7 @@ class Turns:
         self._schedule()
 
 
-class Turn:
+class TimeSlice:
     """The slices of one request.
 
     Example::
@@ -122,16 +122,16 @@ class Turn:
             ...
     """
 
-    __slots__ = ("_ends_at", "_share", "_turns")
+    __slots__ = ("_ends_at", "_scheduler", "_share")
 
-    def __init__(self, turns: Turns, share: Share) -> None:
-        self._turns = turns
+    def __init__(self, scheduler: Scheduler, share: Share) -> None:
+        self._scheduler = scheduler
         self._share = share
         self._ends_at = monotonic() + _SLICE_SECONDS
 
     @property
     def large(self) -> asyncio.Semaphore:
-        return self._turns.large
+        return self._scheduler.large
 
     @property
     def is_over(self) -> bool:
@@ -139,7 +139,7 @@ class Turn:
         return monotonic() > self._ends_at
 
     async def next(self) -> None:
-        """Let others have their turn."""
+        """Wait for the next slice; others are served meanwhile."""
         # Not more than a slice or two: it may have waited for a thread meanwhile.
         self._share.charge(min(monotonic() - self._ends_at + _SLICE_SECONDS, 2 * _SLICE_SECONDS))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -148,25 +148,25 @@ class Turn:
         self._ends_at = monotonic() + _SLICE_SECONDS
 
     def each(self, items: Iterable[T]) -> Each[T]:
-        """Iterate over items, with a wait between slices: ``async for item in turn.each(items)``."""
+        """Iterate over items, with a wait between slices: ``async for item in time_slice.each(items)``."""
         return Each(self, iter(items))
 
 
 class Each(Generic[T]):
     """The items of an iterator, in slices."""
 
-    __slots__ = ("_items", "_turn")
+    __slots__ = ("_items", "_time_slice")
 
-    def __init__(self, turn: Turn, items: Iterator[T]) -> None:
-        self._turn = turn
+    def __init__(self, time_slice: TimeSlice, items: Iterator[T]) -> None:
+        self._time_slice = time_slice
         self._items = items
 
     def __aiter__(self) -> Each[T]:
         return self
 
     async def __anext__(self) -> T:
-        if self._turn.is_over:
-            await self._turn.next()
+        if self._time_slice.is_over:
+            await self._time_slice.next()
         for item in self._items:
             return item
         raise StopAsyncIteration
