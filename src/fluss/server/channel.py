@@ -214,7 +214,7 @@ class Channel:
         if not self._receive():
             return
         if self._reader.in_large and not was_large:
-            # A large frame has begun. Most of it has often come already, and is taken in the same iteration of the loop.
+            # A large frame has begun. Most of it has often come, and is taken in the same iteration of the loop.
             self._receive()
         if (was_large or self._reader.in_large) and not self.closed:
             self._wake_mark.expect(self._reader.missing_bytes)
