@@ -22,6 +22,25 @@ def _written_out(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+def json_value(value: Any) -> Any:
+    """Return a value as JSON can carry it: dates and times in ISO form, bytes as base64, other objects as text.
+
+    Example:
+        json_value(decimal.Decimal("1.50"))  # '1.50'
+    """
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    if isinstance(value, bytes):
+        import base64
+
+        return base64.b64encode(value).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
 def json_text(value: Any) -> str:
     """Return a value as one line of JSON; a parser gives back exactly the value, and a terminal obeys none of it."""
     import json  # errors load this module, and few programs print JSON

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from tests.lake.support import ROW, LakeHarness, row, rows_of
 
 from fluss.cli import main
-from fluss.cli.tier import Lines
+from fluss.cli.lake import Lines
 
 
 def fluss(lake: LakeHarness, *arguments: str) -> Result:
@@ -47,7 +47,7 @@ def test_failures_end_the_command_with_an_error(paimon: LakeHarness) -> None:
     assert missing.exit_code == 1
     assert "does not exist" in missing.output
     assert fluss(paimon, "tier", "--once", "--lake", "nonsense").exit_code == 2
-    assert fluss(paimon, "lake", "status", f"{paimon.database}.nothing").exit_code == 1
+    assert fluss(paimon, "lake", "status", f"{paimon.database}.nothing").exit_code == 3
 
 
 def test_lines_say_what_happens(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from fluss.cli.common import (
     note,
     pairs_of,
     print_json,
+    print_result,
     table_argument,
 )
 from fluss.cli.show import echo, facts, grid, size_text
@@ -284,7 +285,8 @@ def _configure(link: CliTarget, changes: dict[str, str | None]) -> None:
 
     with link.database() as db:
         change_server_options(db, changes)
-    if link.as_json:
-        print_json(changes)
-    else:
-        note(", ".join(f"{key} reset" if value is None else f"{key} = {value}" for key, value in changes.items()))
+    print_result(
+        link.as_json,
+        changes,
+        ", ".join(f"{key} reset" if value is None else f"{key} = {value}" for key, value in changes.items()),
+    )

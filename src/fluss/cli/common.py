@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import datetime as dt
-import decimal
 import functools
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from fluss._text import escaped, json_text
+from fluss._text import escaped, json_text, json_value
 from fluss.config import Login
 from fluss.errors import (
     DatabaseNotExistError,
@@ -309,24 +308,31 @@ def confirm(question: str, *, yes: bool) -> None:
         raise Failure("nothing was done")
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON can carry it."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if isinstance(value, dt.date | dt.time | dt.datetime):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value
-
-
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
-    click.echo(json_text(plain(value)))
+    click.echo(json_text(json_value(value)))
+
+
+def print_result(as_json: bool, document: Any, text: str) -> None:
+    """Report what was done: as one JSON document, or as a text on standard error."""
+    if as_json:
+        print_json(document)
+    else:
+        note(text)
+
+
+@contextlib.contextmanager
+def handled_signals(handler: Callable[[], None]) -> Iterator[None]:
+    """Call a function for SIGTERM and Ctrl-C meanwhile, unless the caller is a program with its own signal handling."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: handler()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def say(text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 
 import click
 
-from fluss.cli.common import CliTarget, Failure, connected, json_option, note, print_json
+from fluss.cli.common import CliTarget, Failure, connected, handled_signals, json_option, note, print_json
 from fluss.cli.show import Grid
 
 
@@ -37,7 +36,7 @@ def dev(port: int, data_dir: str | None, rate: float, seconds: float | None, as_
     stop = threading.Event()
     with tempfile.TemporaryDirectory(prefix="fluss-dev-") as temporary:
         server = fluss.LocalServer(data_dir or temporary, port=port)
-        with server, fluss.connect(server.bootstrap_servers) as db, _stopped_by_signals(stop):
+        with server, fluss.connect(server.bootstrap_servers) as db, handled_signals(stop.set):
             orders = LiveOrders(db, rate)
             orders.write(100)
             address = server.bootstrap_servers
@@ -57,19 +56,6 @@ def dev(port: int, data_dir: str | None, rate: float, seconds: float | None, as_
                 if timer is not None:
                     timer.cancel()
             note(f"stopped; {orders.written:,} rows of sample data written" + ("" if data_dir else ", and removed"))
-
-
-@contextlib.contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

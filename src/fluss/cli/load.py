@@ -21,7 +21,7 @@ from fluss.cli.common import (
     print_json,
     table_argument,
 )
-from fluss.cli.read import columns_option, where_option
+from fluss.cli.rows import columns_option, where_option
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database, Table

@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from fluss.cli.common import check_servers, json_option, note, print_json
+from fluss.cli.common import check_servers, json_option, note, print_json, print_result
 from fluss.cli.show import grid
 
 
@@ -89,10 +89,11 @@ def profile_add(
         active = save_profile(made, replace=replace)
     except ProfileExistsError as error:
         raise error.replace(hint="add --replace, or choose another name") from None
-    if as_json:
-        print_json({"name": name, "active": active})
-    else:
-        note(f"profile {name} added{' and active' if active else f'; use it with: fluss profile use {name}'}")
+    print_result(
+        as_json,
+        {"name": name, "active": active},
+        f"profile {name} added{' and active' if active else f'; use it with: fluss profile use {name}'}",
+    )
 
 
 @profile.command(name="use")
@@ -106,10 +107,7 @@ def profile_use(name: str, as_json: bool) -> None:
     from fluss.tools.profile_store import use_profile
 
     use_profile(name)
-    if as_json:
-        print_json({"name": name, "active": True})
-    else:
-        note(f"profile {name} is active")
+    print_result(as_json, {"name": name, "active": True}, f"profile {name} is active")
 
 
 @profile.command(name="rm")
@@ -123,10 +121,7 @@ def profile_rm(name: str, as_json: bool) -> None:
     from fluss.tools.profile_store import remove_profile
 
     remove_profile(name)
-    if as_json:
-        print_json({"name": name, "removed": True})
-    else:
-        note(f"profile {name} removed")
+    print_result(as_json, {"name": name, "removed": True}, f"profile {name} removed")
 
 
 @click.command()

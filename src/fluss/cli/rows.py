@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single rows: ``fluss put``, ``fluss get``."""
+"""Rows: ``fluss put``, ``get``, ``cat``, ``head``, ``count`` and ``tail``."""
 
 from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,11 +18,18 @@ from fluss.cli.common import (
     check_table,
     connected,
     count_text,
+    names_of,
     note,
     print_json,
+    print_result,
     table_argument,
 )
-from fluss.cli.show import facts
+from fluss.cli.show import Grid, facts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fluss import Database
 
 
 @click.command()
@@ -57,10 +70,7 @@ def put(link: CliTarget, table: str, rows: tuple[str, ...], file: str | None, de
             raise error.replace(hint=f"{count_text(done, 'row')} {word} before it") from None
         except KeyboardInterrupt:
             raise Failure(f"interrupted; {count_text(load.report.written, 'row')} {word}") from None
-    if link.as_json:
-        print_json({"written": report.written})
-    else:
-        note(f"{count_text(report.written, 'row')} {word}")
+    print_result(link.as_json, {"written": report.written}, f"{count_text(report.written, 'row')} {word}")
 
 
 @click.command()
@@ -88,3 +98,231 @@ def get(link: CliTarget, table: str, key: str) -> None:
         print_json(row)
     else:
         facts(row.items())
+
+
+_FIRST_ROWS = 200
+
+where_option = click.option("-w", "--where", metavar="CONDITION", help='Only rows that match, such as "price > 10".')
+columns_option = click.option("-c", "--columns", metavar="NAMES", help="Only these columns, comma separated.")
+
+
+@click.command()
+@table_argument()
+@where_option
+@columns_option
+@click.option("-n", "--limit", type=click.IntRange(0), help="At most this many rows.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--parquet", metavar="FILE", type=click.Path(dir_okay=False), help="Write a Parquet file instead.")
+@connected
+def cat(
+    link: CliTarget,
+    table: str,
+    where: str | None,
+    columns: str | None,
+    limit: int | None,
+    as_csv: bool,
+    parquet: str | None,
+) -> None:
+    """Print the current rows of TABLE: aligned, as CSV, as JSON lines (--json), or into a Parquet file.
+
+    Example: fluss cat orders -w "price > 10" -c id,price -n 20
+    """
+    if sum((as_csv, link.as_json, parquet is not None)) > 1:
+        raise click.UsageError("choose one of --csv, --json and --parquet")
+    with link.database() as db:
+        reader = db.table(check_table(table)).to_reader(names_of(columns), where, limit)
+        if parquet is not None:
+            note(f"{count_text(_write(reader, parquet, 'parquet'), 'row')} written to {parquet}")
+        elif as_csv or link.as_json:
+            _write(reader, sys.stdout.buffer, "csv" if as_csv else "jsonl")
+            sys.stdout.flush()
+        else:
+            show_batches(reader.schema.names, reader)
+
+
+def _write(reader: pa.RecordBatchReader, target: Any, kind: str) -> int:
+    from fluss.tools.files import open_writer
+
+    rows = 0
+    with open_writer(target, kind, reader.schema) as write:
+        for batch in reader:
+            write(batch)
+            rows += batch.num_rows
+    return rows
+
+
+def show_batches(names: list[str], batches: Iterable[pa.RecordBatch]) -> int:
+    """Print batches as an aligned table; gives how many rows there were."""
+    from fluss.tools.files import python_dicts
+
+    shown = Grid(names)
+    rows = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, _FIRST_ROWS):
+            some = python_dicts(batch.slice(start, _FIRST_ROWS))
+            shown.add([list(row.values()) for row in some])
+            rows += len(some)
+    shown.end()
+    return rows
+
+
+@click.command()
+@table_argument()
+@click.option("-n", "--limit", type=click.IntRange(1), default=10, show_default=True, help="How many rows.")
+@columns_option
+@connected
+def head(link: CliTarget, table: str, limit: int, columns: str | None) -> None:
+    """Print some rows of TABLE, to see what they look like.
+
+    Example: fluss head orders -n 3
+    """
+    with link.database() as db:
+        reader = db.table(check_table(table)).to_reader(names_of(columns), None, limit)
+        if link.as_json:
+            _write(reader, sys.stdout.buffer, "jsonl")
+            sys.stdout.flush()
+        else:
+            show_batches(reader.schema.names, reader)
+
+
+@click.command()
+@table_argument()
+@where_option
+@connected
+def count(link: CliTarget, table: str, where: str | None) -> None:
+    """Count the rows of TABLE, all of them or those that match.
+
+    Example: fluss count orders -w "item = 'tea'"
+    """
+    with link.database() as db:
+        rows = db.table(check_table(table)).count(where)
+    if link.as_json:
+        print_json({"table": check_table(table), "rows": rows})
+    else:
+        click.echo(rows)
+
+
+_SHORT = {"append": "+A", "insert": "+I", "update_before": "-U", "update_after": "+U", "update": "+U", "delete": "-D"}
+_STYLES: dict[str, dict[str, Any] | None] = {
+    "+A": None,
+    "+I": {"fg": "green"},
+    "-U": {"fg": "yellow", "dim": True},
+    "+U": {"fg": "yellow"},
+    "-D": {"fg": "red"},
+}
+
+
+@click.command()
+@table_argument()
+@click.option(
+    "--from",
+    "start",
+    metavar="START",
+    default="earliest",
+    show_default=True,
+    help="earliest, latest, an offset, 10m (ten minutes ago), or a time such as 2026-01-01T00:00.",
+)
+@where_option
+@columns_option
+@click.option("--changes", is_flag=True, help="One line per change, with the row before and after an update.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="Stop after this many records.")
+@click.option("--no-follow", is_flag=True, help="Stop at the end of the log instead of waiting for more.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="Stop after this many seconds.")
+@connected
+def tail(
+    link: CliTarget,
+    table: str,
+    start: str,
+    where: str | None,
+    columns: str | None,
+    changes: bool,
+    limit: int | None,
+    no_follow: bool,
+    timeout: float | None,
+) -> None:
+    """Print the log of TABLE as it grows; for a primary-key table, its changes. Ctrl-C ends it.
+
+    Example: fluss tail orders --from 10m -w "price > 10"
+    """
+    if changes and (where is not None or columns is not None):
+        raise click.UsageError("--changes shows whole rows: it cannot be combined with -w and -c")
+    name = check_table(table)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    with link.database() as db, contextlib.suppress(KeyboardInterrupt):
+        source = _pairs if changes else _records
+        shown = 0
+        grid: Grid | None = None
+        for names, records in source(db, name, start, names_of(columns), where, no_follow, timeout):
+            some = records[: None if limit is None else limit - shown]
+            shown += len(some)
+            if link.as_json:
+                for record in some:
+                    print_json(record)
+            elif some:
+                grid = grid or Grid(["bucket", "offset", "change", *names])
+                grid.add([_cells(record) for record in some], [_STYLES[record["change"]] for record in some])
+            if limit is not None and shown >= limit:
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+
+
+def _cells(record: dict[str, Any]) -> list[Any]:
+    values = record["row"].values() if "row" in record else (record["old"], record["new"])
+    return [record["bucket"], record["offset"], record["change"], *values]
+
+
+def _records(
+    db: Database,
+    name: str,
+    start: str,
+    columns: list[str] | None,
+    where: str | None,
+    no_follow: bool,
+    timeout: float | None,
+) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
+    from fluss.tools.tailing import Tail
+
+    table = db.table(name)
+    with Tail(db, table, start, columns=columns, where=where, stop_at_end=no_follow, timeout=timeout) as found:
+        for records in found:
+            yield (
+                found.columns,
+                [
+                    {
+                        "bucket": record.bucket.bucket_id,
+                        "partition": record.bucket.partition_id,
+                        "offset": record.offset,
+                        "timestamp": record.timestamp_ms,
+                        "change": _SHORT[record.kind],
+                        "row": record.row,
+                    }
+                    for record in records
+                ],
+            )
+
+
+def _pairs(
+    db: Database,
+    name: str,
+    start: str,
+    columns: list[str] | None,
+    where: str | None,
+    no_follow: bool,
+    timeout: float | None,
+) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
+    from fluss.tools.tailing import start_of
+
+    table = db.table(name)
+    with table.changes(start_of(db, table, start), stop_at_end=no_follow, timeout=timeout) as found:
+        for change in found:
+            record = {
+                "bucket": change.bucket.bucket_id,
+                "partition": change.bucket.partition_id,
+                "offset": change.offset,
+                "timestamp": int(change.timestamp.timestamp() * 1000),
+                "change": _SHORT[change.kind],
+                "old": change.old,
+                "new": change.new,
+            }
+            yield ["old", "new"], [record]

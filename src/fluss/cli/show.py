@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from fluss._text import escaped, json_text
-from fluss.cli.common import plain
+from fluss._text import escaped, json_text, json_value
 
 _GAP = "  "
 _WIDTH_MIN = 4
@@ -41,8 +40,8 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple, dict)):
-        return json_text(plain(value))
-    return escaped(str(plain(value)))
+        return json_text(json_value(value))
+    return escaped(str(json_value(value)))
 
 
 class Grid:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fluss.cli.common import CliTarget, Failure, connected, failure_of, note, say
-from fluss.cli.read import show_batches
+from fluss.cli.rows import show_batches
 
 if TYPE_CHECKING:
     from fluss import Database

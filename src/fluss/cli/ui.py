@@ -11,7 +11,6 @@ import click
 from fluss.console.serving import beside, check_exposure, check_installed, client_listener
 from fluss.console.serving import serve as serve_console
 from fluss.console.settings import DEFAULT_PORT, Settings
-from fluss.errors import FlussError
 from fluss.server import command as server_command
 from fluss.server.runner import run, set_up_logging
 
@@ -38,25 +37,22 @@ def _serve(
     **given: Any,
 ) -> None:
     """Run the embedded server until SIGTERM or Ctrl-C."""
-    try:
-        config = server_command.build_config(**given)
-        set_up_logging(config)
-        companion = None
-        if ui:
-            check_installed()
-            settings = Settings(
-                "",
-                ui_host or "127.0.0.1",
-                DEFAULT_PORT if ui_port is None else ui_port,
-                read_only=ui_read_only,
-                allowed_hosts=ui_allow_host,
-            )
-            listener = client_listener(config)
-            check_exposure(settings, server_has_users=config.asks_login(listener))
-            companion = partial(beside, settings=settings)
-        run(config, watch_stdin=watch_stdin, companion=companion)
-    except FlussError as error:
-        raise click.ClickException(error.message) from None
+    config = server_command.build_config(**given)
+    set_up_logging(config)
+    companion = None
+    if ui:
+        check_installed()
+        settings = Settings(
+            "",
+            ui_host or "127.0.0.1",
+            DEFAULT_PORT if ui_port is None else ui_port,
+            read_only=ui_read_only,
+            allowed_hosts=ui_allow_host,
+        )
+        listener = client_listener(config)
+        check_exposure(settings, server_has_users=config.asks_login(listener))
+        companion = partial(beside, settings=settings)
+    run(config, watch_stdin=watch_stdin, companion=companion)
 
 
 server = click.Command(
@@ -130,10 +126,7 @@ def ui(
         tls_cert,
         tls_key,
     )
-    try:
-        serve_console(settings, lambda url: click.echo(f"console {url}"))
-    except FlussError as error:
-        raise click.ClickException(error.message) from None
+    serve_console(settings, lambda url: click.echo(f"console {url}"))
 
 
 __all__ = ["server", "ui"]

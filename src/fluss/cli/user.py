@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from fluss.cli.common import json_option, note, print_json
+from fluss.cli.common import json_option, note, print_json, print_result
 from fluss.server.config import SERVER_OPTIONS
 from fluss.server.users import USERS_FILE, UserFile
 
@@ -61,10 +61,11 @@ def user_add(name: str, data_dir: str, file: str | None, password_file: Any, as_
     users = _user_file(data_dir, file)
     changed = name in users.names()
     users.set_password(name, password)
-    if as_json:
-        print_json({"name": name, "file": str(users.path), "changed": changed})
-    else:
-        note(f"user {name} {'has a new password' if changed else 'added'} in {users.path}")
+    print_result(
+        as_json,
+        {"name": name, "file": str(users.path), "changed": changed},
+        f"user {name} {'has a new password' if changed else 'added'} in {users.path}",
+    )
 
 
 @user.command(name="ls")
@@ -96,7 +97,4 @@ def user_rm(name: str, data_dir: str, file: str | None, as_json: bool) -> None:
     """
     users = UserFile(file or Path(data_dir) / USERS_FILE)
     users.remove(name)
-    if as_json:
-        print_json({"name": name, "removed": True})
-    else:
-        note(f"user {name} removed from {users.path}")
+    print_result(as_json, {"name": name, "removed": True}, f"user {name} removed from {users.path}")

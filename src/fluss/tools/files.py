@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import csv
-import datetime as dt
-import decimal
 import gzip
 import io
 import json
@@ -21,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss._text import json_text
+from fluss._text import json_text, json_value
 from fluss.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -277,25 +274,6 @@ def _wider(kind: pa.DataType) -> pa.DataType:
 
 
 # -- writing ------------------------------------------------------------------------------------------------------
-
-
-def json_value(value: Any) -> Any:
-    """A value as JSON can carry it: ISO texts, decimals as text, bytes as base64.
-
-    Example:
-        json_value(decimal.Decimal("1.50"))  # '1.50'
-    """
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if isinstance(value, (dt.date, dt.time, dt.datetime)):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {str(key): json_value(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_value(item) for item in value]
-    return value
 
 
 def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
