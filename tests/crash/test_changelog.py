@@ -15,7 +15,7 @@ from tests.ports import free_port
 import fluss
 from fluss.metadata import OffsetSpec
 from fluss.server.local import LocalServer
-from fluss.tools.table_stats import bucket_offsets
+from fluss.tools.status import bucket_offsets
 
 KEYS = 1_000
 TABLE = "counters"

@@ -25,7 +25,7 @@ from fluss.spark.options import read_options
 from fluss.spark.reader import FlussReader
 from fluss.spark.stream_reader import FlussStreamReader
 from fluss.spark.versions import ReadAllAvailable
-from fluss.tools.table_stats import bucket_offsets
+from fluss.tools.status import bucket_offsets
 
 COLUMNS = "id bigint, day string, v bigint"
 TTL = {"table.log.ttl": "1ms"}

@@ -38,7 +38,7 @@ from fluss.server.kv import bitmaps
 from fluss.tools.backups import restore_backup, write_backup
 from fluss.tools.copying import TableCopy, fingerprint
 from fluss.tools.drafts import TableDraft, check_partitions, check_same, draft_like
-from fluss.tools.table_stats import measure_table
+from fluss.tools.status import measure_table
 
 NESTED = RowType(
     (DataField("a", DataTypes.int().with_nullable(False), "what a is"), DataField("b", DataTypes.string()))

@@ -90,7 +90,7 @@ def offsets(link: CliTarget, table: str, at: str | None) -> None:
     Example: fluss offsets orders --at 10m
     """
     from fluss.metadata import OffsetSpec
-    from fluss.tools.table_stats import bucket_offsets, offsets_at, parse_time
+    from fluss.tools.status import bucket_offsets, offsets_at, parse_time
 
     moment = None if at is None else parse_time(at)
     if at is not None and moment is None:
@@ -103,7 +103,7 @@ def offsets(link: CliTarget, table: str, at: str | None) -> None:
     rows = [
         {"partition": key[0], "bucket": key[1].bucket_id, "earliest": first.get(key), "latest": end}
         | ({} if moment is None else {"at": then.get(key)})
-        for key, end in sorted(last.items(), key=lambda item: (item[0][0] or "", item[0][1].bucket_id))
+        for key, end in last.items()
     ]
     if link.as_json:
         print_json(rows)
@@ -248,7 +248,7 @@ def config_ls(link: CliTarget) -> None:
 
     Example: fluss config ls
     """
-    from fluss.tools.server_options import server_options
+    from fluss.tools.status import server_options
 
     with link.database() as db:
         found = server_options(db)
@@ -281,7 +281,7 @@ def config_reset(link: CliTarget, keys: tuple[str, ...]) -> None:
 
 
 def _configure(link: CliTarget, changes: dict[str, str | None]) -> None:
-    from fluss.tools.server_options import change_server_options
+    from fluss.tools.status import change_server_options
 
     with link.database() as db:
         change_server_options(db, changes)

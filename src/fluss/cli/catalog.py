@@ -91,7 +91,7 @@ def describe(link: CliTarget, table: str) -> None:
 
     Example: fluss describe orders
     """
-    from fluss.tools.table_stats import measure_table
+    from fluss.tools.status import measure_table
 
     with link.database() as db:
         opened = db.table(check_table(table))

@@ -31,7 +31,7 @@ def dev(port: int, data_dir: str | None, rate: float, seconds: float | None, as_
     Example: fluss dev
     """
     import fluss
-    from fluss.tools.sample import SAMPLE_TABLE, LiveOrders
+    from fluss.tools.bench import SAMPLE_TABLE, LiveOrders
 
     stop = threading.Event()
     with tempfile.TemporaryDirectory(prefix="fluss-dev-") as temporary:

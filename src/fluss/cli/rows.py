@@ -84,7 +84,7 @@ def get(link: CliTarget, table: str, key: str) -> None:
 
     Example: fluss get orders 7
     """
-    from fluss.tools.json_rows import key_from_text
+    from fluss.tools.row_files import key_from_text
 
     name = check_table(table)
     with link.database() as db:

@@ -4,8 +4,7 @@
 Modules
 -------
 tables        `drafts.py` (descriptions of new tables), `tailing.py`, `sql_session.py`.
-files         `files.py` (formats, exports), `row_files.py` and `json_rows.py` (rows that fit, and rows that do not),
-              `loading.py`, `copying.py`, `backups.py`.
-operation     `status.py`, `table_stats.py`, `server_options.py`, `access.py`, `profile_store.py`, `doctor.py`,
-              `bench.py`, `sample.py`.
+files         `files.py` (formats, exports), `row_files.py` (rows that fit, and rows that do not), `loading.py`,
+              `copying.py`, `backups.py`.
+operation     `status.py` (server, tables, options), `access.py`, `profile_store.py`, `doctor.py`, `bench.py`.
 """

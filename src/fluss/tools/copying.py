@@ -26,7 +26,7 @@ from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, Schema, TableBucket, TableDescriptor
 from fluss.tools.drafts import TableDraft, check_numbers, check_partitions, descriptor_of, differences
 from fluss.tools.files import json_lines, write_json
-from fluss.tools.table_stats import bucket_offsets
+from fluss.tools.status import bucket_offsets
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database, Table

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files as rows of a table: pieces of rows that fit, and the rows that do not, with their line and column."""
+"""Files as rows of a table: pieces of rows that fit, and the rows that do not, with their line and column.
+
+And the values in them, and of keys on the command line: JSON and text, read as what a column holds.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import bisect
+import datetime as dt
+import decimal
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +22,23 @@ import pyarrow.compute as pc
 
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
-from fluss.metadata import ArrayType, BinaryType, BytesType, Column, DataType, MapType, RowType
+from fluss.metadata import (
+    ArrayType,
+    BinaryType,
+    BytesType,
+    CharType,
+    Column,
+    DataType,
+    DateType,
+    DecimalType,
+    MapType,
+    RowType,
+    StringType,
+    TableInfo,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+)
 from fluss.rows import BadValues, ColumnConverter
 from fluss.tools.files import (
     NOT_AN_OBJECT,
@@ -29,7 +52,6 @@ from fluss.tools.files import (
     open_bytes,
     open_parquet,
 )
-from fluss.tools.json_rows import from_json
 
 _LINES_AT_ONCE = 8_192
 _CSV_BLOCK_BYTES = 4 << 20
@@ -337,7 +359,7 @@ class RowFile:
         converted: list[Any] = []
         for position, text in enumerate(values.to_pylist()):
             try:
-                converted.append(None if text is None else _text_value(text, kind, column.name, target))
+                converted.append(None if text is None else text_value(text, kind, column.name))
             except InvalidRowError as error:
                 errors.setdefault(position, (column.name, error.reason))
                 converted.append(None)
@@ -439,7 +461,8 @@ def _filler(target: pa.DataType) -> Any:
     return None
 
 
-def _text_value(text: str, kind: DataType, name: str, target: pa.DataType) -> Any:
+def text_value(text: str, kind: DataType, name: str) -> Any:
+    """The value of a column from a text that is not a string's own: a number, a time, JSON for nested values."""
     if isinstance(kind, (ArrayType, MapType, RowType)):
         try:
             return from_json(json.loads(text), kind, name)
@@ -448,7 +471,7 @@ def _text_value(text: str, kind: DataType, name: str, target: pa.DataType) -> An
     if isinstance(kind, (BytesType, BinaryType)):
         return from_json(text, kind, name)
     try:
-        return pa.scalar(text.strip()).cast(target).as_py()
+        return pa.scalar(text.strip()).cast(kind.to_arrow()).as_py()
     except (pa.ArrowException, NotImplementedError):
         pass
     try:
@@ -462,3 +485,67 @@ def _text_value(text: str, kind: DataType, name: str, target: pa.DataType) -> An
 
 def _does_not_fit(value: Any, kind: DataType) -> str:
     return f"{value!r:.{_TEXT_SHOWN}} is not a value of type {kind}"
+
+
+def from_json(value: Any, data_type: DataType, name: str) -> Any:
+    """The Python value of a JSON one: ISO texts for dates and times, base64 for bytes, text or number for decimals."""
+    if value is None:
+        return None
+    try:
+        return _convert(value, data_type, name)
+    except (ValueError, TypeError, decimal.InvalidOperation, binascii.Error) as error:
+        raise InvalidRowError(f"column '{name}': {value!r:.80} cannot be read as {data_type}: {error}") from None
+
+
+def _convert(value: Any, data_type: DataType, name: str) -> Any:
+    if isinstance(data_type, StringType | CharType) and not isinstance(value, str):
+        return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if isinstance(data_type, DecimalType):
+        return decimal.Decimal(str(value))
+    if isinstance(data_type, DateType):
+        return dt.date.fromisoformat(value)
+    if isinstance(data_type, TimeType):
+        return dt.time.fromisoformat(value)
+    if isinstance(data_type, TimestampType | TimestampLtzType):
+        return dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
+    if isinstance(data_type, BytesType | BinaryType):
+        return base64.b64decode(value, validate=True)
+    if isinstance(data_type, ArrayType):
+        return [from_json(item, data_type.element_type, name) for item in value]
+    if isinstance(data_type, MapType):
+        items = value.items() if isinstance(value, dict) else value
+        return {
+            from_json(key, data_type.key_type, name): from_json(item, data_type.value_type, name) for key, item in items
+        }
+    if isinstance(data_type, RowType):
+        types = {field.name: field.data_type for field in data_type.fields}
+        return {key: from_json(item, types[key], name) if key in types else item for key, item in value.items()}
+    return value
+
+
+def key_from_text(text: str, info: TableInfo) -> dict[str, Any]:
+    """A primary key as users write it: a JSON object, or the value itself if the key has one column.
+
+    Example:
+        key_from_text("7", table.info)  # {'id': 7}
+    """
+    keys = list(info.primary_keys)
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = text
+    if not isinstance(given, dict):
+        if len(keys) > 1:
+            shown = ", ".join(f'"{name}": …' for name in keys)
+            raise InvalidArgumentError(f"the key of {info.table_path} has {len(keys)} columns: write {{{shown}}}")
+        given = {keys[0]: text if isinstance(info.schema.column(keys[0]).data_type, StringType | CharType) else given}
+    for name in given:
+        if name not in keys:
+            raise InvalidArgumentError(
+                f"{name!r} is not a column of the primary key of {info.table_path}: {', '.join(keys)}"
+            )
+    for name in keys:
+        if name not in given:
+            raise InvalidArgumentError(f"the key lacks column {name!r}: the primary key is {', '.join(keys)}")
+    types = {column.name: column.data_type for column in info.schema.columns}
+    return {name: from_json(value, types[name], name) for name, value in given.items()}

@@ -1,26 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a server in one object: what `fluss status` shows."""
+"""The state of a server and of its tables: options, rows, offsets, sizes, snapshots, and what deserves a warning."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import os
 import re
 import shutil
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fluss._version import VERSION
+from fluss.client.buckets import bucket_offsets as offsets_of
+from fluss.client.buckets import table_buckets
 from fluss.db.internals import admin_call
-from fluss.errors import FlussError
-from fluss.tools.server_options import data_folder, folder_size, server_options
-from fluss.tools.table_stats import measure_table
+from fluss.errors import FlussError, InvalidArgumentError, InvalidTimestampError
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo
+from fluss.metadata.cluster_config import ConfigEntry
 
 if TYPE_CHECKING:
+    from fluss.client.admin import FlussAdmin
     from fluss.db.blocking import Database, Table
 
-_METRIC = re.compile(r"^(?P<name>[A-Za-z0-9_]+)(?:\{[^}]*\})? (?P<value>[-+0-9.eE]+)$", re.MULTILINE)
+_SERIES = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _DISK_FREE_MIN = 0.05
 _SKEW_MAX = 3.0
 _SKEW_ROWS_MIN = 10_000
@@ -101,8 +108,7 @@ def _metrics(found: ServerStatus, options: Mapping[str, str | None]) -> None:
         contextlib.suppress(OSError, ValueError),
         urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=2) as page,
     ):
-        for match in _METRIC.finditer(page.read().decode()):
-            values[match["name"]] = values.get(match["name"], 0.0) + float(match["value"])
+        values = {name: sum(series.values()) for name, series in parse_metrics(page.read().decode()).items()}
     for name, value in values.items():
         if name.endswith("tabletserver_openConnections"):
             found.connections = int(value)
@@ -113,6 +119,26 @@ def _metrics(found: ServerStatus, options: Mapping[str, str | None]) -> None:
     ]
     if memory:
         found.memory_bytes = int(sum(memory))
+
+
+def parse_metrics(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    """The series of a Prometheus page, by name and labels."""
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for line in text.splitlines():
+        match = _SERIES.match(line) if line and line[0] != "#" else None
+        if match is None:
+            continue
+        try:
+            value = float(match["value"])
+        except ValueError:
+            continue
+        labels = tuple((name, _unescape(label)) for name, label in _LABEL.findall(match["labels"] or ""))
+        found.setdefault(match["name"], {})[labels] = value
+    return found
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text)
 
 
 def _add_table(found: ServerStatus, db: Database, table: Table[Any]) -> None:
@@ -154,3 +180,169 @@ def table_snapshots(db: Database, table: Table[Any]) -> list[dict[str, Any]]:
                 entry = {"bucket": bucket.bucket_id, "id": snapshot.snapshot_id, "offset": offset}
                 found.append({"kind": "lake", "partition": bucket.partition_id, **entry})
     return found
+
+
+@dataclass(frozen=True)
+class BucketReport:
+    """One bucket of a table."""
+
+    bucket: TableBucket
+    partition: str | None
+    earliest: int
+    latest: int
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """A table in figures."""
+
+    rows: int | None
+    """None if the server does not count them."""
+    size_bytes: int | None
+    """On disk; None if the data folder of the server cannot be read from here."""
+    lake_lag: int | None
+    """Rows of the log that are not in the lake yet; None if the table has none."""
+    buckets: list[BucketReport] = field(default_factory=list)
+
+    @property
+    def skew(self) -> float | None:
+        """The fullest bucket by the average: 1.0 is perfectly even. None for tables without rows."""
+        counts = [bucket.latest - bucket.earliest if bucket.rows is None else bucket.rows for bucket in self.buckets]
+        total = sum(counts)
+        return max(counts) * len(counts) / total if total else None
+
+
+def bucket_offsets(db: Database, table: Table[Any], spec: OffsetSpec) -> dict[tuple[str | None, TableBucket], int]:
+    """An offset for every bucket, by the name of the partition (or None) and the bucket.
+
+    Example:
+        ends = bucket_offsets(db, db.table("orders"), OffsetSpec.latest())
+    """
+
+    async def ask(admin: FlussAdmin) -> dict[tuple[str | None, TableBucket], int]:
+        buckets = await table_buckets(admin, table.info)
+        found = await offsets_of(admin, table.info, buckets, spec)
+        return {(buckets[bucket], bucket): offset for bucket, offset in found.items()}
+
+    offsets = admin_call(db, ask)
+    return dict(sorted(offsets.items(), key=lambda item: (item[0][0] or "", item[0][1].bucket_id)))
+
+
+def offsets_at(db: Database, table: Table[Any], at: dt.datetime) -> dict[tuple[str | None, TableBucket], int]:
+    """The first offset of every bucket that was written at a time or later.
+
+    Example:
+        offsets_at(db, db.table("orders"), datetime(2026, 7, 1))
+    """
+    try:
+        return bucket_offsets(db, table, OffsetSpec.timestamp(int(at.timestamp() * 1000)))
+    except InvalidTimestampError:
+        return bucket_offsets(db, table, OffsetSpec.latest())
+
+
+def measure_table(db: Database, table: Table[Any]) -> TableReport:
+    """Measure a table.
+
+    Example:
+        figures = measure_table(db, db.table("orders"))
+        print(figures.rows, figures.skew)
+    """
+    first = bucket_offsets(db, table, OffsetSpec.earliest())
+    last = bucket_offsets(db, table, OffsetSpec.latest())
+    counts: dict[TableBucket, int | None] = {}
+    rows: int | None = None
+    with contextlib.suppress(FlussError):  # an older server has no such call
+        stats = admin_call(db, lambda admin: admin.get_table_stats(table.path))
+        counts, rows = stats.bucket_row_counts, stats.row_count
+    if not table.primary_key and rows is None:
+        rows = sum(end - first.get(key, end) for key, end in last.items())
+    buckets = [
+        BucketReport(bucket, partition, first.get((partition, bucket), end), end, counts.get(bucket))
+        for (partition, bucket), end in last.items()
+    ]
+    return TableReport(rows, _size(db, table.info), _lake_lag(db, table, buckets), buckets)
+
+
+def _size(db: Database, info: TableInfo) -> int | None:
+    folder = data_folder(db)
+    if folder is None:
+        return None
+    place = folder / "tables" / info.table_path.database_name / f"{info.table_path.table_name}-{info.table_id}"
+    return folder_size(place) if place.is_dir() else 0
+
+
+def _lake_lag(db: Database, table: Table[Any], buckets: list[BucketReport]) -> int | None:
+    if not table.info.config.lake_enabled:
+        return None
+    tiered: dict[TableBucket, int] = {}
+    with contextlib.suppress(FlussError):  # nothing is tiered yet
+        tiered = admin_call(db, lambda admin: admin.get_latest_lake_snapshot(table.path)).table_buckets_offset
+    return sum(bucket.latest - max(tiered.get(bucket.bucket, 0), bucket.earliest) for bucket in buckets)
+
+
+def parse_time(text: str, now: dt.datetime | None = None) -> dt.datetime | None:
+    """A time as users write it: ``2026-01-01T00:00``, or ``10m`` for ten minutes ago. None if it is neither.
+
+    Example:
+        parse_time("10m")
+    """
+    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    number, unit = text[:-1], text[-1:]
+    if unit in units and number.replace(".", "", 1).isdigit():
+        try:
+            return (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(**{units[unit]: float(number)})
+        except OverflowError:
+            raise InvalidArgumentError(f"{text!r} is too long ago") from None
+    try:
+        return dt.datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+    except ValueError:
+        return None
+
+
+def server_options(db: Database) -> list[ConfigEntry]:
+    """The options that are set, by name, and where each comes from.
+
+    Example:
+        values = {entry.key: entry.value for entry in server_options(db)}
+    """
+    return sorted(admin_call(db, lambda admin: admin.describe_cluster_configs()), key=lambda entry: entry.key)
+
+
+def change_server_options(db: Database, changes: Mapping[str, str | None]) -> None:
+    """Set options while the server runs; None resets one to what the server was started with.
+
+    Example:
+        change_server_options(db, {"kv.snapshot.interval": "5min"})
+    """
+    admin_call(db, lambda admin: admin.alter_cluster_configs(changes))
+
+
+def data_folder(db: Database) -> Path | None:
+    """The data folder of the server if it is on this machine and can be read; None otherwise.
+
+    Example:
+        folder = data_folder(db)
+    """
+    with contextlib.suppress(FlussError, OSError):
+        for entry in server_options(db):
+            if entry.key == "data.dir" and entry.value:
+                folder = Path(entry.value)
+                # Another machine may have a folder of this name: the server writes its address there.
+                if folder.is_absolute() and (folder / ".address").exists():
+                    return folder
+    return None
+
+
+def folder_size(folder: Path) -> int:
+    """The bytes of all files of a folder; files that vanish meanwhile do not count.
+
+    Example:
+        folder_size(Path("fluss-data"))
+    """
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total

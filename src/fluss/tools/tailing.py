@@ -16,7 +16,7 @@ from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, TableBucket
 from fluss.metadata.where import parse_where
 from fluss.tools.files import python_dicts
-from fluss.tools.table_stats import bucket_offsets, parse_time
+from fluss.tools.status import bucket_offsets, parse_time
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database, Follow, Table
