@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 import fluss
-from fluss.console.routes import access, data, lake, live, overview, queries, schema, storage, upload
+from fluss.console.routes import data, live, overview, schema, storage, upload
 
 from .conftest import Browser, Running
 
@@ -206,7 +206,7 @@ def test_sql_that_is_refused(browser: Browser, orders: str, query: str) -> None:
 
 def test_sql_export(browser: Browser, orders: str) -> None:
     text = browser.post("sql/export", query="select id, item from orders where id < 2 order by id", format="csv")
-    assert text.body.decode().splitlines() == ['"id","item"', '0,"tea 0"', '1,"tea 1"']
+    assert text.body.decode().splitlines() == ["id,item", '0,"tea 0"', '1,"tea 1"']
     assert "attachment" in text.headers["content-disposition"]
     binary = browser.post("sql/export", query="select * from orders", format="parquet")
     assert pyarrow.parquet.read_table(io.BytesIO(binary.body)).num_rows == 500
@@ -346,7 +346,7 @@ def test_upload(browser: Browser, db: fluss.Database) -> None:
 
 def test_every_route_has_a_test() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
-    for module in (overview, data, live, queries, schema, storage, lake, access, upload):
+    for module in (overview, data, live, schema, storage, upload):
         for path, _, _ in module.ROUTES:
             assert f'"{path}"' in text, path
 

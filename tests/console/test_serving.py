@@ -15,9 +15,9 @@ import pytest
 from tests.ports import free_port
 
 import fluss
-from fluss.console.inspection import parse_metrics
 from fluss.console.serving import bind
 from fluss.console.settings import Settings
+from fluss.tools.status import parse_metrics
 
 from .conftest import SOURCE, Browser
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child process that `fluss server --ui` starts."""
+"""The child process that `fluss server --ui` starts: its arguments are the settings as JSON, and a file descriptor."""
 
 from __future__ import annotations
 
-import argparse
+import json
 import socket
 import sys
 
@@ -12,31 +12,11 @@ from fluss.console.settings import Settings
 from fluss.errors import FlussError
 
 
-def main() -> int:
+def main(document: str, inspection_fd: str) -> int:
     """Serve the console of the embedded server."""
-    parser = argparse.ArgumentParser(prog="python -m fluss.console")
-    parser.add_argument("--bootstrap-servers", required=True)
-    parser.add_argument("--host", required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--inspection-fd", type=int, required=True)
-    parser.add_argument("--read-only", action="store_true")
-    parser.add_argument("--allow-host", action="append", default=[])
-    parser.add_argument("--fingerprint")
-    parser.add_argument("--certificate")
-    parser.add_argument("--key")
-    given = parser.parse_args()
-    settings = Settings(
-        given.bootstrap_servers,
-        given.host,
-        given.port,
-        read_only=given.read_only,
-        allowed_hosts=tuple(given.allow_host),
-        fingerprint=given.fingerprint,
-        certificate=given.certificate,
-        key=given.key,
-    )
+    inspection = socket.socket(fileno=int(inspection_fd))
     try:
-        serve(settings, lambda url: print(f"console {url}", flush=True), socket.socket(fileno=given.inspection_fd))
+        serve(Settings(**json.loads(document)), lambda url: print(f"console {url}", flush=True), inspection)
     except FlussError as error:
         print(f"The console did not start: {error.message}", file=sys.stderr, flush=True)
         return 1
@@ -44,4 +24,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the console learns about the server beyond its protocol: the embedded server, or a Prometheus page."""
+"""What the console learns about the server beyond its protocol, and its figures of the last minutes.
+
+The source is the embedded server, or the Prometheus page of another one. Samples are taken once for all browsers.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-import re
 import socket
 import urllib.error
 import urllib.request
+from collections import deque
+from time import monotonic
 from typing import Any
 
-from fluss.errors import InvalidArgumentError, NetworkError
+from fluss.errors import FlussError, InvalidArgumentError, NetworkError
 from fluss.net.deadline import wait_for
+from fluss.server.distribution import percentile_ms
+from fluss.tools.status import parse_metrics
 
 _ANSWER_BYTES_MAX = 32 * 1024 * 1024
 _ANSWER_S_MAX = 10.0
-_SERIES = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class Inspection:
@@ -70,21 +75,123 @@ def _fetch(url: str) -> str:
         raise NetworkError(f"Cannot read the metrics page {url}: {error}. Check --metrics-url.") from None
 
 
-def parse_metrics(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-    """The series of a Prometheus page, by name and labels."""
-    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
-    for line in text.splitlines():
-        match = _SERIES.match(line) if line and line[0] != "#" else None
-        if match is None:
-            continue
-        try:
-            value = float(match["value"])
-        except ValueError:
-            continue
-        labels = tuple((name, _unescape(label)) for name, label in _LABEL.findall(match["labels"] or ""))
-        found.setdefault(match["name"], {})[labels] = value
-    return found
+SAMPLE_S = 1.0
+SAMPLES_MAX = 300
+_UNWATCHED_S = 30.0
+"""Sampling ends when no browser has looked for so long."""
+
+_RATES = {
+    "bytes_in": "fluss_tabletserver_bytesIn_total",
+    "bytes_out": "fluss_tabletserver_bytesOut_total",
+    "requests": "fluss_tabletserver_request_requests_total",
+    "errors": "fluss_tabletserver_request_errors_total",
+    "flushes": "fluss_tabletserver_logFlush_total",
+}
+_GAUGES = {
+    "connections": "fluss_tabletserver_openConnections",
+    "tables": "fluss_coordinator_tableCount",
+    "partitions": "fluss_coordinator_partitionCount",
+    "buckets": "fluss_tabletserver_leaderCount",
+    "offline_buckets": "fluss_coordinator_offlineBucketCount",
+    "log_bytes": "fluss_tabletserver_logicalStorage_logSize",
+    "kv_rows": "fluss_tabletserver_kvRowCount",
+    "kv_bytes": "fluss_tabletserver_kvMemorySize",
+    "loop_delay_ms": "fluss_tabletserver_eventLoop_longestDelayMs",
+}
 
 
-def _unescape(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text)
+class Sampler:
+    """Takes a sample each second while browsers look, and keeps those of the last minutes."""
+
+    def __init__(self, inspection: Inspection) -> None:
+        self._inspection = inspection
+        self._samples: deque[dict[str, Any]] = deque(maxlen=SAMPLES_MAX)
+        self._number = 0
+        self._task: asyncio.Task[None] | None = None
+        self._watched_at = 0.0
+        self._taken = asyncio.Condition()
+        self._before: tuple[float, dict[str, float]] | None = None
+        self._requests: dict[str, tuple[float, float]] = {}
+        self._slots: dict[str, list[int]] = {}
+        self.problem: str | None = None
+
+    def watch(self) -> None:
+        """Say that a browser looks: sampling goes on for a while."""
+        self._watched_at = monotonic()
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def after(self, number: int) -> list[dict[str, Any]]:
+        """The samples after one, or those there are at the start (0); waits for at most two seconds."""
+        self.watch()
+        if number >= self._number:
+            with contextlib.suppress(asyncio.TimeoutError):
+                async with self._taken:
+                    await wait_for(self._taken.wait(), 2 * SAMPLE_S)
+        return [sample for sample in self._samples if sample["number"] > number]
+
+    async def _run(self) -> None:
+        while monotonic() - self._watched_at < _UNWATCHED_S:
+            try:
+                figures = await self._inspection.figures()
+                self.problem = None
+            except (FlussError, OSError, asyncio.TimeoutError) as error:
+                self.problem = error.message if isinstance(error, FlussError) else str(error)
+                figures = None
+            if figures is not None:
+                self._take(figures)
+            async with self._taken:
+                self._taken.notify_all()
+            await asyncio.sleep(SAMPLE_S)
+        self._before = None
+
+    def _take(self, figures: dict[str, Any]) -> None:
+        now = monotonic()
+        series = parse_metrics(figures.pop("metrics"))
+        totals = {name: sum(series.get(key, {}).values()) for name, key in _RATES.items()}
+        sample: dict[str, Any] = {name: sum(series.get(key, {}).values()) for name, key in _GAUGES.items()}
+        latencies = figures.pop("latencies", {})
+        sample |= figures
+        if self._before is not None:
+            seconds = max(now - self._before[0], 0.001)
+            sample |= {f"{name}_per_s": (totals[name] - self._before[1][name]) / seconds for name in totals}
+            sample["apis"] = self._by_request(series, latencies, seconds)
+        else:
+            self._by_request(series, latencies, 1.0)
+        self._before = (now, totals)
+        self._number += 1
+        sample["number"] = self._number
+        self._samples.append(sample)
+
+    def _by_request(self, series: Any, latencies: dict[str, Any], seconds: float) -> list[dict[str, Any]]:
+        """Per request: rate, mean and percentiles since the last sample, or since the start where there were none."""
+        counts = series.get("fluss_tabletserver_request_requests_total", {})
+        times = series.get("fluss_tabletserver_request_totalTimeMs_total", {})
+        found = []
+        for labels, count in counts.items():
+            name = dict(labels).get("request", "?")
+            spent = times.get(labels, 0.0)
+            count_before, spent_before = self._requests.get(name, (0.0, 0.0))
+            self._requests[name] = (count, spent)
+            slots = latencies.get(name, {}).get("slots", [])
+            recent = [now - before for now, before in zip(slots, self._slots.get(name, [0] * len(slots)))]
+            self._slots[name] = slots
+            shown = recent if sum(recent) else slots
+            new = count - count_before
+            mean = (spent - spent_before) / new if new else (spent / count if count else 0.0)
+            found.append(
+                {
+                    "request": name,
+                    "total": count,
+                    "per_s": new / seconds,
+                    "mean_ms": mean,
+                    "p50_ms": percentile_ms(shown, 0.5),
+                    "p99_ms": percentile_ms(shown, 0.99),
+                }
+            )
+        return sorted(found, key=lambda one: -float(one["total"]))

@@ -4,38 +4,28 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime as dt
-import decimal
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluss.console.settings import CELL_CHARS_MAX
-from fluss.errors import InvalidArgumentError
+from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import (
     ArrayType,
-    BigIntType,
     BinaryType,
-    BooleanType,
     BytesType,
     CharType,
     DataType,
     DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
     MapType,
     RowType,
-    SmallIntType,
     StringType,
     TimestampLtzType,
     TimestampType,
     TimeType,
-    TinyIntType,
 )
+from fluss.tools.row_files import from_json, text_value
 
 _EXACT_INTEGER_MAX = 2**53 - 1
 """Larger integers lose digits in JavaScript, so they travel as text."""
@@ -70,14 +60,11 @@ def row_values(row: Mapping[str, Any] | None, columns: Sequence[str], chars_max:
 
 def from_text(value: Any, data_type: DataType, name: str) -> Any:
     """The value of a column from what an input field holds; null is None."""
-    if value is None:
-        return None
+    is_text = isinstance(value, str) and not isinstance(data_type, (StringType, CharType))
     try:
-        return _parse(value, data_type)
-    except (ValueError, TypeError, KeyError, AttributeError, decimal.InvalidOperation, binascii.Error) as error:
-        raise InvalidArgumentError(
-            f"column {name!r}: {str(value)[:80]!r} cannot be read as {data_type}: {error}. {hint_of(data_type)}"
-        ) from None
+        return text_value(value, data_type, name) if is_text else from_json(value, data_type, name)
+    except InvalidRowError as error:
+        raise InvalidArgumentError(f"column {name!r}: {error.reason}. {hint_of(data_type)}".rstrip()) from None
 
 
 def hint_of(data_type: DataType) -> str:
@@ -93,36 +80,3 @@ def hint_of(data_type: DataType) -> str:
     if isinstance(data_type, _NESTED):
         return "Nested values are written as JSON."
     return ""
-
-
-def _parse(value: Any, data_type: DataType) -> Any:
-    if value is None:
-        return None
-    if isinstance(data_type, (StringType, CharType)):
-        return value if isinstance(value, str) else str(value)
-    if isinstance(data_type, BooleanType):
-        texts = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-        return value if isinstance(value, bool) else texts[str(value).strip().lower()]
-    if isinstance(data_type, (TinyIntType, SmallIntType, IntType, BigIntType)):
-        return int(value) if not isinstance(value, float) or value.is_integer() else int(str(value))
-    if isinstance(data_type, (FloatType, DoubleType)):
-        return float(value)
-    if isinstance(data_type, DecimalType):
-        return decimal.Decimal(str(value).strip())
-    if isinstance(data_type, DateType):
-        return dt.date.fromisoformat(str(value).strip())
-    if isinstance(data_type, TimeType):
-        return dt.time.fromisoformat(str(value).strip())
-    if isinstance(data_type, (TimestampType, TimestampLtzType)):
-        return dt.datetime.fromisoformat(str(value).strip().replace("Z", "+00:00"))
-    if isinstance(data_type, (BytesType, BinaryType)):
-        return base64.b64decode(value, validate=True)
-    nested = json.loads(value) if isinstance(value, str) else value
-    if isinstance(data_type, ArrayType):
-        return [_parse(item, data_type.element_type) for item in nested]
-    if isinstance(data_type, MapType):
-        items = nested.items() if isinstance(nested, dict) else nested
-        return {_parse(key, data_type.key_type): _parse(item, data_type.value_type) for key, item in items}
-    if isinstance(data_type, RowType):
-        return {field.name: _parse(nested.get(field.name), field.data_type) for field in data_type.fields}
-    return nested

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fluss.console.settings import Settings
 from fluss.errors import ConfigError, MissingDependencyError
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 _STOP_S_MAX = 3.0
 _KEEP_ALIVE_S = 30
+_STALLED_MS_MAX = 30_000
+"""Time in which a browser takes nothing of an answer."""
+_CONNECTIONS_MAX = 500
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -38,6 +42,8 @@ def bind(settings: Settings) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform == "linux":  # accepted connections inherit it
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS_MAX)
         sock.bind((settings.host.strip("[]"), settings.port))
         sock.listen(128)
     except OSError as error:
@@ -66,23 +72,20 @@ class Console:
         import uvicorn
 
         from fluss.console.app import build_app
-        from fluss.console.slow_peers import SlowPeers
 
         self._listener = bind(settings)
         self.port = int(self._listener.getsockname()[1])
         self.settings = replace(settings, port=self.port)
         self.app = build_app(self.settings, inspection)
-        peers = SlowPeers(self.app)
         config = uvicorn.Config(
-            peers.app,
-            interface="asgi3",
+            self.app,
             log_level="warning",
             access_log=False,
             server_header=False,
             lifespan="on",
-            http=peers.connection,  # type: ignore[arg-type]
+            http="h11",
             ws="none",
-            limit_concurrency=500,
+            limit_concurrency=_CONNECTIONS_MAX,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=1,
             ssl_certfile=settings.certificate,
@@ -136,17 +139,11 @@ async def beside(server: Server, settings: Settings) -> AsyncIterator[None]:
 
     ours, theirs = socket.socketpair()
     inspector = Inspector(server, ours)
-    command = [
-        sys.executable,
-        "-m",
-        "fluss.console",
-        "--bootstrap-servers",
-        _reachable(server.listeners[client_listener(server.config)].address),
-    ]
-    command += ["--host", settings.host, "--port", str(settings.port), "--inspection-fd", str(theirs.fileno())]
-    command += ["--read-only"] if settings.read_only else []
-    command += [word for name in settings.allowed_hosts for word in ("--allow-host", name)]
-    command += _tls_arguments(server.config)
+    address = _reachable(server.listeners[client_listener(server.config)].address)
+    settings = replace(settings, bootstrap_servers=address, **_tls_settings(server.config))
+    # Such a console acts as the users who log in: the settings have no password that a process list would show.
+    document = json.dumps({name: value for name, value in asdict(settings).items() if name != "password"})
+    command = [sys.executable, "-m", "fluss.console", document, str(theirs.fileno())]
     inspector.start()
     child = await asyncio.to_thread(_start, command, theirs.fileno())
     theirs.close()
@@ -159,19 +156,19 @@ async def beside(server: Server, settings: Settings) -> AsyncIterator[None]:
         await inspector.stop()
 
 
-def _tls_arguments(config: ServerConfig) -> list[str]:
+def _tls_settings(config: ServerConfig) -> dict[str, Any]:
     """The console serves with the certificate of the server, and accepts no other one from it."""
     listener = client_listener(config)
     if not config.is_encrypted(listener):
-        return []
+        return {}
     if config.protocol_of(listener) == "MTLS":
         raise ConfigError(
             f"The console logs users in by password, but listener '{listener}' asks for certificates. Omit --ui, or "
             "run 'fluss ui' against a listener with SASL_SSL."
         )
     files = tls_files(config)
-    found = ["--certificate", files.certificate, "--fingerprint", certificate_fingerprint(files.certificate)]
-    return found + (["--key", files.key] if files.key else [])
+    fingerprint = certificate_fingerprint(files.certificate)
+    return {"certificate": files.certificate, "key": files.key, "fingerprint": fingerprint}
 
 
 def _start(command: list[str], fd: int) -> subprocess.Popen[bytes]:

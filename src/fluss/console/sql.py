@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ from fluss.console.json_values import to_json
 from fluss.console.settings import ROWS_OF_EXPORT_MAX, ROWS_OF_SQL_MAX, SQL_SECONDS_MAX, Settings
 from fluss.db.internals import sql_connection
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError, MissingDependencyError
+from fluss.tools.files import open_writer
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -52,13 +53,13 @@ class SqlRunner:
 
     async def query(self, text: str) -> dict[str, Any]:
         """Run statements; the first rows of the last one's result."""
-        return await self._run(lambda: self._query(text))
+        return await self._run(partial(self._query, text))
 
     async def export(self, text: str, form: str) -> bytes:
         """The result of a query as the bytes of a CSV or Parquet file."""
         if form not in ("csv", "parquet"):
             raise InvalidArgumentError(f"results are exported as csv or parquet, not {form!r:.40}")
-        return await self._run(lambda: self._export(text, form))
+        return await self._run(partial(self._export, text, form))
 
     async def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -73,7 +74,7 @@ class SqlRunner:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(SQL_SECONDS_MAX, self._interrupt)
         try:
-            return await loop.run_in_executor(self._pool, work)
+            return await loop.run_in_executor(self._pool, _guarded, work)
         finally:
             timer.cancel()
             self._waiting -= 1
@@ -109,70 +110,44 @@ class SqlRunner:
                 raise InvalidArgumentError(f"{kind} is refused: {why}. Use SELECT.")
         return self._open().sql(text)
 
-    def _guarded(self, work: Callable[[], T]) -> T:
-        """Run a query; errors of DuckDB become errors with its own words."""
-        try:
-            return work()
-        except FlussError:
-            raise
-        except Exception as error:
-            name = type(error).__name__
-            if name == "InterruptException":
-                raise DeadlineExceededError(f"The query was stopped after {SQL_SECONDS_MAX:.0f} s.") from None
-            if type(error).__module__.startswith(("duckdb", "_duckdb")):
-                raise InvalidArgumentError(str(error)) from None
-            raise
-
     def _query(self, text: str) -> dict[str, Any]:
-        def work() -> dict[str, Any]:
-            began = perf_counter()
-            relation = self._relation(text)
-            columns, types = list(relation.columns), [str(kind) for kind in relation.types]
-            table = _arrow(relation.limit(ROWS_OF_SQL_MAX + 1))
-            rows = [
-                [to_json(value) for value in row]
-                for row in zip(*(column.to_pylist() for column in table.slice(0, ROWS_OF_SQL_MAX).columns))
-            ]
-            return {
-                "columns": columns,
-                "types": types,
-                "rows": rows,
-                "more": table.num_rows > ROWS_OF_SQL_MAX,
-                "seconds": perf_counter() - began,
-            }
-
-        return self._guarded(work)
+        began = perf_counter()
+        relation = self._relation(text)
+        columns, types = list(relation.columns), [str(kind) for kind in relation.types]
+        table = _arrow(relation.limit(ROWS_OF_SQL_MAX + 1))
+        shown = table.slice(0, ROWS_OF_SQL_MAX)
+        return {
+            "columns": columns,
+            "types": types,
+            "rows": [[to_json(value) for value in row] for row in zip(*(one.to_pylist() for one in shown.columns))],
+            "more": table.num_rows > ROWS_OF_SQL_MAX,
+            "seconds": perf_counter() - began,
+        }
 
     def _export(self, text: str, form: str) -> bytes:
-        def work() -> bytes:
-            table = _arrow(self._relation(text).limit(ROWS_OF_EXPORT_MAX))
-            out = io.BytesIO()
-            if form == "csv":
-                import pyarrow.csv
+        table = _arrow(self._relation(text).limit(ROWS_OF_EXPORT_MAX))
+        out = io.BytesIO()
+        with open_writer(out, form, table.schema) as write:
+            for batch in table.to_batches():
+                write(batch)
+        return out.getvalue()
 
-                pyarrow.csv.write_csv(_flat(table), out)
-            else:
-                import pyarrow.parquet
 
-                pyarrow.parquet.write_table(table, out)
-            return out.getvalue()
-
-        return self._guarded(work)
+def _guarded(work: Callable[[], T]) -> T:
+    """Run a query; errors of DuckDB become errors with its own words."""
+    try:
+        return work()
+    except FlussError:
+        raise
+    except Exception as error:
+        if type(error).__name__ == "InterruptException":
+            raise DeadlineExceededError(f"The query was stopped after {SQL_SECONDS_MAX:.0f} s.") from None
+        if type(error).__module__.startswith(("duckdb", "_duckdb")):
+            raise InvalidArgumentError(str(error)) from None
+        raise
 
 
 def _arrow(relation: DuckDBPyRelation) -> pa.Table:
     # The name changed with DuckDB 1.4.
     read = relation.to_arrow_table if hasattr(relation, "to_arrow_table") else relation.fetch_arrow_table
     return read()
-
-
-def _flat(table: pa.Table) -> pa.Table:
-    """CSV has no nested values: they are written as text."""
-    columns = []
-    for column in table.columns:
-        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
-            with contextlib.suppress(pa.ArrowInvalid):
-                texts = [None if value is None else str(to_json(value)) for value in column.to_pylist()]
-                column = pa.chunked_array([pa.array(texts, pa.string())])
-        columns.append(column)
-    return pa.table(columns, names=table.column_names)

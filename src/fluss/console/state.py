@@ -17,8 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from fluss.console.clients import Client
-from fluss.console.inspection import Inspection
-from fluss.console.sampling import Sampler
+from fluss.console.inspection import Inspection, Sampler
 from fluss.console.security import Session, Sessions
 from fluss.console.settings import BODY_BYTES_MAX, BODY_S_MAX, STREAMS_MAX, Settings
 from fluss.errors import (

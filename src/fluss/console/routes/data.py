@@ -1,27 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data: rows page by page, lookups by key, and changes of single rows."""
+"""Data: rows page by page, lookups by key, changes of single rows, and SQL."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from starlette.responses import Response
 
+from fluss.client.buckets import bucket_offsets, table_buckets
 from fluss.client.scan.python_rows import rows_to_python
 from fluss.console.json_values import from_text, row_values, to_json
 from fluss.console.settings import BODY_BYTES_MAX, ROWS_PER_PAGE_MAX
 from fluss.console.state import Call
 from fluss.db.changes import KINDS
-from fluss.errors import InvalidArgumentError
-from fluss.metadata import DataType, OffsetSpec, TableBucket, TableInfo
+from fluss.errors import FlussError, InvalidArgumentError
+from fluss.metadata import DataType, OffsetSpec, PartitionInfo, TableBucket, TableInfo
 
 _BUCKETS_NAMED = 20
-
-_OffsetsOf = Callable[[list[int], OffsetSpec], Awaitable[dict[int, int]]]
-"""Gives an offset of each of some buckets."""
 
 
 def rows_of(batches: list[pa.RecordBatch], types: list[DataType], columns: list[str]) -> list[Any]:
@@ -87,9 +84,13 @@ async def log_page(call: Call) -> Any:
     info: TableInfo = table.info
     number = call.number("bucket", 0, 0, max(0, info.num_buckets - 1))
     limit = call.number("limit", 100, 1, ROWS_PER_PAGE_MAX)
-    bucket, offsets_of = await _chosen_bucket(call, table, number)
-    earliest = (await offsets_of([number], OffsetSpec.earliest()))[number]
-    latest = (await offsets_of([number], OffsetSpec.latest()))[number]
+    admin = await call.client.admin()
+    buckets = await _buckets(call, admin, table)
+    firsts = await bucket_offsets(admin, info, buckets, OffsetSpec.earliest())
+    ends = await bucket_offsets(admin, info, buckets, OffsetSpec.latest())
+    bucket = next(one for one in buckets if one.bucket_id == number)
+    earliest, latest = firsts[bucket], ends[bucket]
+    filled = [one.bucket_id for one in buckets if ends[one] > firsts[one]]
     wanted = call.number("offset", earliest, -(2**62), 2**62)
     # A negative offset counts from the end, as in Python.
     start = min(max(latest + wanted if wanted < 0 else wanted, earliest), latest)
@@ -104,22 +105,23 @@ async def log_page(call: Call) -> Any:
         "latest": latest,
         "start": start,
         "next": stop if stop < latest else None,
-        "other_buckets": [] if latest > earliest else await _buckets_with_records(offsets_of, info.num_buckets),
+        "other_buckets": [] if latest > earliest else filled[:_BUCKETS_NAMED],
     }
 
 
-async def _chosen_bucket(call: Call, table: Any, number: int) -> tuple[TableBucket, _OffsetsOf]:
-    """The bucket of this number, of the table or the partition that is asked for, and the call for offsets there."""
-    info: TableInfo = table.info
-    admin = await call.client.admin()
-    if not info.is_partitioned():
-        return TableBucket(info.table_id, number), partial(admin.list_offsets, table.path)
+async def _buckets(call: Call, admin: Any, table: Any) -> dict[TableBucket, str | None]:
+    """The buckets of the table, or of the partition that is asked for."""
     partition = call.maybe("partition")
-    known = {one.partition_name: one.partition_id for one in await table.partitions()}
-    if partition is None or partition not in known:
-        raise InvalidArgumentError(f"Choose a partition of {table.name}: {', '.join(sorted(known)[:20]) or 'none'}.")
-    bucket = TableBucket.with_partition(info.table_id, known[partition], number)
-    return bucket, partial(admin.list_partition_offsets, table.path, partition)
+    names: list[str] = []
+
+    def choose(known: list[PartitionInfo]) -> list[PartitionInfo]:
+        names.extend(sorted(one.partition_name for one in known)[:20])
+        return [one for one in known if one.partition_name == partition]
+
+    found = await table_buckets(admin, table.info, choose)
+    if not found:
+        raise InvalidArgumentError(f"Choose a partition of {table.name}: {', '.join(names) or 'none'}.")
+    return found
 
 
 async def _records(call: Call, table: Any, bucket: TableBucket, start: int, stop: int) -> list[dict[str, Any]]:
@@ -142,14 +144,6 @@ async def _records(call: Call, table: Any, bucket: TableBucket, start: int, stop
                 for at, row in enumerate(rows_to_python(one.batch, types))
             ]
     return found
-
-
-async def _buckets_with_records(offsets_of: _OffsetsOf, count: int) -> list[int]:
-    """The first of the buckets that are not empty: where to look instead of in one that is."""
-    buckets = list(range(count))
-    first = await offsets_of(buckets, OffsetSpec.earliest())
-    end = await offsets_of(buckets, OffsetSpec.latest())
-    return [bucket for bucket in buckets if end[bucket] > first[bucket]][:_BUCKETS_NAMED]
 
 
 async def lookup(call: Call) -> Any:
@@ -199,6 +193,39 @@ async def delete(call: Call) -> Any:
     return {"rows": result.rows}
 
 
+_TABLES_MAX = 200
+_TYPES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+
+
+async def run(call: Call) -> Any:
+    """Run a query and give its first rows."""
+    return await call.client.sql.query(call.text("query"))
+
+
+async def export(call: Call) -> Any:
+    """The result of a query as a file."""
+    form = call.text("format")
+    content = await call.client.sql.export(call.text("query"), form)
+    name = f"result.{form}"
+    return Response(content, media_type=_TYPES[form], headers={"content-disposition": f'attachment; filename="{name}"'})
+
+
+async def words(call: Call) -> Any:
+    """The names of tables and their columns, for the completion of the editor."""
+    db = await call.client.db()
+    found: dict[str, list[str]] = {}
+    for database in await db.databases():
+        for name in await db.tables(database):
+            if len(found) >= _TABLES_MAX:
+                return {"tables": found}
+            try:
+                columns = (await db.table(f"{database}.{name}")).columns
+            except FlussError:
+                continue  # dropped since it was listed, or hidden
+            found[name if database == db.name else f"{database}.{name}"] = columns
+    return {"tables": found}
+
+
 ROUTES = (
     ("rows", rows, False),
     ("rows/next", next_rows, False),
@@ -208,4 +235,7 @@ ROUTES = (
     ("rows/save", save, True),
     ("rows/update", update, True),
     ("rows/delete", delete, True),
+    ("sql", run, True),
+    ("sql/export", export, True),
+    ("sql/words", words, False),
 )

@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Storage: buckets with offsets, rows and bytes; remote segments; snapshots."""
+"""Storage: buckets with offsets, rows and bytes; remote segments; snapshots; and what of it is in the lake."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
+from fluss.client.buckets import bucket_offsets, table_buckets
 from fluss.console.settings import BUCKETS_MAX
 from fluss.console.state import Call
-from fluss.errors import AuthorizationError, FlussError
-from fluss.metadata import OffsetSpec, TableInfo
+from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError
+from fluss.lake.layout import lake_config
+from fluss.lake.registry import open_lake
+from fluss.lake.service import TieringService
+from fluss.lake.session import LakeSession
+from fluss.lake.status import lake_status
+from fluss.lake.tasks import LocalRunner
+from fluss.metadata import OffsetSpec, PartitionInfo, TableInfo, TablePath
 
 
 async def storage(call: Call) -> Any:
@@ -17,39 +27,38 @@ async def storage(call: Call) -> Any:
     table = await call.table()
     info: TableInfo = table.info
     admin = await call.client.admin()
-    names: list[str | None] = [None]
-    if info.is_partitioned():
-        names = [one.partition_name for one in await table.partitions()]
-    numbers = list(range(info.num_buckets))
-    kept = names[: max(1, BUCKETS_MAX // max(1, info.num_buckets))]
-    ids = {one.partition_name: one.partition_id for one in await table.partitions()}
+    more_partitions = 0
+
+    def some(known: list[PartitionInfo]) -> list[PartitionInfo]:
+        nonlocal more_partitions
+        kept = known[: max(1, BUCKETS_MAX // info.num_buckets)]
+        more_partitions = len(known) - len(kept)
+        return kept
+
+    buckets = await table_buckets(admin, info, some)
+    first = await bucket_offsets(admin, info, buckets, OffsetSpec.earliest())
+    end = await bucket_offsets(admin, info, buckets, OffsetSpec.latest())
     local = await _local_bytes(call, info.table_id)
-    found: list[dict[str, Any]] = []
     problems: list[str] = []
-    for name in kept:
-        if name is None:
-            first = await admin.list_offsets(table.path, numbers, OffsetSpec.earliest())
-            end = await admin.list_offsets(table.path, numbers, OffsetSpec.latest())
-        else:
-            first = await admin.list_partition_offsets(table.path, name, numbers, OffsetSpec.earliest())
-            end = await admin.list_partition_offsets(table.path, name, numbers, OffsetSpec.latest())
-        rows, snapshots, remote = await _details(call, table, name, problems)
-        for number in numbers[:BUCKETS_MAX]:
-            log_bytes, segments = local.get((ids.get(name) if name else None, number), (None, None))
-            found.append(
-                {
-                    "partition": name,
-                    "bucket": number,
-                    "earliest": first.get(number),
-                    "latest": end.get(number),
-                    "rows": rows.get(number),
-                    "log_bytes": log_bytes,
-                    "segments": segments,
-                    "remote_end": remote.get(number),
-                    "snapshot": snapshots.get(number),
-                }
-            )
-    return {"buckets": found, "more_partitions": len(names) - len(kept), "problems": problems[:5]}
+    details = {name: await _details(call, table, name, problems) for name in dict.fromkeys(buckets.values())}
+    found: list[dict[str, Any]] = []
+    for bucket, name in itertools.islice(buckets.items(), BUCKETS_MAX):
+        rows, snapshots, remote = details[name]
+        log_bytes, segments = local.get((bucket.partition_id, bucket.bucket_id), (None, None))
+        found.append(
+            {
+                "partition": name,
+                "bucket": bucket.bucket_id,
+                "earliest": first.get(bucket),
+                "latest": end.get(bucket),
+                "rows": rows.get(bucket.bucket_id),
+                "log_bytes": log_bytes,
+                "segments": segments,
+                "remote_end": remote.get(bucket.bucket_id),
+                "snapshot": snapshots.get(bucket.bucket_id),
+            }
+        )
+    return {"buckets": found, "more_partitions": more_partitions, "problems": problems[:5]}
 
 
 async def _details(
@@ -84,4 +93,75 @@ async def _local_bytes(call: Call, table_id: int) -> dict[tuple[int | None, int]
     return {}
 
 
-ROUTES = (("storage", storage, False),)
+_SNAPSHOTS_MAX = 100
+
+
+async def lake(call: Call) -> Any:
+    """How far a table is tiered."""
+    table = await call.table()
+    if not table.info.config.lake_enabled:
+        return {"enabled": False, "format": table.info.lake_format}
+    return await asyncio.to_thread(_status, call.client.config(), table.path)
+
+
+def _status(config: Mapping[str, Any], path: TablePath) -> dict[str, Any]:
+    with LakeSession(config) as session:
+        found = lake_status(session, path)
+        snapshots: list[int] = []
+        problem = found.problem
+        if found.snapshot_id is not None and problem is None:
+            try:
+                with open_lake(lake_config(session.info(path), None)) as opened:
+                    snapshots = opened.table(path).tiered_ids(_SNAPSHOTS_MAX)
+            except Exception as error:
+                # Whatever a lake library raises: the figures of the server are worth showing all the same.
+                problem = error.message if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"
+    stats = found.stats
+    return {
+        "enabled": True,
+        "format": found.lake_format,
+        "freshness_ms": found.freshness_ms,
+        "snapshot": found.snapshot_id,
+        "snapshots": sorted(snapshots, reverse=True)[:_SNAPSHOTS_MAX],
+        "rows_behind": found.rows_behind,
+        "seconds_behind": found.seconds_behind,
+        "problem": problem,
+        "files": stats.files if stats else None,
+        "bytes": stats.size_bytes if stats else None,
+        "rows": stats.rows if stats else None,
+        "buckets": [
+            {
+                "partition": one.partition,
+                "bucket": one.bucket.bucket_id,
+                "tiered": one.tiered,
+                "latest": one.latest,
+                "rows_behind": one.rows_behind,
+                "seconds_behind": one.seconds_behind,
+            }
+            for one in found.buckets[:1_000]
+        ],
+    }
+
+
+async def tier(call: Call) -> Any:
+    """Bring the lake up to the log as it is now."""
+    call.require_writable()
+    table = await call.table()
+    if call.state.tiering.locked():
+        raise InvalidArgumentError("A round of tiering runs already. Wait until it has ended.")
+    async with call.state.tiering:
+        return await asyncio.to_thread(_tier, call.client.config(), table.path)
+
+
+def _tier(config: Mapping[str, Any], path: TablePath) -> dict[str, Any]:
+    events: list[dict[str, Any]] = []
+
+    def note(name: str, figures: Mapping[str, Any]) -> None:
+        if name in ("finished", "failed") and str(figures.get("table")) == str(path):
+            events.append({"event": name, "rows": figures.get("rows"), "snapshot": figures.get("snapshot")})
+
+    TieringService(dict(config), tables=[path], runner=LocalRunner(2), progress=note).run_once()
+    return {"rounds": events[-10:]}
+
+
+ROUTES = (("storage", storage, False), ("lake", lake, False), ("lake/tier", tier, True))
