@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
+from decimal import Decimal
 
 import click
+import pytest
 from click.testing import CliRunner
 
 from fluss.cli import main
@@ -59,3 +62,23 @@ def test_tables_fit_a_narrow_terminal() -> None:
     assert max(len(line) for line in lines) <= 30
     assert "…" in lines[1]
     assert "NULL" in lines[2]
+
+
+def test_numbers_and_times_are_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    from fluss.cli.show import Grid
+
+    grid = Grid(["id", "price", "day", "text"], width=20)
+    grid.add([(1, None, None, "x")])
+    grid.add([(1001, Decimal("123456.78"), dt.date(2026, 1, 31), "a long text that is cut")])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].split()[:3] == ["1001", "123456.78", "2026-01-31"]
+    assert lines[-1].endswith("…")
+
+
+def test_columns_grow_with_later_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    from fluss.cli.show import Grid
+
+    grid = Grid(["id", "item"], width=40)
+    grid.add([(1, "tea")])
+    grid.add([(2, "a mug of tea with milk")])
+    assert capsys.readouterr().out.splitlines()[-1] == " 2  a mug of tea with milk"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import os
 import shutil
 import sys
@@ -15,6 +17,8 @@ from fluss._text import escaped, json_text, json_value
 
 _GAP = "  "
 _WIDTH_MIN = 4
+_NUMBERS = (int, float, decimal.Decimal)
+_UNCUT = (*_NUMBERS, dt.date, dt.time)
 NULL = "NULL"
 
 
@@ -45,61 +49,62 @@ def cell(value: Any) -> str:
 
 
 class Grid:
-    """Prints rows under a header. Widths are those of the first rows: later ones come as they come."""
+    """Prints rows under a header. Columns grow with the rows that come; numbers and times are never cut."""
 
     def __init__(self, names: Sequence[str], *, header: bool = True, width: int | None = None) -> None:
         self._names = [escaped(name) for name in names]
         self._header = header
         self._limit = terminal_width() if width is None else width
-        self._widths: list[int] | None = None
-        self._right: list[bool] = []
+        self._wanted = [len(name) for name in self._names]
+        self._least = [_WIDTH_MIN] * len(self._names)
+        self._widths: list[int] = []
+        self._right = [False] * len(self._names)
 
     def add(self, rows: Sequence[Sequence[Any]], styles: Iterable[dict[str, Any] | None] | None = None) -> None:
         """Print some rows; each may have a style of `click.style`."""
         texts = [[cell(value) for value in row] for row in rows]
-        if self._widths is None:
-            self._begin(rows, texts)
-        assert self._widths is not None
+        is_first = not self._widths
+        self._measure(rows, texts)
+        if is_first and self._header:
+            echo(click.style(self._line(self._names), bold=True))
         for text, style in zip(texts, styles or [None] * len(texts)):
             line = self._line(text)
             echo(click.style(line, **style) if style else line)
 
     def end(self) -> None:
         """Print the header if there were no rows."""
-        if self._widths is None:
+        if not self._widths:
             self.add([])
 
-    def _begin(self, rows: Sequence[Sequence[Any]], texts: Sequence[Sequence[str]]) -> None:
-        widths = [max([len(name), *(len(row[index]) for row in texts)]) for index, name in enumerate(self._names)]
-        self._right = [
-            any(isinstance(row[index], (int, float)) and not isinstance(row[index], bool) for row in rows)
-            for index in range(len(self._names))
-        ]
-        self._widths = self._fitted(widths)
-        if self._header:
-            echo(click.style(self._line(self._names), bold=True))
+    def _measure(self, rows: Sequence[Sequence[Any]], texts: Sequence[Sequence[str]]) -> None:
+        for values, row in zip(rows, texts):
+            for index, (value, text) in enumerate(zip(values, row)):
+                self._wanted[index] = max(self._wanted[index], len(text))
+                if isinstance(value, _UNCUT) and not isinstance(value, bool):
+                    self._least[index] = max(self._least[index], len(text))
+                    self._right[index] = self._right[index] or isinstance(value, _NUMBERS)
+        self._widths = self._fitted()
 
-    def _fitted(self, widths: list[int]) -> list[int]:
-        """The widest columns give way first until the line fits."""
+    def _fitted(self) -> list[int]:
+        """The widest columns give way first until the line fits; a line of numbers that does not is wrapped."""
         if self._limit is None:
-            return widths
+            return list(self._wanted)
+        widths = [min(wanted, max(least, self._limit)) for wanted, least in zip(self._wanted, self._least)]
         space = self._limit - len(_GAP) * (len(widths) - 1)
-        while sum(widths) > space and max(widths, default=0) > _WIDTH_MIN:
-            widest = widths.index(max(widths))
-            widths[widest] -= 1
+        while sum(widths) > space:
+            spare = [index for index, width in enumerate(widths) if width > self._least[index]]
+            if not spare:
+                break
+            widths[max(spare, key=widths.__getitem__)] -= 1
         return widths
 
     def _line(self, texts: Sequence[str]) -> str:
-        assert self._widths is not None
         parts = []
         for text, width, right in zip(texts, self._widths, self._right):
-            if self._limit is not None and len(text) > width:
+            if len(text) > width:
                 text = text[: max(width - 1, 1)] + "…"
             parts.append(text.rjust(width) if right else text.ljust(width))
-        line = _GAP.join(parts).rstrip()
-        if self._limit is not None and len(line) > self._limit:
-            line = line[: max(self._limit - 1, 1)] + "…"
-        return line
+        return _GAP.join(parts).rstrip()
 
 
 def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
