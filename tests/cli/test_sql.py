@@ -41,6 +41,30 @@ def test_queries(ok: Callable[..., str], call: Any) -> None:
     assert again.stdout == '{"n": 2}\n' * 3
 
 
+JOIN = "select * from orders o left join (select 1 as id, 2.5 as price) p on o.id = p.id order by o.id"
+
+
+def test_columns_of_one_name_are_kept_apart(ok: Callable[..., str]) -> None:
+    assert [json.loads(line) for line in ok("sql", JOIN, "--json").splitlines()] == [
+        {"id": 1, "item": "tea", "id_1": 1, "price": "2.5"},
+        {"id": 2, "item": "mug", "id_1": None, "price": None},
+    ]
+    assert ok("sql", JOIN).splitlines()[0].split() == ["id", "item", "id_1", "price"]
+    assert ok("sql", JOIN, "--csv").splitlines()[0] == "id,item,id_1,price"
+
+
+def test_the_catalog(ok: Callable[..., str], server: fluss.LocalServer) -> None:
+    with fluss.connect(server.bootstrap_servers) as db:
+        db.create_database("unnamed", exist_ok=True)
+        db.create_table("unnamed.things", "id int", exist_ok=True)
+    assert "orders" in ok("sql", "show tables").split()
+    assert "things" not in ok("sql", "show tables").split()
+    assert "things" in ok("sql", "show tables from unnamed;").split()
+    assert {"fluss", "unnamed"} <= set(ok("sql", "show databases").split())
+    found = ok("sql", "select concat_ws('.', table_schema, table_name) from information_schema.tables").split()
+    assert {"fluss.orders", "unnamed.things"} <= set(found)
+
+
 def test_inserts(call: Any, ok: Callable[..., str]) -> None:
     ok("create", "copied", "id bigint, item string")
     result = call("sql", "insert into copied select id, item from orders")

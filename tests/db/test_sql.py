@@ -464,3 +464,35 @@ def test_tables_that_are_gone_are_forgotten(db: fluss.Database) -> None:
     shown = {name for (name,) in db.sql("show tables").fetchall()}
     assert "last" in shown
     assert not {f"daily{number}" for number in range(5)} & shown
+
+
+def test_columns_of_one_name_are_numbered(db: fluss.Database, orders: fluss.Table[dict[str, Any]]) -> None:
+    result = db.sql("select * from orders a join orders b using (id) where id = 1")
+    assert result.columns == ["id", "item", "price", "item_1", "price_1"]
+    assert result.to_arrow_table().to_pylist() == [
+        {"id": 1, "item": "rum", "price": 0.5, "item_1": "rum", "price_1": 0.5}
+    ]
+    assert db.sql("select 1 as a, 2 as A, 3 as a_1, 4 as a").fetchall() == [(1, 2, 3, 4)]
+    assert db.sql("select 1 as a, 2 as A, 3 as a_1, 4 as a").columns == ["a", "A_2", "a_1", "a_3"]
+    assert db.sql("select ? as a, ? as a", [1, 2]).columns == ["a", "a_1"]
+
+
+def test_the_catalog_lists_all_tables(db: fluss.Database, orders: fluss.Table[dict[str, Any]]) -> None:
+    db.create_database("other", exist_ok=True)
+    db.create_table("other.things", "id int, name string")
+    try:
+        assert db.sql("show tables").fetchall() == [("orders",)]
+        assert db.sql("SHOW TABLES FROM other;").fetchall() == [("things",)]
+        assert [row[1:3] for row in db.sql("describe").fetchall()] == [("fluss", "orders"), ("other", "things")]
+        assert db.sql("show databases").fetchall() == [("fluss",), ("other",)]
+        columns = 'select column_name from information_schema.columns where table_name = ? order by "ordinal_position"'
+        assert db.sql(columns, ["things"]).fetchall() == [("id",), ("name",)]
+        both = "select (select count(*) from orders), count(*) from Information_Schema.Tables as t"
+        assert db.sql(both).fetchall() == [(10, 2)]
+        assert db.sql("select 'information_schema.tables' as t").fetchall() == [("information_schema.tables",)]
+        db.create_table("later", "id int")
+        assert ("later",) in db.sql("show tables").fetchall()
+        with pytest.raises(duckdb.CatalogException, match="nope"):
+            db.sql("select * from information_schema.nope")
+    finally:
+        db.drop_database("other", cascade=True)

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from fluss.client.arguments import wrong_argument
 from fluss.db.log_cache import LogCache
+from fluss.db.sql_catalog import all_tables, answer, arrow_of, question_of, quoted
 from fluss.db.streams import Submit
 from fluss.db.suggest import CREATE_HINT, did_you_mean
 from fluss.errors import (
@@ -182,6 +183,7 @@ class Host(NamedTuple):
     create: Callable[[TablePath, pa.Table, bool], int]
     """Create a table from data; the last argument says whether one that exists is replaced."""
     default_database: str
+    all_tables: Callable[[], dict[str, list[TableInfo]]]
 
 
 def host_of(core: SqlCatalog, submit: Submit, run: Run, run_offloading: Run) -> Host:
@@ -220,6 +222,7 @@ def host_of(core: SqlCatalog, submit: Submit, run: Run, run_offloading: Run) -> 
         lambda info, rows: run_offloading(write(info, rows)),
         lambda path, rows, replace: run_offloading(create(path, rows, replace)),
         core.name,
+        lambda: run(all_tables(core.connection)),
     )
 
 
@@ -289,12 +292,17 @@ class Engine:
         statements = self._connection.extract_statements(query)
         result = None
         for statement in statements:
-            tokens = tokens_of(statement.query)
+            text = self._with_catalog(statement.query)
+            tokens = tokens_of(text)
+            question = question_of([token.name for token in tokens])
+            if question is not None:
+                result = self._connection.from_arrow(self._answer(question))
+                continue
             chains = chains_of(tokens)
             tables = self._host.find_tables(chains)
             self._forget(chains, tables)
             try:
-                result = self._run_one(statement.type.name, statement.query, tokens, tables, parameters)
+                result = self._run_one(statement.type.name, text, tokens, tables, parameters)
             except self._duckdb.CatalogException as error:
                 missing = _MISSING_TABLE.search(str(error))
                 if missing is None:
@@ -307,11 +315,25 @@ class Engine:
                 ) from error
         if result is None:  # statements such as SET have none
             result = self._connection.sql('select true as "Success"')
-        return _keeping(result, self, self._connection)
+        return _keeping(_with_distinct_names(result), self, self._connection)
+
+    def _answer(self, question: str) -> pa.Table:
+        return answer(question, self._host.all_tables(), self._host.default_database)
+
+    def _with_catalog(self, text: str) -> str:
+        """A statement that reads views of `information_schema` from tables with what they contain."""
+        tokens = tokens_of(text)
+        for at in range(len(tokens) - 3, -1, -1):
+            schema, dot, view = tokens[at : at + 3]
+            if (schema.name or "").lower() == "information_schema" and dot.text == "." and view.name:
+                name = f"information_schema.{view.name.lower()}"
+                self._connection.register(name, self._answer(f"select * from {name}"))
+                text = f"{text[: schema.at]}{quoted(name)}{text[view.at + len(view.text) :]}"
+        return text
 
     def run_to_end(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None) -> DuckDBPyRelation:
         """The same, with a result that has its rows already and can be used in any thread."""
-        rows = _arrow_of(self.run(query, parameters))
+        rows = arrow_of(self.run(query, parameters))
         connection = self._main.cursor()
         return _keeping(connection.from_arrow(rows), self, connection)
 
@@ -348,9 +370,9 @@ class Engine:
         if not columns:
             return None
         # Arrow has no HUGEINT, UUID and so on, and DuckDB reads no Arrow table with two columns of one name.
-        rows = _arrow_of(connection)
+        rows = arrow_of(connection)
         relation = connection.from_arrow(rows.rename_columns([f"c{at}" for at in range(len(columns))]))
-        casts = [f"c{at}::{column[1]} as {_quoted(column[0])}" for at, column in enumerate(columns)]
+        casts = [f"c{at}::{column[1]} as {quoted(column[0])}" for at, column in enumerate(columns)]
         return relation.project(", ".join(casts))
 
     def _forget(self, chains: Iterable[Chain], tables: Tables) -> None:
@@ -367,7 +389,7 @@ class Engine:
                     if length == 2:
                         with self._lock:
                             self._views.pop(key, None)
-                            self._connection.execute(f"drop view if exists {'.'.join(map(_quoted, key))}")
+                            self._connection.execute(f"drop view if exists {'.'.join(map(quoted, key))}")
 
     def _register(self, tables: Tables) -> None:
         """Make the tables known to DuckDB: with the columns they have now. Rows are read when they are asked for."""
@@ -385,9 +407,9 @@ class Engine:
             with self._lock:
                 if self._views.get(chain) == dataset.schema:
                     continue
-                schema, view = (_quoted(part) for part in (info.table_path.database_name, info.table_path.table_name))
+                schema, view = (quoted(part) for part in (info.table_path.database_name, info.table_path.table_name))
                 connection.execute(f"create schema if not exists {schema}")
-                connection.execute(f"create or replace view {schema}.{view} as select * from {_quoted(name)}")
+                connection.execute(f"create or replace view {schema}.{view} as select * from {quoted(name)}")
                 self._views[chain] = dataset.schema
 
     # -- writes -------------------------------------------------------------------------------------------------------
@@ -411,7 +433,7 @@ class Engine:
         self._register(tables)
         relation = self._query(text[tokens[at].at :], parameters)
         assert relation is not None
-        rows = _fitted(_arrow_of(relation), info, columns, by_name)
+        rows = _fitted(arrow_of(relation), info, columns, by_name)
         return self._counted(self._host.write(info, rows))
 
     def _create(self, text: str, tokens: Sequence[Token], tables: Tables, parameters: Any) -> DuckDBPyRelation | None:
@@ -436,7 +458,7 @@ class Engine:
         self._register(tables)
         relation = self._query(text[tokens[at + 1].at :], parameters)
         assert relation is not None
-        return self._counted(self._host.create(path, _arrow_of(relation), replace))
+        return self._counted(self._host.create(path, arrow_of(relation), replace))
 
     def _counted(self, rows: int) -> DuckDBPyRelation:
         return self._connection.sql(f'select {rows}::bigint as "Count"')
@@ -553,17 +575,24 @@ def _refuse_change(kind: str, tokens: Sequence[Token], tables: Tables) -> None:
     )
 
 
-def _arrow_of(relation: DuckDBPyRelation | DuckDBPyConnection) -> pa.Table:
-    # The name changed with DuckDB 1.4.
-    read = relation.to_arrow_table if hasattr(relation, "to_arrow_table") else relation.fetch_arrow_table
-    return read()
+def _with_distinct_names(relation: DuckDBPyRelation) -> DuckDBPyRelation:
+    """Number columns that have the same name, as DuckDB does in data frames: id, id_1."""
+    names: list[str] = []
+    taken = {name.lower() for name in relation.columns}
+    seen: set[str] = set()
+    for column in relation.columns:
+        name, number = column, 0
+        while name.lower() in seen or (number and name.lower() in taken):
+            number += 1
+            name = f"{column}_{number}"
+        seen.add(name.lower())
+        names.append(name)
+    if names == relation.columns:
+        return relation
+    return relation.project(", ".join(f"#{at} as {quoted(name)}" for at, name in enumerate(names, 1)))
 
 
 def _keeping(relation: DuckDBPyRelation, *owners: object) -> DuckDBPyRelation:
     """Keep what a relation reads from for as long as it is in use. Before 2.0, DuckDB does not."""
     weakref.finalize(relation, lambda *_: None, *owners).atexit = False
     return relation
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
