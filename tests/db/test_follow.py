@@ -10,6 +10,8 @@ import itertools
 import random
 import threading
 import time
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +39,7 @@ def test_the_changes_of_a_primary_key_table(db: fluss.Database) -> None:
     table.upsert((1, "b"))
     table.delete(1)
     a, b = {"id": 1, "v": "a"}, {"id": 1, "v": "b"}
-    assert [(change.kind, change.row) for change in table.follow(stop_at_end=True)] == [
+    assert [(change.kind, change.row) for change in table.follow("earliest", stop_at_end=True)] == [
         ("insert", a),
         ("update_before", a),
         ("update_after", b),
@@ -59,7 +61,7 @@ def test_every_position_resumes_exactly_there(db: fluss.Database, paired: bool) 
 
     def read(**arguments: Any) -> list:
         follow: Any = table.changes if paired else table.follow
-        return list(follow(stop_at_end=True, **arguments))
+        return list(follow(**{"start": "earliest", "stop_at_end": True, **arguments}))
 
     every = read()
     for taken, change in enumerate(every, 1):
@@ -264,3 +266,98 @@ def test_follow_shows_itself(db: fluss.Database) -> None:
     assert change.row == {"item": "tea"}
     assert repr(found) == "Follow(fluss.t from earliest, stop_at_end, ended)"
     assert repr(table.changes(change.position, timeout=1.5)) == "Follow(fluss.t from Position, timeout=1.5)"
+
+
+def rows_of(changes: Any) -> dict[int, Any]:
+    """The table that results from changes."""
+    found: dict[int, Any] = {}
+    for change in changes:
+        if change.kind in ("insert", "update_after"):
+            found[change.row["id"]] = change.row["v"]
+        elif change.kind == "delete":
+            del found[change.row["id"]]
+    return found
+
+
+@pytest.mark.parametrize("partition_by", [None, "day"])
+def test_full_begins_with_the_current_rows(db: fluss.Database, partition_by: str | None) -> None:
+    key = ["id"] if partition_by is None else ["id", "day"]
+    table = db.create_table(
+        "t", "id int not null, day string not null, v int", primary_key=key, partition_by=partition_by, buckets=3
+    )
+    table.upsert([(i, "mon", 0) for i in range(100)])
+    table.upsert([(i, "mon", 1) for i in range(50)])
+    table.delete([{"id": i, "day": "mon"} for i in range(10)])
+    changes = list(table.follow(stop_at_end=True))
+    assert {change.kind for change in changes} == {"insert"}
+    assert sorted(change.row["id"] for change in changes) == list(range(10, 100))
+    assert {change.kind for change in table.changes("full", stop_at_end=True)} == {"insert"}
+
+    with table.follow(timeout=30) as follow:
+        live = [next(follow) for _ in range(90)]
+        table.upsert([(10, "mon", 2), (200, "tue", 2)])
+        table.delete({"id": 11, "day": "mon"})
+        live += [next(follow) for _ in range(4)]
+    assert rows_of(live) == {row["id"]: row["v"] for row in table.to_pylist()}
+
+
+def test_full_reads_every_change_that_happens_meanwhile(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int, v int", primary_key="id", buckets=4)
+    table.upsert([(i, 0) for i in range(5_000)])
+
+    def write() -> None:
+        for turn in range(1, 30):
+            table.upsert([(i, turn) for i in range(0, 5_000, 7)])
+            table.delete([turn])
+        table.upsert((-1, 0))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    seen = []
+    with table.follow(timeout=30) as follow:
+        for change in follow:
+            seen.append(change)
+            if change.row["id"] == -1:
+                break
+    thread.join()
+    # The last row of one bucket came: the others are read to their ends.
+    seen += list(table.follow(seen[-1].position, stop_at_end=True))
+    assert rows_of(seen) == {row["id"]: row["v"] for row in table.to_pylist()}
+
+
+def test_positions_within_the_current_rows(db: fluss.Database) -> None:
+    """A reader that stops there gets all rows again: never fewer."""
+    table = db.create_table("t", [{"id": i, "v": i} for i in range(20)], primary_key="id", buckets=3)
+    every = list(table.follow("full", stop_at_end=True))
+    for change in every[:-1]:
+        again = table.follow(str(change.position), stop_at_end=True)
+        assert rows_of(again) == {i: i for i in range(20)}
+    assert list(table.follow(str(every[-1].position), stop_at_end=True)) == []
+    table.upsert((7, 70))
+    kinds = [change.kind for change in table.follow(every[-1].position, stop_at_end=True)]
+    assert kinds == ["update_before", "update_after"]
+    empty = db.create_table("empty", "id int, v int", primary_key="id")
+    assert list(empty.follow(stop_at_end=True)) == []
+
+
+def test_expired_changes(tmp_path: Path) -> None:
+    options = {
+        "log.segment.file-size": "64kb",
+        "log.retention.check-interval": "100 ms",
+        "kv.snapshot.interval": "100 ms",
+    }
+    with fluss.LocalServer(tmp_path, options=options) as server, fluss.connect(server.bootstrap_servers) as db:
+        table = db.create_table("t", "id int, v int", primary_key="id", properties={"table.log.ttl": "1ms"})
+        deadline = time.monotonic() + 60
+        while "expired" not in _warning_of(table):
+            assert time.monotonic() < deadline
+            table.upsert([(i, 0) for i in range(10_000)])
+        assert sorted(change.row["id"] for change in table.follow(stop_at_end=True)) == list(range(10_000))
+
+
+def _warning_of(table: fluss.Table[Any]) -> str:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        with table.follow("earliest", stop_at_end=True) as follow:
+            next(follow, None)
+    return " ".join(str(one.message) for one in found)

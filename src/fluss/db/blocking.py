@@ -169,7 +169,7 @@ class Table(TableBase[T]):
     @overload
     def follow(
         self,
-        start: Start = "earliest",
+        start: Start | None = None,
         *,
         batches: Literal[False] = False,
         columns: Sequence[str] | str | None = None,
@@ -180,7 +180,7 @@ class Table(TableBase[T]):
     @overload
     def follow(
         self,
-        start: Start = "earliest",
+        start: Start | None = None,
         *,
         batches: Literal[True],
         columns: Sequence[str] | str | None = None,
@@ -190,7 +190,7 @@ class Table(TableBase[T]):
 
     def follow(
         self,
-        start: Start = "earliest",
+        start: Start | None = None,
         *,
         batches: bool = False,
         columns: Sequence[str] | str | None = None,
@@ -200,7 +200,9 @@ class Table(TableBase[T]):
         """Follow the changes of all buckets and partitions, including partitions that are created meanwhile.
 
         Args:
-            start: ``"earliest"``, ``"latest"``, a datetime, or the `position` of a change: goes on right after it.
+            start: ``"full"``: the current rows of one moment as inserts, then every change after it (of a log table:
+                everything); the default for primary-key tables. ``"earliest"``: the oldest change that is kept.
+                ``"latest"``, a datetime, or the `position` of a change: goes on right after it.
             batches: Give Arrow batches instead of single changes.
             columns: Only these columns.
             stop_at_end: End where the log ends when it begins, instead of waiting for more.
@@ -222,6 +224,8 @@ class Table(TableBase[T]):
         self, start: Start = "earliest", *, stop_at_end: bool = False, timeout: float | None = None
     ) -> Follow[ChangePair[T]]:
         """Follow changes, with the old and the new row of an update in one; see `follow`.
+
+        It begins with the oldest change that is kept. Changes expire with `table.log.ttl`.
 
         Example:
             for change in orders.changes(stop_at_end=True):

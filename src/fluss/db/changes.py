@@ -41,10 +41,13 @@ class Position:
 
     table_id: int
     offsets: Mapping[TableBucket, int]
+    full: bool = False
+    """Whether it lies within the current rows that `start="full"` begins with: to go on is to read them again."""
 
     def __str__(self) -> str:
         offsets = {_bucket_text(bucket): offset for bucket, offset in self.offsets.items()}
-        return json.dumps({"version": _VERSION, "table": self.table_id, "offsets": offsets}, separators=(",", ":"))
+        document = {"version": _VERSION, "table": self.table_id, "offsets": offsets}
+        return json.dumps({**document, "full": True} if self.full else document, separators=(",", ":"))
 
     @staticmethod
     def parse(text: str) -> Position:
@@ -59,11 +62,12 @@ class Position:
             if document["version"] != _VERSION:
                 raise InvalidArgumentError(f"the position is of version {document['version']}, not {_VERSION}")
             offsets = {_bucket_of(table_id, key): int(value) for key, value in document["offsets"].items()}
+            full = bool(document.get("full"))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             if isinstance(error, InvalidArgumentError):
                 raise
             raise InvalidArgumentError(f"this is not the text of a position: {text!r:.80}") from None
-        return Position(table_id, offsets)
+        return Position(table_id, offsets, full)
 
     def __repr__(self) -> str:
         return f"Position({self})"
@@ -85,8 +89,8 @@ class Origin:
 
     bucket: TableBucket
     timestamp_ms: int
-    offsets: Mapping[TableBucket, int]
-    """How far all buckets were read when the batch came."""
+    offsets: Mapping[TableBucket, int] | None
+    """How far all buckets were read when the batch came; None before the end of the rows of ``"full"``."""
 
 
 class _At:
@@ -112,6 +116,8 @@ class _At:
     def position(self) -> Position:
         """Where to go on after this change: `follow(start=position)`."""
         bucket = self._origin.bucket
+        if self._origin.offsets is None:
+            return Position(bucket.table_id, {}, full=True)
         return Position(bucket.table_id, {**self._origin.offsets, bucket: self.offset + 1})
 
 
@@ -188,7 +194,7 @@ class ChangeBatch(_At):
     offsets: Sequence[int]
     """The offset of each row."""
 
-    def __init__(self, found: RecordBatch, read: Mapping[TableBucket, int]) -> None:
+    def __init__(self, found: RecordBatch, read: Mapping[TableBucket, int] | None) -> None:
         self.batch = found.batch
         self._kinds = found.change_types
         self.offsets = (
@@ -250,13 +256,13 @@ class Pairing(Generic[T]):
             if self._before:
                 # To go on from here is to read the first half of what is not complete yet again.
                 halves = {bucket: half.offset for bucket, half in self._before.items()}
-                pair._origin = replace(pair._origin, offsets={**pair._origin.offsets, **halves})
+                pair._origin = replace(pair._origin, offsets={**(pair._origin.offsets or {}), **halves})
             found.append(pair)
         return found
 
 
-def start_offsets(position: Any, table_id: int, name: str) -> dict[TableBucket, int] | None:
-    """The offsets of a position or of its text; None if it is neither."""
+def position_of(position: Any, table_id: int, name: str) -> Position | None:
+    """A position, given as one or as its text; None if it is neither."""
     if isinstance(position, str) and position.lstrip().startswith("{"):
         position = Position.parse(position)
     if not isinstance(position, Position):
@@ -264,6 +270,6 @@ def start_offsets(position: Any, table_id: int, name: str) -> dict[TableBucket, 
     if position.table_id != table_id:
         raise InvalidArgumentError(
             f"the position belongs to table id {position.table_id}, but {name} has id {table_id}: it is another table, "
-            "or it was dropped and created again. Start with 'earliest' or 'latest'"
+            "or it was dropped and created again. Start with 'full', 'earliest' or 'latest'"
         )
-    return dict(position.offsets)
+    return position

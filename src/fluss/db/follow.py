@@ -6,14 +6,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import time
+import warnings
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fluss.client.arguments import is_seconds, wrong_argument
 from fluss.client.scan import RecordBatch
+from fluss.client.scan.as_of import current_rows
 from fluss.client.scan.plan import ScanPlan
-from fluss.db.changes import ChangeBatch, Position, start_offsets
+from fluss.db.changes import ChangeBatch, Position, position_of
 from fluss.db.models import RowModel
 from fluss.db.reads import list_buckets
 from fluss.db.suggest import check_columns
@@ -24,7 +27,7 @@ from fluss.errors import (
     PartitionNotExistsError,
     UnknownTableOrBucketError,
 )
-from fluss.metadata import DataType, OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.metadata import ChangeType, DataType, OffsetSpec, TableBucket, TableInfo, TablePath
 from fluss.net.deadline import LONGEST_S
 from fluss.net.eager import retrieve_exception
 
@@ -40,7 +43,7 @@ PARTITION_CHECK_S = 1.0
 _POLL_MS = 1_000
 
 Start = str | dt.datetime | Position
-"""``"earliest"``, ``"latest"``, a time, a position or the text of one."""
+"""``"full"``, ``"earliest"``, ``"latest"``, a time, a position or the text of one."""
 
 
 class Feed(Generic[T]):
@@ -74,9 +77,11 @@ class Feed(Generic[T]):
         self._scan: TableScan | None = None
         self._ends: dict[TableBucket, int] = {}
         self._bounded: AsyncGenerator[RecordBatch, None] | None = None
+        self._full: AsyncGenerator[ChangeBatch, None] | None = None
+        """The current rows, until all of them were given."""
         self._info: TableInfo | None = None
         self._waiting: deque[RecordBatch] = deque()
-        self._reading: asyncio.Task[RecordBatch | None] | None = None
+        self._reading: asyncio.Task[Any] | None = None
         self._polling: asyncio.Task[list[RecordBatch]] | None = None
         self._checked_at = 0.0
         self._ended = False
@@ -96,7 +101,9 @@ class Feed(Generic[T]):
     @property
     def position(self) -> Position | None:
         """Where the next batch begins; None before the first was asked for."""
-        return None if self._info is None else Position(self._info.table_id, self._read)
+        if self._info is None:
+            return None
+        return Position(self._info.table_id, self._read, full=self._full is not None)
 
     async def next(self) -> ChangeBatch | None:
         """The next changes; None at the end."""
@@ -104,7 +111,9 @@ class Feed(Generic[T]):
             return None
         if self._info is None:
             await self._begin()
-        found = await (self._next_bounded() if self._stop_at_end else self._next_endless())
+        if self._full is not None and (whole := await self._next_full(self._full)) is not None:
+            return whole
+        found = await (self._shielded(self._read_on) if self._stop_at_end else self._next_endless())
         if found is None:
             await self.close()
             return None
@@ -120,8 +129,9 @@ class Feed(Generic[T]):
         for task in pending:
             task.cancel()
             await asyncio.wait([task])
-        if self._bounded is not None:
-            await self._bounded.aclose()
+        for generator in (self._bounded, self._full):
+            if generator is not None:
+                await generator.aclose()
         if self._scanner is not None:
             await self._scanner.close()
 
@@ -134,21 +144,71 @@ class Feed(Generic[T]):
         self.types = [info.schema.column(name).data_type for name in columns]
         buckets = await list_buckets(self._connection, info)
         plan = ScanPlan(self._connection._cluster, info)
-        self._read = await self._offsets(plan, info, buckets)
-        scan = table.new_scan().project_by_name(columns)
-        if self._stop_at_end:
-            self._ends = await plan.offsets(list(self._read), OffsetSpec.latest())
-            self._scan = scan
+        self._scan = table.new_scan().project_by_name(columns)
+        position = position_of(self._start, info.table_id, str(self._path))
+        if info.has_primary_key() and (self._start == "full" or (position is not None and position.full)):
+            self._read = {}
+            self._full = self._full_rows(plan, buckets, columns)
         else:
-            self._scanner = scan._log_scanner(batches=True, change_type_column=False)
-            self._subscribe(self._read)
+            self._read = await self._offsets(plan, position, buckets)
+            if self._stop_at_end:
+                self._ends = await plan.offsets(list(self._read), OffsetSpec.latest())
+            else:
+                self._subscribe(self._read)
         self._info = info
         self._checked_at = asyncio.get_running_loop().time()
 
-    async def _offsets(self, plan: ScanPlan, info: TableInfo, buckets: Sequence[TableBucket]) -> dict[TableBucket, int]:
+    async def _full_rows(
+        self, plan: ScanPlan, buckets: Sequence[TableBucket], columns: Sequence[str]
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        """The current rows of a primary-key table as inserts; what is read afterwards begins where they end."""
+        needed = list(dict.fromkeys([*columns, *plan.info.physical_primary_key]))
+        ends: dict[TableBucket, int] = {}
+        now_ms = int(time.time() * 1000)
+
+        def changes(
+            found: RecordBatch, start: int, rows: int, read: dict[TableBucket, int] | None = None
+        ) -> ChangeBatch:
+            batch = found.batch.select(columns).slice(start, rows)
+            last = ends[found.bucket] - 1
+            kinds = bytes([ChangeType.Insert]) * rows
+            return ChangeBatch(RecordBatch(batch, found.bucket, last, last, now_ms, kinds, [last] * rows), read)
+
+        held: RecordBatch | None = None
+        async with contextlib.aclosing(current_rows(plan.project_by_name(needed), buckets, ends)) as batches:
+            async for found in batches:
+                if found.num_records:
+                    if held is not None:
+                        yield changes(held, 0, held.num_records)
+                    held = found
+        self._read = self._ends = ends
+        if held is not None:
+            # Only after the last row is there nothing to read again: it comes alone, with a position of its own.
+            if held.num_records > 1:
+                yield changes(held, 0, held.num_records - 1)
+            yield changes(held, held.num_records - 1, 1, ends)
+
+    async def _next_full(self, rows: AsyncGenerator[ChangeBatch, None]) -> ChangeBatch | None:
+        async def read() -> ChangeBatch | None:
+            return await anext(rows, None)
+
+        try:
+            found = await self._shielded(read)
+        except Exception:
+            self._full = self._info = None  # the next call begins again with all rows
+            raise
+        if found is None:
+            self._full = None
+            if not self._stop_at_end:
+                self._subscribe(self._read)
+        return found
+
+    async def _offsets(
+        self, plan: ScanPlan, position: Position | None, buckets: Sequence[TableBucket]
+    ) -> dict[TableBucket, int]:
         start = self._start
-        known = start_offsets(start, info.table_id, str(self._path))
-        if known is not None:
+        if position is not None:
+            known = position.offsets
             # Partitions that were dropped since have nothing left to read; those that are new are read from the start.
             new = [bucket for bucket in buckets if bucket not in known]
             first = await plan.offsets(new, OffsetSpec.earliest())
@@ -160,14 +220,23 @@ class Feed(Generic[T]):
                 return await plan.offsets(buckets, spec)
             except InvalidTimestampError:
                 return await plan.offsets(buckets, OffsetSpec.latest())
-        if start not in ("earliest", "latest"):
+        if start not in ("full", "earliest", "latest"):
             raise InvalidArgumentError(
-                f"start is 'earliest', 'latest', a datetime, or the position of a change, not {start!r:.80}"
+                f"start is 'full', 'earliest', 'latest', a datetime, or the position of a change, not {start!r:.80}"
             )
-        return await plan.offsets(buckets, OffsetSpec(start))
+        found = await plan.offsets(buckets, OffsetSpec("earliest" if start == "full" else start))
+        if start == "earliest" and plan.info.has_primary_key() and any(found.values()):
+            warnings.warn(
+                f"the oldest changes of table {self._path} have expired, so reading them from 'earliest' gives not all "
+                "rows. Follow it with start='full': all current rows, then their changes",
+                stacklevel=2,
+            )
+        return found
 
     def _subscribe(self, offsets: dict[TableBucket, int]) -> None:
-        assert self._scanner is not None
+        if self._scanner is None:
+            assert self._scan is not None
+            self._scanner = self._scan._log_scanner(batches=True, change_type_column=False)
         if not offsets:
             return
         if self._scanner.is_partitioned():
@@ -177,12 +246,12 @@ class Feed(Generic[T]):
         else:
             self._scanner.subscribe_buckets({bucket.bucket_id: offset for bucket, offset in offsets.items()})
 
-    async def _next_bounded(self) -> RecordBatch | None:
+    async def _shielded(self, read: Callable[[], Coroutine[Any, Any, ItemT]]) -> ItemT:
+        """Read in a task: a caller that is interrupted must not lose what arrives."""
         if self._reading is None:
-            self._reading = asyncio.ensure_future(self._read_on())
+            self._reading = asyncio.ensure_future(read())
             self._reading.add_done_callback(retrieve_exception)
-        reading = self._reading
-        # Not awaited itself, as in `_poll`.
+        reading: asyncio.Task[ItemT] = self._reading
         await asyncio.wait([reading])
         self._reading = None
         return reading.result()

@@ -118,7 +118,7 @@ class Table(TableWrites[T]):
     @overload
     def follow(
         self,
-        start: Start = "earliest",
+        start: Start | None = None,
         *,
         batches: Literal[False] = False,
         columns: Sequence[str] | str | None = None,
@@ -128,7 +128,7 @@ class Table(TableWrites[T]):
     @overload
     def follow(
         self,
-        start: Start = "earliest",
+        start: Start | None = None,
         *,
         batches: Literal[True],
         columns: Sequence[str] | str | None = None,
@@ -137,7 +137,7 @@ class Table(TableWrites[T]):
     ) -> Follow[ChangeBatch]: ...
     def follow(
         self,
-        start: Start = "earliest",
+        start: Start | None = None,
         *,
         batches: bool = False,
         columns: Sequence[str] | str | None = None,
@@ -147,7 +147,9 @@ class Table(TableWrites[T]):
         """Follow the changes of all buckets and partitions, including partitions that are created meanwhile.
 
         Args:
-            start: ``"earliest"``, ``"latest"``, a datetime, or the `position` of a change: goes on right after it.
+            start: ``"full"``: the current rows of one moment as inserts, then every change after it (of a log table:
+                everything); the default for primary-key tables. ``"earliest"``: the oldest change that is kept.
+                ``"latest"``, a datetime, or the `position` of a change: goes on right after it.
             batches: Give Arrow batches instead of single changes.
             columns: Only these columns.
             stop_at_end: End where the log ends when it begins, instead of waiting for more.
@@ -160,6 +162,8 @@ class Table(TableWrites[T]):
             async for change in orders.follow(start="earliest", stop_at_end=True):
                 print(change.kind, change.row, change.position)
         """
+        if start is None:
+            start = "full" if self._info.has_primary_key() else "earliest"
         feed = self._feed(start, columns, stop_at_end, timeout)
         if batches:
             return Follow[ChangeBatch](feed, lambda found: [[found]])
@@ -169,6 +173,8 @@ class Table(TableWrites[T]):
         self, start: Start = "earliest", *, stop_at_end: bool = False, timeout: float | None = None
     ) -> Follow[ChangePair[T]]:
         """Follow changes, with the old and the new row of an update in one; see `follow`.
+
+        It begins with the oldest change that is kept. Changes expire with `table.log.ttl`.
 
         Example:
             async for change in orders.changes(stop_at_end=True):

@@ -37,13 +37,13 @@ class TailRecord:
 
 
 def start_of(db: Database, table: Table[Any], text: str) -> Start:
-    """Where to begin: ``earliest``, ``latest``, a time, how long ago (``10m``), an offset, or a position.
+    """Where to begin: ``full``, ``earliest``, ``latest``, a time, how long ago (``10m``), an offset, or a position.
 
     Example:
         for change in orders.follow(start_of(db, orders, "10m")):
             print(change)
     """
-    if text in ("earliest", "latest") or text.lstrip().startswith("{"):
+    if text in ("full", "earliest", "latest") or text.lstrip().startswith("{"):
         return text
     if text.isdigit():
         first = bucket_offsets(db, table, OffsetSpec.earliest())
@@ -53,7 +53,7 @@ def start_of(db: Database, table: Table[Any], text: str) -> Start:
     found = parse_time(text)
     if found is None:
         raise InvalidArgumentError(
-            f"cannot begin at {text!r}: write earliest, latest, an offset, 10m (ten minutes ago) or 2026-01-01T00:00"
+            f"cannot begin at {text!r}: write full, earliest, latest, an offset, 10m (minutes ago) or 2026-01-01T00:00"
         )
     return found
 

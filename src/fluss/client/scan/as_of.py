@@ -49,8 +49,16 @@ async def rows_as_of(plan: ScanPlan, bucket: TableBucket, offset: int) -> AsyncG
         await rows.close()
 
 
-async def current_rows(plan: ScanPlan, buckets: Sequence[TableBucket]) -> AsyncGenerator[RecordBatch, None]:
-    """The rows of buckets at one moment after the call, which all of them have in common."""
+async def current_rows(
+    plan: ScanPlan, buckets: Sequence[TableBucket], offsets: dict[TableBucket, int] | None = None
+) -> AsyncGenerator[RecordBatch, None]:
+    """The rows of buckets at one moment after the call, which all of them have in common.
+
+    Args:
+        plan: The columns to read.
+        buckets: Which buckets.
+        offsets: Takes the offsets of that moment, before the first batch comes: the changes from there on are later.
+    """
     # Without an offset from the server, the list began after this one. Applying changes from before that does no harm,
     # for only the last change of a key counts.
     before = await plan.offsets(buckets, OffsetSpec.latest())
@@ -64,6 +72,8 @@ async def current_rows(plan: ScanPlan, buckets: Sequence[TableBucket]) -> AsyncG
             slots = asyncio.Semaphore(CURSORS_MAX)
             await _gather([one.read_all(slots) for one in lists])
         ends = await plan.offsets(buckets, OffsetSpec.latest())
+        if offsets is not None:
+            offsets.update(ends)
         listed = {one.bucket: before[one.bucket] if one.offset is None else one.offset for one in lists}
         changes = await _changes(plan, {bucket: (start, ends[bucket]) for bucket, start in listed.items()})
         async with contextlib.aclosing(_applied(merged([one.batches() for one in lists]), changes)) as found:
