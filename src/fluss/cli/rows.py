@@ -220,7 +220,7 @@ _STYLES: dict[str, dict[str, Any] | None] = {
     metavar="START",
     default="earliest",
     show_default=True,
-    help="earliest, latest, an offset, 10m (ten minutes ago), or a time such as 2026-01-01T00:00.",
+    help="full (all rows first), earliest, latest, an offset, 10m (minutes ago), or a time such as 2026-01-01T00:00.",
 )
 @where_option
 @columns_option
