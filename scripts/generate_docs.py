@@ -21,8 +21,7 @@ from fluss.cli import main as cli
 from fluss.client.metrics import NAMES
 from fluss.config import CONFIG_OPTIONS
 from fluss.errors import ERROR_CLASSES, ERROR_TABLE
-from fluss.metadata.lake_properties import LAKE_PROPERTIES
-from fluss.metadata.properties import TABLE_PROPERTIES
+from fluss.metadata.properties import LAKE_PROPERTIES, TABLE_PROPERTIES
 from fluss.options import Option
 from fluss.protocol.apis import APIS
 from fluss.server.config import SERVER_OPTIONS

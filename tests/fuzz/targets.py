@@ -41,6 +41,7 @@ from fluss.metadata import (
     TableDescriptor,
     TableInfo,
     TablePath,
+    statistics_columns,
 )
 from fluss.records import (
     KvBatch,
@@ -55,7 +56,6 @@ from fluss.records import (
     iter_log_batches,
     seal_kv_batch,
     seal_log_batch,
-    statistics_columns,
 )
 from fluss.rows import Slices, compacted, indexed
 from fluss.server.kv.values import ValueCodec
@@ -207,7 +207,7 @@ def _arrow_targets() -> list[Target]:
     targets = []
     for table, (schema, rows) in TABLES.items():
         batch = to_batch(schema, rows)
-        statistics = build_statistics(batch, schema, statistics_columns(schema, "*")) if table != "nested" else b""
+        statistics = build_statistics(batch, schema, statistics_columns(schema, ["*"])) if table != "nested" else b""
         changes = bytes(1 + i % 4 for i in range(len(rows)))
         reader = LogReader(schema)
         cut = LogReader(schema, projection=[1, 3] if len(schema.columns) > 3 else [1])

@@ -21,7 +21,7 @@ from tests.records import vectors
 from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A, ROW_B, project_batch, to_batch
 
 from fluss.errors import FlussError
-from fluss.metadata import Schema
+from fluss.metadata import Schema, statistics_columns
 from fluss.metadata.predicate import col
 from fluss.protocol import messages as pb
 from fluss.protocol.frames import FrameReader, encode_error, encode_request, parse_error, parse_request, parse_response
@@ -63,7 +63,6 @@ from fluss.records import (
     encode_value_batch,
     iter_log_batches,
     seal_log_batch,
-    statistics_columns,
 )
 from fluss.records.arrow import EncodedBody
 from fluss.rows import aligned, compacted, indexed, vector
@@ -202,7 +201,7 @@ def _record_targets() -> list[Target]:
     compacted_batch = b"".join(
         seal_log_batch(encode_row_body("COMPACTED", FLAT_TYPES, to_batch(ALL_TYPES, [ROW_A, ROW_B])), schema_id=1)
     )
-    statistics = build_statistics(to_batch(ALL_TYPES, [ROW_A, ROW_B]), ALL_TYPES, statistics_columns(ALL_TYPES, "*"))
+    statistics = build_statistics(to_batch(ALL_TYPES, [ROW_A, ROW_B]), ALL_TYPES, statistics_columns(ALL_TYPES, ["*"]))
     return [
         Target("log batches", lambda data: _walk(data, strict=False), [a + b for a, b in itertools.pairwise(small)]),
         Target("log batches, strict", lambda data: _walk(data, strict=True), small),

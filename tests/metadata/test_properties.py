@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss.errors import InvalidConfigError
-from fluss.metadata import TABLE_PROPERTIES, TableConfig, TableProperty, parse_duration_ms, parse_memory_size
+from fluss.metadata import TABLE_PROPERTIES, TableConfig, TableProperty
+from fluss.options import parse_duration_ms, parse_memory_size
 
 ALTERABLE = {
     "table.datalake.enabled",

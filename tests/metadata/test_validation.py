@@ -242,9 +242,10 @@ def test_bad_aggregation_functions(function: AggFunction, text: str) -> None:
 
 def test_statistics_columns() -> None:
     columns: dict[str, DataType | Column] = {"a": IntType(), "b": BytesType(), "c": StringType()}
-    assert statistics_columns(table(columns)) == ()
-    assert statistics_columns(table(columns, **{"table.statistics.columns": "*"})) == (0, 2)
-    assert statistics_columns(table(columns, **{"table.statistics.columns": "c,a"})) == (2, 0)
+    for setting, positions in ((None, ()), (" ", ()), ("*", (0, 2)), (" c , a", (2, 0))):
+        properties = {} if setting is None else {"table.statistics.columns": setting}
+        made = table(columns, **properties)
+        assert statistics_columns(made.schema, made.config.statistics_columns) == positions
 
 
 def test_properties_alone() -> None:

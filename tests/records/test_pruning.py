@@ -23,8 +23,9 @@ from fluss.metadata import (
     Schema,
     StringType,
     col,
+    statistics_columns,
 )
-from fluss.records import Statistics, build_statistics, may_match, statistics_columns
+from fluss.records import Statistics, build_statistics, may_match
 from fluss.records.statistics import ColumnStatistics
 
 SCHEMA = Schema.of(
@@ -40,7 +41,7 @@ ROWS: list[tuple[Any, ...]] = [(10, "bar", 1.5, 19_000, 1), (20, "foo", 2.5, 19_
 
 
 def statistics_of(rows: list[tuple[Any, ...]], schema: Schema = SCHEMA, setting: str = "n,s,d,day") -> Statistics:
-    columns = statistics_columns(schema, setting)
+    columns = statistics_columns(schema, setting.split(","))
     statistics = Statistics.parse(build_statistics(to_batch(schema, rows), schema, columns), schema)
     assert statistics is not None
     return statistics

@@ -16,7 +16,7 @@ from tests.server.test_session import RawClient
 from fluss.errors import AuthenticateError, FlussError
 from fluss.metadata import DataTypes, Schema, TableDescriptor
 from fluss.metadata.acl import OperationType, Resource
-from fluss.metadata.cluster_config import AlterConfigOp
+from fluss.metadata.info import AlterConfigOp
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.sasl import Credentials

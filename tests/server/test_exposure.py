@@ -12,7 +12,7 @@ from tests.server.catalog.support import Harness, create, log_table, path
 
 from fluss.errors import ConfigError, FlussError
 from fluss.metadata import TablePath
-from fluss.metadata.cluster_config import AlterConfigOp
+from fluss.metadata.info import AlterConfigOp
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.config import ServerConfig

@@ -20,7 +20,7 @@ from tests.server.catalog.support import (
 )
 
 from fluss.errors import ConfigError
-from fluss.metadata.cluster_config import AlterConfigOp
+from fluss.metadata.info import AlterConfigOp
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.handlers import admin, cluster
 

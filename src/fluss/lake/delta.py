@@ -42,7 +42,7 @@ from fluss.lake.delta_schema import check_table, delta_field, delta_schema, diff
 from fluss.lake.layout import LakeBatchConverter, read_schema, to_fluss
 from fluss.lake.warehouse import FolderTable, WarehouseLake, old_versions
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
-from fluss.metadata.lake_properties import lake_options
+from fluss.metadata.properties import lake_options
 
 _REPLACES_PROPERTY = "fluss-compaction"
 _OPEN_TRIES = 5

@@ -43,7 +43,7 @@ from fluss.lake.lance_schema import (
 from fluss.lake.layout import LakeBatchConverter, read_schema, to_fluss
 from fluss.lake.warehouse import FolderTable, WarehouseLake, old_versions
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
-from fluss.metadata.lake_properties import lake_options
+from fluss.metadata.properties import lake_options
 
 _REPLACING = ("Overwrite", "Restore")
 """Operations after which a dataset is not the continuation of what it was."""

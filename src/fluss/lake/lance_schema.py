@@ -14,7 +14,7 @@ import pyarrow as pa
 from fluss import metadata as m
 from fluss.errors import InvalidTableError
 from fluss.lake.layout import column_differences
-from fluss.metadata.lake_properties import LIST_SIZE_SUFFIX, check_lake_properties
+from fluss.metadata.properties import LIST_SIZE_SUFFIX, check_lake_properties
 
 _PROPERTY = "fluss."
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from fluss.errors import ConfigError, InvalidArgumentError, InvalidConfigError
 from fluss.lake.api import LakeTableChangedError, Rows
 from fluss.metadata import Column, TableDescriptor, TableInfo
-from fluss.metadata.lake_properties import check_lake_properties, lake_options
+from fluss.metadata.properties import check_lake_properties, lake_options
 
 BUCKET_COLUMN = "__bucket"
 OFFSET_COLUMN = "__offset"

@@ -18,25 +18,24 @@ NAMES = {
         RemoteLogSegment
     """,
     "fluss.metadata.info": "DatabaseInfo EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec TableInfo",
-    "fluss.metadata.names": "validate_database_name validate_table_name",
     "fluss.metadata.partition": """
         PARTITION_KEY_TYPES PartitionInfo PartitionSpec format_partition_value parse_partition_value
         partition_name qualified_partition_name split_partition_name validate_partition_value
     """,
     "fluss.metadata.path": """
         COORDINATOR_SERVER PhysicalTablePath ServerNode TABLET_SERVER TableBucket TablePath table_path_of
+        validate_database_name validate_table_name
     """,
     "fluss.metadata.predicate": "ColumnRef Compound CompoundFunction Leaf Like Not Predicate col",
-    "fluss.metadata.properties": "TABLE_PROPERTIES TableConfig TableProperty parse_duration_ms parse_memory_size",
+    "fluss.metadata.properties": "TABLE_PROPERTIES TableConfig TableProperty",
     "fluss.metadata.pushdown": "key_values matching_partitions server_filter",
-    "fluss.metadata.schema": "AggFunction Column Schema SchemaBuilder",
-    "fluss.metadata.type_readers": "data_type_from_arrow data_type_from_json",
+    "fluss.metadata.schema": "AggFunction Column Schema SchemaBuilder statistics_columns",
     "fluss.metadata.types": """
         ArrayType BigIntType BinaryType BooleanType BytesType CharType DataField DataType DataTypes DateType
         DecimalType DoubleType FloatType IntType MapType RowType SmallIntType StringType TimeType
-        TimestampLtzType TimestampType TinyIntType
+        TimestampLtzType TimestampType TinyIntType data_type_from_arrow data_type_from_json
     """,
-    "fluss.metadata.validation": "statistics_columns validate_properties validate_table_descriptor",
+    "fluss.metadata.validation": "validate_properties validate_table_descriptor",
 }
 
 __getattr__, __all__ = lazy_names(__name__, NAMES)

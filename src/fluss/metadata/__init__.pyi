@@ -26,8 +26,6 @@ from fluss.metadata.info import DatabaseInfo as DatabaseInfo
 from fluss.metadata.info import LakeSnapshot as LakeSnapshot
 from fluss.metadata.info import OffsetSpec as OffsetSpec
 from fluss.metadata.info import TableInfo as TableInfo
-from fluss.metadata.names import validate_database_name as validate_database_name
-from fluss.metadata.names import validate_table_name as validate_table_name
 from fluss.metadata.partition import PARTITION_KEY_TYPES as PARTITION_KEY_TYPES
 from fluss.metadata.partition import PartitionInfo as PartitionInfo
 from fluss.metadata.partition import PartitionSpec as PartitionSpec
@@ -44,6 +42,8 @@ from fluss.metadata.path import ServerNode as ServerNode
 from fluss.metadata.path import TableBucket as TableBucket
 from fluss.metadata.path import TablePath as TablePath
 from fluss.metadata.path import table_path_of as table_path_of
+from fluss.metadata.path import validate_database_name as validate_database_name
+from fluss.metadata.path import validate_table_name as validate_table_name
 from fluss.metadata.predicate import ColumnRef as ColumnRef
 from fluss.metadata.predicate import Compound as Compound
 from fluss.metadata.predicate import CompoundFunction as CompoundFunction
@@ -55,8 +55,6 @@ from fluss.metadata.predicate import col as col
 from fluss.metadata.properties import TABLE_PROPERTIES as TABLE_PROPERTIES
 from fluss.metadata.properties import TableConfig as TableConfig
 from fluss.metadata.properties import TableProperty as TableProperty
-from fluss.metadata.properties import parse_duration_ms as parse_duration_ms
-from fluss.metadata.properties import parse_memory_size as parse_memory_size
 from fluss.metadata.pushdown import key_values as key_values
 from fluss.metadata.pushdown import matching_partitions as matching_partitions
 from fluss.metadata.pushdown import server_filter as server_filter
@@ -64,8 +62,7 @@ from fluss.metadata.schema import AggFunction as AggFunction
 from fluss.metadata.schema import Column as Column
 from fluss.metadata.schema import Schema as Schema
 from fluss.metadata.schema import SchemaBuilder as SchemaBuilder
-from fluss.metadata.type_readers import data_type_from_arrow as data_type_from_arrow
-from fluss.metadata.type_readers import data_type_from_json as data_type_from_json
+from fluss.metadata.schema import statistics_columns as statistics_columns
 from fluss.metadata.types import ArrayType as ArrayType
 from fluss.metadata.types import BigIntType as BigIntType
 from fluss.metadata.types import BinaryType as BinaryType
@@ -88,7 +85,8 @@ from fluss.metadata.types import TimestampLtzType as TimestampLtzType
 from fluss.metadata.types import TimestampType as TimestampType
 from fluss.metadata.types import TimeType as TimeType
 from fluss.metadata.types import TinyIntType as TinyIntType
-from fluss.metadata.validation import statistics_columns as statistics_columns
+from fluss.metadata.types import data_type_from_arrow as data_type_from_arrow
+from fluss.metadata.types import data_type_from_json as data_type_from_json
 from fluss.metadata.validation import validate_properties as validate_properties
 from fluss.metadata.validation import validate_table_descriptor as validate_table_descriptor
 
@@ -169,8 +167,6 @@ __all__ = [
     "format_partition_value",
     "key_values",
     "matching_partitions",
-    "parse_duration_ms",
-    "parse_memory_size",
     "parse_partition_value",
     "parse_time_zone",
     "partition_name",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fluss.errors import InvalidConfigError, InvalidTableError, PartitionSpecInvalidError
-from fluss.metadata.names import name_problem, reserved_prefix_problem
+from fluss.metadata.path import name_problem, reserved_prefix_problem
 from fluss.metadata.properties import TableConfig
 
 DEFAULT_TIME_FORMATS = {

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fluss.errors import InvalidArgumentError, InvalidTableError
-from fluss.metadata.checks import mapping_of
-from fluss.metadata.json_documents import (
-    json_bytes,
+from fluss.metadata.checks import (
+    JsonDocument,
+    mapping_of,
     optional,
-    parse_json,
     read_document,
     read_names,
     read_strings,
@@ -90,22 +90,26 @@ def _comment(comment: object) -> str | None:
     return comment
 
 
-class TableDescriptor:
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class TableDescriptor(JsonDocument):
     """What a table is: schema, partitions, buckets, properties.
 
     Tables with a primary key and no bucket keys are bucketed by their primary key without the partition keys.
     A descriptor never changes; `replace` makes a changed copy.
     """
 
-    __slots__ = (
-        "_bucket_count",
-        "_bucket_keys",
-        "_comment",
-        "_custom_properties",
-        "_partition_keys",
-        "_properties",
-        "_schema",
-    )
+    document_name = "table"
+
+    schema: Schema
+    partition_keys: tuple[str, ...]
+    """The columns the table is partitioned by."""
+    bucket_count: int | None
+    """The number of buckets of the table, or of each partition; None leaves it to the server."""
+    bucket_keys: tuple[str, ...]
+    """The columns that decide the bucket of a row; empty where the writer may choose."""
+    comment: str | None
+    _properties: dict[str, str]
+    _custom_properties: dict[str, str]
 
     def __init__(
         self,
@@ -149,47 +153,24 @@ class TableDescriptor:
         properties: dict[str, str],
         custom_properties: dict[str, str],
     ) -> None:
-        self._schema = schema
-        self._partition_keys = partition_keys
-        self._bucket_count = bucket_count
-        self._bucket_keys = resolve_bucket_keys(schema, partition_keys, bucket_keys)
-        self._comment = comment
-        self._properties = properties
-        self._custom_properties = custom_properties
+        self.__dict__.update(
+            schema=schema,
+            partition_keys=partition_keys,
+            bucket_count=bucket_count,
+            bucket_keys=resolve_bucket_keys(schema, partition_keys, bucket_keys),
+            comment=comment,
+            _properties=properties,
+            _custom_properties=custom_properties,
+        )
 
     @staticmethod
     def builder() -> TableDescriptorBuilder:
         """Build a descriptor step by step."""
         return TableDescriptorBuilder()
 
-    @property
-    def schema(self) -> Schema:
-        """The schema of the table."""
-        return self._schema
-
     def get_schema(self) -> Schema:
         """The schema of the table."""
-        return self._schema
-
-    @property
-    def partition_keys(self) -> tuple[str, ...]:
-        """The columns the table is partitioned by."""
-        return self._partition_keys
-
-    @property
-    def bucket_keys(self) -> tuple[str, ...]:
-        """The columns that decide the bucket of a row; empty where the writer may choose."""
-        return self._bucket_keys
-
-    @property
-    def bucket_count(self) -> int | None:
-        """The number of buckets of the table, or of each partition; None leaves it to the server."""
-        return self._bucket_count
-
-    @property
-    def comment(self) -> str | None:
-        """The comment of the table."""
-        return self._comment
+        return self.schema
 
     @property
     def properties(self) -> dict[str, str]:
@@ -216,21 +197,21 @@ class TableDescriptor:
 
     def has_primary_key(self) -> bool:
         """Whether the table has a primary key."""
-        return self._schema.has_primary_key
+        return self.schema.has_primary_key
 
     def is_partitioned(self) -> bool:
         """Whether the table is partitioned."""
-        return bool(self._partition_keys)
+        return bool(self.partition_keys)
 
     def replace(self, **changes: Any) -> TableDescriptor:
         """A copy with some of schema, partition_keys, bucket_count, bucket_keys, comment, properties and
         custom_properties changed."""
         values: dict[str, Any] = {
-            "schema": self._schema,
-            "partition_keys": self._partition_keys,
-            "bucket_count": self._bucket_count,
-            "bucket_keys": self._bucket_keys,
-            "comment": self._comment,
+            "schema": self.schema,
+            "partition_keys": self.partition_keys,
+            "bucket_count": self.bucket_count,
+            "bucket_keys": self.bucket_keys,
+            "comment": self.comment,
             "properties": self._properties,
             "custom_properties": self._custom_properties,
         }
@@ -242,16 +223,16 @@ class TableDescriptor:
         """The table document."""
         document: dict[str, Any] = {
             "version": DESCRIPTOR_JSON_VERSION,
-            "schema": self._schema.to_json(),
-            "partition_key": list(self._partition_keys),
-            "bucket_key": list(self._bucket_keys),
+            "schema": self.schema.to_json(),
+            "partition_key": list(self.partition_keys),
+            "bucket_key": list(self.bucket_keys),
             "properties": dict(self._properties),
             "custom_properties": dict(self._custom_properties),
         }
-        if self._bucket_count is not None:
-            document["bucket_count"] = self._bucket_count
-        if self._comment is not None:
-            document["comment"] = self._comment
+        if self.bucket_count is not None:
+            document["bucket_count"] = self.bucket_count
+        if self.comment is not None:
+            document["comment"] = self.comment
         return document
 
     @classmethod
@@ -273,25 +254,8 @@ class TableDescriptor:
         )
         return descriptor
 
-    def to_json_bytes(self) -> bytes:
-        """The table document as UTF-8 text."""
-        return json_bytes(self.to_json())
-
-    @classmethod
-    def from_json_bytes(cls, data: bytes | bytearray | memoryview) -> TableDescriptor:
-        """Read a table document from UTF-8 text."""
-        return cls.from_json(parse_json(data, "table"))
-
     def _key(self) -> tuple[Any, ...]:
-        return (
-            self._schema,
-            self._partition_keys,
-            self._bucket_count,
-            self._bucket_keys,
-            self._comment,
-            frozenset(self._properties.items()),
-            frozenset(self._custom_properties.items()),
-        )
+        return tuple(frozenset(one.items()) if isinstance(one, dict) else one for one in vars(self).values())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TableDescriptor):
@@ -305,12 +269,12 @@ class TableDescriptor:
         return TableDescriptor.from_json, (self.to_json(),)
 
     def __repr__(self) -> str:
-        parts = [repr(self._schema)]
+        parts = [repr(self.schema)]
         for name, value in (
-            ("partition_keys", list(self._partition_keys)),
-            ("bucket_count", self._bucket_count),
-            ("bucket_keys", list(self._bucket_keys)),
-            ("comment", self._comment),
+            ("partition_keys", list(self.partition_keys)),
+            ("bucket_count", self.bucket_count),
+            ("bucket_keys", list(self.bucket_keys)),
+            ("comment", self.comment),
             ("properties", self._properties),
             ("custom_properties", self._custom_properties),
         ):
@@ -390,10 +354,12 @@ class TableDescriptorBuilder:
         )
 
 
-class DatabaseDescriptor:
+class DatabaseDescriptor(JsonDocument):
     """What a database is: a comment and custom properties."""
 
     __slots__ = ("_comment", "_custom_properties")
+
+    document_name = "database"
 
     def __init__(self, comment: str | None = None, custom_properties: Mapping[str, Any] | None = None) -> None:
         self._comment = _comment(comment)
@@ -436,15 +402,6 @@ class DatabaseDescriptor:
             optional(document.get("comment"), str, f"{where}.comment"),
             read_strings(document.get("custom_properties", {}), f"{where}.custom_properties"),
         )
-
-    def to_json_bytes(self) -> bytes:
-        """The database document as UTF-8 text."""
-        return json_bytes(self.to_json())
-
-    @classmethod
-    def from_json_bytes(cls, data: bytes | bytearray | memoryview) -> DatabaseDescriptor:
-        """Read a database document from UTF-8 text."""
-        return cls.from_json(parse_json(data, "database"))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DatabaseDescriptor):

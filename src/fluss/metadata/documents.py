@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluss.errors import FormatError
-from fluss.metadata.json_documents import json_bytes, optional, parse_json, read_document, require
+from fluss.metadata.checks import JsonDocument, json_bytes, optional, parse_json, read_document, require
 from fluss.metadata.path import TableBucket
 
 UNKNOWN_OFFSET = -1
@@ -27,11 +27,13 @@ class LakeSnapshotFiles:
 
 
 @dataclass(frozen=True)
-class LakeTable:
+class LakeTable(JsonDocument):
     """What is known of a lake table: its snapshots, oldest first.
 
     Version 1 of the document holds one snapshot with its offsets in it; version 2 names files.
     """
+
+    document_name = "lake_table"
 
     snapshots: tuple[LakeSnapshotFiles, ...] = ()
     offsets: LakeOffsets | None = None
@@ -49,8 +51,8 @@ class LakeTable:
             items.append(item)
         return {"version": 2, "lake_snapshots": items}
 
-    @staticmethod
-    def from_json(document: Any, where: str = "lake_table") -> LakeTable:
+    @classmethod
+    def from_json(cls, document: Any, where: str = "lake_table") -> LakeTable:
         """Read the document in version 1 or 2."""
         document = read_document(document, where, 2)
         if document.get("version", 1) == 1:
@@ -68,15 +70,6 @@ class LakeTable:
                 )
             )
         return LakeTable(tuple(snapshots))
-
-    def to_json_bytes(self) -> bytes:
-        """The document as UTF-8 text."""
-        return json_bytes(self.to_json())
-
-    @staticmethod
-    def from_json_bytes(data: bytes | bytearray | memoryview) -> LakeTable:
-        """Read the document from UTF-8 text."""
-        return LakeTable.from_json(parse_json(data, "lake_table"))
 
 
 def _offsets_of_version_1(document: dict[str, Any], where: str) -> LakeOffsets:
@@ -97,8 +90,10 @@ def _offsets_of_version_1(document: dict[str, Any], where: str) -> LakeOffsets:
 
 
 @dataclass(frozen=True)
-class LakeOffsets:
+class LakeOffsets(JsonDocument):
     """The offsets file of a snapshot: per bucket, where the log goes on."""
+
+    document_name = "lake_offsets"
 
     table_id: int
     offsets: Mapping[TableBucket, int] = field(default_factory=dict)
@@ -124,8 +119,8 @@ class LakeOffsets:
             ]
         return document
 
-    @staticmethod
-    def from_json(document: Any, where: str = "lake_offsets") -> LakeOffsets:
+    @classmethod
+    def from_json(cls, document: Any, where: str = "lake_offsets") -> LakeOffsets:
         """Read the document."""
         document = read_document(document, where, 1)
         table_id = require(document.get("table_id"), int, f"{where}.table_id")
@@ -147,15 +142,6 @@ class LakeOffsets:
             add(partition_id, item.get("bucket_offsets"), f"{place}.bucket_offsets")
         return LakeOffsets(table_id, offsets)
 
-    def to_json_bytes(self) -> bytes:
-        """The document as UTF-8 text."""
-        return json_bytes(self.to_json())
-
-    @staticmethod
-    def from_json_bytes(data: bytes | bytearray | memoryview) -> LakeOffsets:
-        """Read the document from UTF-8 text."""
-        return LakeOffsets.from_json(parse_json(data, "lake_offsets"))
-
 
 def _dense(offsets: dict[int, int]) -> list[int]:
     return [offsets.get(bucket_id, UNKNOWN_OFFSET) for bucket_id in range(max(offsets) + 1)]
@@ -174,8 +160,10 @@ class RemoteLogSegment:
 
 
 @dataclass(frozen=True)
-class RemoteLogManifestFile:
+class RemoteLogManifestFile(JsonDocument):
     """The remote log segments of a bucket."""
+
+    document_name = "remote_log_manifest"
 
     database: str
     table: str
@@ -212,8 +200,8 @@ class RemoteLogManifestFile:
             document["partition_id"] = self.bucket.partition_id
         return document
 
-    @staticmethod
-    def from_json(document: Any, where: str = "remote_log_manifest") -> RemoteLogManifestFile:
+    @classmethod
+    def from_json(cls, document: Any, where: str = "remote_log_manifest") -> RemoteLogManifestFile:
         """Read the document."""
         document = read_document(document, where, 1)
         segments = []
@@ -241,15 +229,6 @@ class RemoteLogManifestFile:
             optional(document.get("partition_name"), str, f"{where}.partition_name"),
             tuple(segments),
         )
-
-    def to_json_bytes(self) -> bytes:
-        """The document as UTF-8 text."""
-        return json_bytes(self.to_json())
-
-    @staticmethod
-    def from_json_bytes(data: bytes | bytearray | memoryview) -> RemoteLogManifestFile:
-        """Read the document from UTF-8 text."""
-        return RemoteLogManifestFile.from_json(parse_json(data, "remote_log_manifest"))
 
 
 @dataclass(frozen=True)

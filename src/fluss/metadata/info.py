@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server reports about tables, databases, servers and snapshots."""
+"""What the server reports about tables, databases, snapshots and its options, and how options are changed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
 from fluss.errors import FormatError, InvalidArgumentError
+from fluss.metadata.checks import check_string, member_of
 from fluss.metadata.descriptor import DatabaseDescriptor, TableDescriptor, physical_primary_key
 from fluss.metadata.path import TableBucket, TablePath
 from fluss.metadata.properties import TableConfig
@@ -211,43 +213,26 @@ class DatabaseInfo:
         return self.database_descriptor
 
 
+@dataclass(frozen=True, repr=False)
 class LakeSnapshot:
     """The part of a table that a snapshot of the lake holds: per bucket, the offset where the log goes on."""
 
-    __slots__ = ("_snapshot_id", "_table_buckets_offset")
-
-    def __init__(self, snapshot_id: int, table_buckets_offset: Mapping[TableBucket, int] | None = None) -> None:
-        self._snapshot_id = snapshot_id
-        self._table_buckets_offset = dict(table_buckets_offset or {})
-
-    @property
-    def snapshot_id(self) -> int:
-        """The id of the snapshot in the lake."""
-        return self._snapshot_id
-
-    @property
-    def table_buckets_offset(self) -> dict[TableBucket, int]:
-        """The offset of every bucket."""
-        return dict(self._table_buckets_offset)
+    snapshot_id: int
+    table_buckets_offset: Mapping[TableBucket, int] = field(default_factory=dict)
 
     def get_bucket_offset(self, bucket: TableBucket) -> int | None:
         """The offset of a bucket; None if the snapshot holds nothing of it."""
-        return self._table_buckets_offset.get(bucket)
+        return self.table_buckets_offset.get(bucket)
 
     def get_table_buckets(self) -> list[TableBucket]:
         """The buckets the snapshot holds something of."""
-        return list(self._table_buckets_offset)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, LakeSnapshot):
-            return NotImplemented
-        return self._snapshot_id == other._snapshot_id and self._table_buckets_offset == other._table_buckets_offset
+        return list(self.table_buckets_offset)
 
     def __hash__(self) -> int:
-        return hash((self._snapshot_id, frozenset(self._table_buckets_offset.items())))
+        return hash((self.snapshot_id, frozenset(self.table_buckets_offset.items())))
 
     def __repr__(self) -> str:
-        return f"LakeSnapshot(snapshot_id={self._snapshot_id}, buckets_count={len(self._table_buckets_offset)})"
+        return f"LakeSnapshot(snapshot_id={self.snapshot_id}, buckets_count={len(self.table_buckets_offset)})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -287,3 +272,40 @@ class OffsetSpec:
 
     def __repr__(self) -> str:
         return f"OffsetSpec.{self.kind}({'' if self.timestamp_ms is None else self.timestamp_ms})"
+
+
+class AlterConfigOp(IntEnum):
+    """How a cluster option is changed; APPEND and SUBTRACT are for options that hold lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True)
+class AlterConfig:
+    """One change of a cluster option."""
+
+    key: str
+    value: str | None = None
+    op: AlterConfigOp = AlterConfigOp.SET
+
+    def __post_init__(self) -> None:
+        check_string("key of an AlterConfig", self.key)
+        if self.value is not None and not isinstance(self.value, str):
+            # It may be a secret: what was given is not shown.
+            raise InvalidArgumentError(
+                f"value of the AlterConfig of {self.key!r} must be a string or None, not {type(self.value).__name__}"
+            )
+        op = member_of(AlterConfigOp, f"op of the AlterConfig of {self.key!r}", self.op)
+        object.__setattr__(self, "op", op)
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    """One cluster option in force; `source` says whether it was set at run time or at start."""
+
+    key: str
+    value: str | None
+    source: str

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fluss.errors import InvalidArgumentError, InvalidRowError, PartitionSpecInvalidError
-from fluss.metadata.names import name_problem, reserved_prefix_problem
+from fluss.metadata.path import name_problem, reserved_prefix_problem
 from fluss.metadata.types import (
     BigIntType,
     BinaryType,

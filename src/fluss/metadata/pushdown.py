@@ -14,10 +14,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.metadata import predicate_arrow as arrow
 from fluss.metadata.comparison import FLOAT_TYPES, LeafFunction, is_nan
 from fluss.metadata.partition import parse_partition_value, split_partition_name
-from fluss.metadata.predicate import Compound, CompoundFunction, Leaf, Like, Predicate, resolved_expression
+from fluss.metadata.predicate import (
+    Compound,
+    CompoundFunction,
+    Leaf,
+    Like,
+    Predicate,
+    arrow_array,
+    resolved_expression,
+    split_pattern,
+)
 from fluss.metadata.schema import Schema
 
 _DEPTH_MAX = 30
@@ -58,7 +66,7 @@ def _weaken(predicate: Predicate, judge: _Judge, depth: int = 1) -> Predicate | 
 def _for_server(leaf: Predicate, schema: Schema) -> Predicate | None:
     if isinstance(leaf, Like):
         assert leaf.pattern is not None
-        wildcard, text = arrow.split_pattern(leaf.pattern, leaf.escape)[0]
+        wildcard, text = split_pattern(leaf.pattern, leaf.escape)[0]
         return None if wildcard else Leaf(LeafFunction.STARTS_WITH, leaf.column, (text,))
     if not isinstance(leaf, Leaf):
         return None
@@ -137,7 +145,7 @@ def matching_partitions(
             values[key].append(parse_partition_value(types[key], text))
     # A value that cannot be read is null here, and its partition is kept whatever the filter says.
     unread = [any(values[key][i] is None for key in partition_keys) for i in range(len(names))]
-    table = pa.table({key: arrow.arrow_array(values[key], types[key]) for key in partition_keys})
+    table = pa.table({key: arrow_array(values[key], types[key]) for key in partition_keys})
     table = table.append_column(_POSITION, pa.array(range(len(names))))
     kept = set(table.filter(resolved_expression(known, schema))[_POSITION].to_pylist())
     return [unread[i] or i in kept for i in range(len(names))]

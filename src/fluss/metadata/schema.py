@@ -10,21 +10,49 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.errors import InvalidArgumentError, InvalidTableError
-from fluss.metadata.checks import check_string, list_of, mapping_of, wrong_value
-from fluss.metadata.json_documents import (
-    json_bytes,
+from fluss.errors import InvalidArgumentError, InvalidConfigError, InvalidTableError
+from fluss.metadata.checks import (
+    JsonDocument,
+    check_string,
+    list_of,
+    mapping_of,
     optional,
-    parse_json,
     read_document,
     read_names,
     read_strings,
     require,
+    wrong_value,
 )
-from fluss.metadata.type_readers import data_type_from_arrow, data_type_from_json
-from fluss.metadata.types import ArrayType, BigIntType, DataField, DataType, IntType, MapType, RowType
+from fluss.metadata.types import (
+    ArrayType,
+    BigIntType,
+    BooleanType,
+    CharType,
+    DataField,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    MapType,
+    RowType,
+    SmallIntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+    data_type_from_arrow,
+    data_type_from_json,
+)
 
 SCHEMA_JSON_VERSION = 1
+
+NUMERIC_TYPES = (TinyIntType, SmallIntType, IntType, BigIntType, FloatType, DoubleType, DecimalType)
+COMPARABLE_TYPES = (CharType, StringType, *NUMERIC_TYPES, DateType, TimeType, TimestampType, TimestampLtzType)
+STATISTICS_TYPES = (BooleanType, *COMPARABLE_TYPES)
+"""The types that batches of a log table can carry statistics of."""
 
 
 @dataclass(frozen=True)
@@ -151,12 +179,14 @@ def _duplicates(names: Iterable[str]) -> list[str]:
     return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
 
 
-class Schema:
+class Schema(JsonDocument):
     """The columns of a table, its primary key and its auto-increment column.
 
     ``Schema(arrow_schema, primary_keys=["id"])`` is the usual way; `Schema.builder` and `Schema.of` build one from
     logical types. Columns of the primary key become NOT NULL. A schema never changes.
     """
+
+    document_name = "schema"
 
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
@@ -349,15 +379,6 @@ class Schema:
             None if highest is None else require(highest, int, f"{where}.highest_field_id"),
         )
 
-    def to_json_bytes(self) -> bytes:
-        """The schema document as UTF-8 text."""
-        return json_bytes(self.to_json())
-
-    @classmethod
-    def from_json_bytes(cls, data: bytes | bytearray | memoryview) -> Schema:
-        """Read a schema document from UTF-8 text."""
-        return cls.from_json(parse_json(data, "schema"))
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schema):
             return NotImplemented
@@ -440,6 +461,34 @@ def _with_ids(columns: list[Column], highest_field_id: int | None) -> tuple[list
     if max(ids) > highest:
         raise InvalidTableError(f"highest_field_id {highest} is below the largest id in use, {max(ids)}")
     return columns, highest
+
+
+def statistics_columns(schema: Schema, names: Sequence[str] | None) -> tuple[int, ...]:
+    """The positions of the columns that `table.statistics.columns` names: ``*`` means all of a type that can have them.
+
+    Raises:
+        InvalidConfigError: A name is empty, unknown, named twice, or that of a column whose type has no statistics.
+    """
+    if not names:
+        return ()
+    if tuple(names) == ("*",):
+        return tuple(i for i, c in enumerate(schema.columns) if isinstance(c.data_type, STATISTICS_TYPES))
+    what = "'table.statistics.columns'"
+    if "" in names:
+        raise InvalidConfigError(f"{what} must be '*' or a list of column names, without empty ones.")
+    if repeated := _duplicates(names):
+        raise InvalidConfigError(f"{what} names a column twice: {repeated[0]!r}.")
+    positions = []
+    for name in names:
+        try:
+            position = schema.column_index(name)
+        except InvalidArgumentError as error:
+            raise InvalidConfigError(f"{what}: {error.message}") from None
+        data_type = schema.columns[position].data_type
+        if not isinstance(data_type, STATISTICS_TYPES):
+            raise InvalidConfigError(f"{what}: column '{name}' has type {data_type}, which has no statistics.")
+        positions.append(position)
+    return tuple(positions)
 
 
 class SchemaBuilder:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
-from fluss.errors import InvalidArgumentError
+from fluss.errors import FormatError, InvalidArgumentError
 from fluss.metadata.checks import list_of
 
 MAX_TYPE_DEPTH = 64
@@ -29,6 +29,8 @@ class DataType:
 
     json_name: ClassVar[str] = ""
     """The name of the type in JSON documents."""
+    arrow_type: ClassVar[pa.DataType | None] = None
+    """The Arrow type, where it does not depend on parameters."""
 
     nullable: bool = field(default=True, kw_only=True)
 
@@ -49,15 +51,16 @@ class DataType:
         document: dict[str, Any] = {"type": self.json_name}
         if not self.nullable:
             document["nullable"] = False
-        document.update(self._json_parameters())
+        parameters = {name: value for name, value in vars(self).items() if name != "nullable"}
+        for name, value in parameters.items():
+            document[name] = value.to_json() if isinstance(value, DataType) else value
         return document
 
     def to_arrow(self) -> pa.DataType:
         """The Arrow type that holds columns of this type."""
-        raise InvalidArgumentError(f"{type(self).__name__} is not a concrete data type")
-
-    def _json_parameters(self) -> dict[str, Any]:
-        return {}
+        if self.arrow_type is None:
+            raise InvalidArgumentError(f"{type(self).__name__} is not a concrete data type")
+        return self.arrow_type
 
     def _name(self) -> str:
         return self.json_name.lower()
@@ -88,37 +91,29 @@ def _check_type(what: str, value: object) -> None:
 class BooleanType(DataType):
     """True or false."""
 
-    json_name: ClassVar[str] = "BOOLEAN"
-
-    def to_arrow(self) -> pa.DataType:
-        return pa.bool_()
+    json_name = "BOOLEAN"
+    arrow_type = pa.bool_()
 
 
 class TinyIntType(DataType):
     """An 8-bit signed integer."""
 
-    json_name: ClassVar[str] = "TINYINT"
-
-    def to_arrow(self) -> pa.DataType:
-        return pa.int8()
+    json_name = "TINYINT"
+    arrow_type = pa.int8()
 
 
 class SmallIntType(DataType):
     """A 16-bit signed integer."""
 
-    json_name: ClassVar[str] = "SMALLINT"
-
-    def to_arrow(self) -> pa.DataType:
-        return pa.int16()
+    json_name = "SMALLINT"
+    arrow_type = pa.int16()
 
 
 class IntType(DataType):
     """A 32-bit signed integer."""
 
-    json_name: ClassVar[str] = "INTEGER"
-
-    def to_arrow(self) -> pa.DataType:
-        return pa.int32()
+    json_name = "INTEGER"
+    arrow_type = pa.int32()
 
     def _name(self) -> str:
         return "int"
@@ -127,95 +122,70 @@ class IntType(DataType):
 class BigIntType(DataType):
     """A 64-bit signed integer."""
 
-    json_name: ClassVar[str] = "BIGINT"
-
-    def to_arrow(self) -> pa.DataType:
-        return pa.int64()
+    json_name = "BIGINT"
+    arrow_type = pa.int64()
 
 
 class FloatType(DataType):
     """A 32-bit floating point number."""
 
-    json_name: ClassVar[str] = "FLOAT"
-
-    def to_arrow(self) -> pa.DataType:
-        return pa.float32()
+    json_name = "FLOAT"
+    arrow_type = pa.float32()
 
 
 class DoubleType(DataType):
     """A 64-bit floating point number."""
 
-    json_name: ClassVar[str] = "DOUBLE"
-
-    def to_arrow(self) -> pa.DataType:
-        return pa.float64()
+    json_name = "DOUBLE"
+    arrow_type = pa.float64()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CharType(DataType):
-    """A string of a declared length."""
-
-    json_name: ClassVar[str] = "CHAR"
-
+class _TypeWithLength(DataType):
     length: int = 1
 
     def __post_init__(self) -> None:
-        _check_int("the length of CHAR", self.length, 1, MAX_LENGTH)
-
-    def to_arrow(self) -> pa.DataType:
-        return pa.string()
-
-    def _json_parameters(self) -> dict[str, Any]:
-        return {"length": self.length}
+        _check_int(f"the length of {self.json_name}", self.length, 1, MAX_LENGTH)
 
     def _name(self) -> str:
-        return f"char({self.length})"
+        return f"{self.json_name.lower()}({self.length})"
+
+
+class CharType(_TypeWithLength):
+    """A string of a declared length."""
+
+    json_name = "CHAR"
+    arrow_type = pa.string()
 
 
 class StringType(DataType):
     """A string of any length."""
 
-    json_name: ClassVar[str] = "STRING"
-
-    def to_arrow(self) -> pa.DataType:
-        return pa.string()
+    json_name = "STRING"
+    arrow_type = pa.string()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class BinaryType(DataType):
+class BinaryType(_TypeWithLength):
     """A byte string of a fixed length."""
 
-    json_name: ClassVar[str] = "BINARY"
-
-    length: int = 1
-
-    def __post_init__(self) -> None:
-        _check_int("the length of BINARY", self.length, 1, MAX_LENGTH)
+    json_name = "BINARY"
 
     def to_arrow(self) -> pa.DataType:
         return pa.binary(self.length)
-
-    def _json_parameters(self) -> dict[str, Any]:
-        return {"length": self.length}
-
-    def _name(self) -> str:
-        return f"binary({self.length})"
 
 
 class BytesType(DataType):
     """A byte string of any length."""
 
-    json_name: ClassVar[str] = "BYTES"
-
-    def to_arrow(self) -> pa.DataType:
-        return pa.binary()
+    json_name = "BYTES"
+    arrow_type = pa.binary()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DecimalType(DataType):
     """An exact decimal number."""
 
-    json_name: ClassVar[str] = "DECIMAL"
+    json_name = "DECIMAL"
 
     precision: int = 10
     scale: int = 0
@@ -227,9 +197,6 @@ class DecimalType(DataType):
     def to_arrow(self) -> pa.DataType:
         return pa.decimal128(self.precision, self.scale)
 
-    def _json_parameters(self) -> dict[str, Any]:
-        return {"precision": self.precision, "scale": self.scale}
-
     def _name(self) -> str:
         return f"decimal({self.precision},{self.scale})"
 
@@ -237,10 +204,8 @@ class DecimalType(DataType):
 class DateType(DataType):
     """A calendar day."""
 
-    json_name: ClassVar[str] = "DATE"
-
-    def to_arrow(self) -> pa.DataType:
-        return pa.date32()
+    json_name = "DATE"
+    arrow_type = pa.date32()
 
 
 def arrow_time_unit(precision: int) -> str:
@@ -249,74 +214,58 @@ def arrow_time_unit(precision: int) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TimeType(DataType):
-    """A time of day. Whatever the precision, values are kept in milliseconds."""
+class _TypeWithPrecision(DataType):
+    sql_name: ClassVar[str]
 
-    json_name: ClassVar[str] = "TIME_WITHOUT_TIME_ZONE"
-
-    precision: int = 0
+    precision: int = 6
 
     def __post_init__(self) -> None:
-        _check_int("the precision of TIME", self.precision, 0, 9)
+        _check_int(f"the precision of {self.sql_name.upper()}", self.precision, 0, 9)
+
+    def _name(self) -> str:
+        default = type(self).precision
+        return self.sql_name if self.precision == default else f"{self.sql_name}({self.precision})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TimeType(_TypeWithPrecision):
+    """A time of day. Whatever the precision, values are kept in milliseconds."""
+
+    json_name = "TIME_WITHOUT_TIME_ZONE"
+    sql_name = "time"
+
+    precision: int = 0
 
     def to_arrow(self) -> pa.DataType:
         unit = arrow_time_unit(self.precision)
         return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
 
-    def _json_parameters(self) -> dict[str, Any]:
-        return {"precision": self.precision}
 
-    def _name(self) -> str:
-        return f"time({self.precision})" if self.precision else "time"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TimestampType(DataType):
+class TimestampType(_TypeWithPrecision):
     """A date and time of a wall clock, without a zone."""
 
-    json_name: ClassVar[str] = "TIMESTAMP_WITHOUT_TIME_ZONE"
-
-    precision: int = 6
-
-    def __post_init__(self) -> None:
-        _check_int("the precision of TIMESTAMP", self.precision, 0, 9)
+    json_name = "TIMESTAMP_WITHOUT_TIME_ZONE"
+    sql_name = "timestamp"
 
     def to_arrow(self) -> pa.DataType:
         return pa.timestamp(arrow_time_unit(self.precision))
 
-    def _json_parameters(self) -> dict[str, Any]:
-        return {"precision": self.precision}
 
-    def _name(self) -> str:
-        return "timestamp" if self.precision == 6 else f"timestamp({self.precision})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TimestampLtzType(DataType):
+class TimestampLtzType(_TypeWithPrecision):
     """An instant, shown in the zone of the reader."""
 
-    json_name: ClassVar[str] = "TIMESTAMP_WITH_LOCAL_TIME_ZONE"
-
-    precision: int = 6
-
-    def __post_init__(self) -> None:
-        _check_int("the precision of TIMESTAMP_LTZ", self.precision, 0, 9)
+    json_name = "TIMESTAMP_WITH_LOCAL_TIME_ZONE"
+    sql_name = "timestamp_ltz"
 
     def to_arrow(self) -> pa.DataType:
         return pa.timestamp(arrow_time_unit(self.precision), tz="UTC")
-
-    def _json_parameters(self) -> dict[str, Any]:
-        return {"precision": self.precision}
-
-    def _name(self) -> str:
-        return "timestamp_ltz" if self.precision == 6 else f"timestamp_ltz({self.precision})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArrayType(DataType):
     """A list of values of one type."""
 
-    json_name: ClassVar[str] = "ARRAY"
+    json_name = "ARRAY"
 
     element_type: DataType
 
@@ -326,9 +275,6 @@ class ArrayType(DataType):
     def to_arrow(self) -> pa.DataType:
         return pa.list_(pa.field("element", self.element_type.to_arrow(), nullable=self.element_type.nullable))
 
-    def _json_parameters(self) -> dict[str, Any]:
-        return {"element_type": self.element_type.to_json()}
-
     def _name(self) -> str:
         return f"array<{self.element_type}>"
 
@@ -337,7 +283,7 @@ class ArrayType(DataType):
 class MapType(DataType):
     """Pairs of keys and values. Keys are never null."""
 
-    json_name: ClassVar[str] = "MAP"
+    json_name = "MAP"
 
     key_type: DataType
     value_type: DataType
@@ -352,9 +298,6 @@ class MapType(DataType):
             pa.field("key", self.key_type.to_arrow(), nullable=False),
             pa.field("value", self.value_type.to_arrow(), nullable=self.value_type.nullable),
         )
-
-    def _json_parameters(self) -> dict[str, Any]:
-        return {"key_type": self.key_type.to_json(), "value_type": self.value_type.to_json()}
 
     def _name(self) -> str:
         return f"map<{self.key_type},{self.value_type}>"
@@ -396,7 +339,7 @@ class DataField:
 class RowType(DataType):
     """A nested row of named fields."""
 
-    json_name: ClassVar[str] = "ROW"
+    json_name = "ROW"
 
     fields: tuple[DataField, ...] = ()
 
@@ -423,8 +366,8 @@ class RowType(DataType):
     def to_arrow(self) -> pa.DataType:
         return pa.struct([item.to_arrow() for item in self.fields])
 
-    def _json_parameters(self) -> dict[str, Any]:
-        return {"fields": [item.to_json() for item in self.fields]}
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "fields": [item.to_json() for item in self.fields]}
 
     def _name(self) -> str:
         return f"row<{', '.join(map(str, self.fields))}>"
@@ -451,84 +394,159 @@ PLAIN_TYPES: dict[str, type[DataType]] = {
 class DataTypes:
     """Short names for building types: ``DataTypes.decimal(10, 2)``, ``DataTypes.array(DataTypes.int())``."""
 
-    @staticmethod
-    def boolean() -> BooleanType:
-        return BooleanType()
+    boolean = BooleanType
+    tinyint = TinyIntType
+    smallint = SmallIntType
+    int = IntType
+    bigint = BigIntType
+    float = FloatType
+    double = DoubleType
+    decimal = DecimalType
+    char = CharType
+    string = StringType
+    binary = BinaryType
+    bytes = BytesType
+    date = DateType
+    time = TimeType
+    timestamp = TimestampType
+    timestamp_ltz = TimestampLtzType
+    array = ArrayType
+    map = MapType
+    row = RowType
+    field = DataField
 
-    @staticmethod
-    def tinyint() -> TinyIntType:
-        return TinyIntType()
 
-    @staticmethod
-    def smallint() -> SmallIntType:
-        return SmallIntType()
+_PARAMETERS: dict[str, tuple[type[DataType], tuple[str, ...]]] = {
+    CharType.json_name: (CharType, ("length",)),
+    BinaryType.json_name: (BinaryType, ("length",)),
+    DecimalType.json_name: (DecimalType, ("precision", "scale")),
+    TimeType.json_name: (TimeType, ("precision",)),
+    TimestampType.json_name: (TimestampType, ("precision",)),
+    TimestampLtzType.json_name: (TimestampLtzType, ("precision",)),
+}
 
-    @staticmethod
-    def int() -> IntType:
-        return IntType()
 
-    @staticmethod
-    def bigint() -> BigIntType:
-        return BigIntType()
+@cache
+def _plain_type(name: str, nullable: bool) -> DataType:
+    """Types are values: all columns can share one."""
+    return PLAIN_TYPES[name](nullable=nullable)
 
-    @staticmethod
-    def float() -> FloatType:
-        return FloatType()
 
-    @staticmethod
-    def double() -> DoubleType:
-        return DoubleType()
+def data_type_from_json(document: Any, where: str = "data_type") -> DataType:
+    """Read the type object of a JSON document; `where` names its place in error messages."""
+    try:
+        return _from_json(document, where, 1)
+    except InvalidArgumentError as error:
+        raise FormatError(f"{where}: {error.message}") from error
 
-    @staticmethod
-    def string() -> StringType:
-        return StringType()
 
-    @staticmethod
-    def bytes() -> BytesType:
-        return BytesType()
+def _from_json(document: Any, where: str, depth: int) -> DataType:
+    if depth > MAX_TYPE_DEPTH:
+        raise FormatError(f"{where}: types are nested deeper than {MAX_TYPE_DEPTH} levels")
+    if not isinstance(document, dict):
+        raise FormatError(f"{where}: expected a type object, not {document!r:.80}")
+    name = document.get("type")
+    nullable = document.get("nullable", True)
+    if not isinstance(nullable, bool):
+        raise FormatError(f"{where}.nullable: expected true or false, not {nullable!r:.80}")
+    if not isinstance(name, str):
+        raise FormatError(f"{where}.type: expected the name of a type, not {name!r:.80}")
+    if name in PLAIN_TYPES:
+        return _plain_type(name, nullable)
+    if name in _PARAMETERS:
+        cls, parameters = _PARAMETERS[name]
+        return cls(**{key: document[key] for key in parameters if key in document}, nullable=nullable)
+    if name == ArrayType.json_name:
+        element_type = _from_json(document.get("element_type"), f"{where}.element_type", depth + 1)
+        return ArrayType(element_type, nullable=nullable)
+    if name == MapType.json_name:
+        key_type = _from_json(document.get("key_type"), f"{where}.key_type", depth + 1)
+        value_type = _from_json(document.get("value_type"), f"{where}.value_type", depth + 1)
+        return MapType(key_type, value_type, nullable=nullable)
+    if name == RowType.json_name:
+        fields = document.get("fields")
+        if not isinstance(fields, list):
+            raise FormatError(f"{where}.fields: expected a list of fields, not {fields!r:.80}")
+        return RowType(
+            tuple(_field_from_json(item, f"{where}.fields[{i}]", depth + 1) for i, item in enumerate(fields)),
+            nullable=nullable,
+        )
+    raise FormatError(f"{where}.type: unknown data type {name!r:.80}")
 
-    @staticmethod
-    def date() -> DateType:
-        return DateType()
 
-    # The factory `int` above hides the builtin inside this class body, hence Any for plain numbers.
+def _field_from_json(document: Any, where: str, depth: int) -> DataField:
+    if not isinstance(document, dict):
+        raise FormatError(f"{where}: expected a field object, not {document!r:.80}")
+    description = document.get("description")
+    if description is not None and not isinstance(description, str):
+        raise FormatError(f"{where}.description: expected a string, not {description!r:.80}")
+    return DataField(
+        document.get("name"),  # type: ignore[arg-type]  # the constructor checks it
+        _from_json(document.get("field_type"), f"{where}.field_type", depth),
+        description,
+        document.get("field_id", -1),
+    )
 
-    @staticmethod
-    def time(precision: Any = 0) -> TimeType:
-        return TimeType(precision)
 
-    @staticmethod
-    def timestamp(precision: Any = 6) -> TimestampType:
-        return TimestampType(precision)
+def data_type_from_arrow(arrow_type: pa.DataType, nullable: bool = True) -> DataType:
+    """The logical type that holds columns of an Arrow type.
 
-    @staticmethod
-    def timestamp_ltz(precision: Any = 6) -> TimestampLtzType:
-        return TimestampLtzType(precision)
+    Unsigned integers become the signed type of the same width; zones of timestamps are dropped, for values of
+    TIMESTAMP_LTZ are instants.
+    """
+    return _from_arrow(arrow_type, nullable, 1)
 
-    @staticmethod
-    def decimal(precision: Any, scale: Any = 0) -> DecimalType:
-        return DecimalType(precision, scale)
 
-    @staticmethod
-    def char(length: Any) -> CharType:
-        return CharType(length)
+_ARROW_SIMPLE: tuple[tuple[Any, type[DataType]], ...] = (
+    (pa.types.is_boolean, BooleanType),
+    (pa.types.is_int8, TinyIntType),
+    (pa.types.is_uint8, TinyIntType),
+    (pa.types.is_int16, SmallIntType),
+    (pa.types.is_uint16, SmallIntType),
+    (pa.types.is_int32, IntType),
+    (pa.types.is_uint32, IntType),
+    (pa.types.is_int64, BigIntType),
+    (pa.types.is_uint64, BigIntType),
+    (pa.types.is_float32, FloatType),
+    (pa.types.is_float64, DoubleType),
+    (pa.types.is_string, StringType),
+    (pa.types.is_large_string, StringType),
+    (pa.types.is_binary, BytesType),
+    (pa.types.is_large_binary, BytesType),
+    (pa.types.is_date, DateType),
+)
 
-    @staticmethod
-    def binary(length: Any) -> BinaryType:
-        return BinaryType(length)
+_PRECISION_OF_UNIT = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
-    @staticmethod
-    def array(element_type: DataType) -> ArrayType:
-        return ArrayType(element_type)
 
-    @staticmethod
-    def map(key_type: DataType, value_type: DataType) -> MapType:
-        return MapType(key_type, value_type)
+def _from_arrow(arrow_type: pa.DataType, nullable: bool, depth: int) -> DataType:
+    if depth > MAX_TYPE_DEPTH:
+        raise InvalidArgumentError(f"Arrow type is nested deeper than {MAX_TYPE_DEPTH} levels")
+    if not isinstance(arrow_type, pa.DataType):
+        raise InvalidArgumentError(f"expected an Arrow data type, not {arrow_type!r:.80}")
+    for is_type, cls in _ARROW_SIMPLE:
+        if is_type(arrow_type):
+            return cls(nullable=nullable)
+    types = pa.types
+    if types.is_fixed_size_binary(arrow_type):
+        return BinaryType(arrow_type.byte_width, nullable=nullable)
+    if types.is_decimal128(arrow_type):
+        return DecimalType(arrow_type.precision, arrow_type.scale, nullable=nullable)
+    if types.is_time(arrow_type):
+        return TimeType(_PRECISION_OF_UNIT[arrow_type.unit], nullable=nullable)
+    if types.is_timestamp(arrow_type):
+        timestamp = TimestampLtzType if arrow_type.tz else TimestampType
+        return timestamp(_PRECISION_OF_UNIT[arrow_type.unit], nullable=nullable)
+    if types.is_list(arrow_type) or types.is_large_list(arrow_type):
+        return ArrayType(_field_type(arrow_type.value_field, depth), nullable=nullable)
+    if types.is_map(arrow_type):
+        key_type, value_type = _field_type(arrow_type.key_field, depth), _field_type(arrow_type.item_field, depth)
+        return MapType(key_type, value_type, nullable=nullable)
+    if types.is_struct(arrow_type):
+        fields = [arrow_type.field(i) for i in range(arrow_type.num_fields)]
+        return RowType(tuple(DataField(f.name, _field_type(f, depth)) for f in fields), nullable=nullable)
+    raise InvalidArgumentError(f"Arrow type {arrow_type} has no counterpart among the data types of a table")
 
-    @staticmethod
-    def row(fields: Iterable[DataField]) -> RowType:
-        return RowType(fields)  # type: ignore[arg-type]
 
-    @staticmethod
-    def field(name: str, data_type: DataType, description: str | None = None) -> DataField:
-        return DataField(name, data_type, description)
+def _field_type(arrow_field: pa.Field, depth: int) -> DataType:
+    return _from_arrow(arrow_field.type, arrow_field.nullable, depth + 1)

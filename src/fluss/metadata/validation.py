@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from fluss.errors import (
     BucketMaxNumError,
-    InvalidArgumentError,
     InvalidConfigError,
     InvalidTableError,
     InvalidTargetColumnError,
@@ -19,11 +18,9 @@ from fluss.errors import (
 )
 from fluss.metadata.auto_partition import AutoPartitionStrategy, TimeFormat, parse_time_zone
 from fluss.metadata.descriptor import TableDescriptor
-from fluss.metadata.lake_properties import check_lake_properties
-from fluss.metadata.names import validate_database_name, validate_table_name
 from fluss.metadata.partition import PARTITION_KEY_TYPES
-from fluss.metadata.properties import TABLE_PREFIX, TABLE_PROPERTIES
-from fluss.metadata.schema import AggFunction, Column, Schema
+from fluss.metadata.properties import TABLE_PREFIX, TABLE_PROPERTIES, check_lake_properties
+from fluss.metadata.schema import COMPARABLE_TYPES, NUMERIC_TYPES, AggFunction, Column, Schema, statistics_columns
 from fluss.metadata.types import (
     ArrayType,
     BigIntType,
@@ -32,33 +29,13 @@ from fluss.metadata.types import (
     CharType,
     DataType,
     DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
     IntType,
     MapType,
     RowType,
-    SmallIntType,
     StringType,
     TimestampLtzType,
     TimestampType,
-    TimeType,
-    TinyIntType,
 )
-
-__all__ = [
-    "AGG_FUNCTION_TYPES",
-    "BUCKET_COUNT_MAX",
-    "KV_FORMAT_VERSION_MAX",
-    "STATISTICS_TYPES",
-    "SYSTEM_COLUMNS",
-    "statistics_columns",
-    "validate_agg_function",
-    "validate_database_name",
-    "validate_properties",
-    "validate_table_descriptor",
-    "validate_table_name",
-]
 
 BUCKET_COUNT_MAX = 128_000
 """The most buckets of a table or partition, unless the server says otherwise."""
@@ -69,34 +46,13 @@ SYSTEM_COLUMNS = frozenset(("__offset", "__timestamp", "__bucket", "_change_type
 """Names that lake tables and changelogs give to columns of their own."""
 
 _NESTED = (ArrayType, MapType, RowType)
-_NUMERIC: tuple[type[DataType], ...] = (
-    TinyIntType,
-    SmallIntType,
-    IntType,
-    BigIntType,
-    FloatType,
-    DoubleType,
-    DecimalType,
-)
-_COMPARABLE: tuple[type[DataType], ...] = (
-    CharType,
-    StringType,
-    *_NUMERIC,
-    DateType,
-    TimeType,
-    TimestampType,
-    TimestampLtzType,
-)
 _ANY: tuple[type[DataType], ...] = (DataType,)
 
-STATISTICS_TYPES: tuple[type[DataType], ...] = (BooleanType, *_COMPARABLE)
-"""The types that batches of a log table can carry statistics of."""
-
 AGG_FUNCTION_TYPES: dict[str, tuple[type[DataType], ...]] = {
-    "sum": _NUMERIC,
-    "product": _NUMERIC,
-    "max": _COMPARABLE,
-    "min": _COMPARABLE,
+    "sum": NUMERIC_TYPES,
+    "product": NUMERIC_TYPES,
+    "max": COMPARABLE_TYPES,
+    "min": COMPARABLE_TYPES,
     "last_value": _ANY,
     "last_value_ignore_nulls": _ANY,
     "first_value": _ANY,
@@ -146,7 +102,7 @@ def validate_table_descriptor(descriptor: TableDescriptor, *, bucket_count_max: 
     validate_properties(descriptor.properties)
     check_lake_properties(descriptor.custom_properties)
     _check_buckets(descriptor, bucket_count_max)
-    _check_columns(descriptor.schema)
+    _check_columns(descriptor.schema.column_names)
     _check_key_types(descriptor)
     _check_formats(descriptor)
     _check_merge_engine(descriptor)
@@ -188,11 +144,7 @@ def _check_buckets(descriptor: TableDescriptor, bucket_count_max: int) -> None:
         )
 
 
-def _check_columns(schema: Schema) -> None:
-    _refuse_system_columns(schema.column_names)
-
-
-def _refuse_system_columns(names: tuple[str, ...] | list[str]) -> None:
+def _check_columns(names: Sequence[str]) -> None:
     if reserved := [name for name in names if name in SYSTEM_COLUMNS]:
         raise InvalidTableError(
             f"{', '.join(reserved)} cannot be used as column names: they are reserved. "
@@ -356,41 +308,12 @@ def _check_auto_partition(descriptor: TableDescriptor) -> None:
         )
 
 
-def statistics_columns(descriptor: TableDescriptor) -> tuple[int, ...]:
-    """The positions of the columns with statistics, in the order given; empty if there are none (code 39 if wrong)."""
-    names = descriptor.config.statistics_columns
-    if names is None:
-        return ()
-    schema = descriptor.schema
-    if names == ("*",):
-        return tuple(i for i, c in enumerate(schema.columns) if isinstance(c.data_type, STATISTICS_TYPES))
-    if "" in names:
-        raise InvalidConfigError(
-            "'table.statistics.columns' must be '*' or a list of column names, without empty ones."
-        )
-    positions = []
-    for name in names:
-        try:
-            position = schema.column_index(name)
-        except InvalidArgumentError as error:
-            raise InvalidConfigError(f"'table.statistics.columns': {error.message}") from None
-        data_type = schema.columns[position].data_type
-        if not isinstance(data_type, STATISTICS_TYPES):
-            raise InvalidConfigError(
-                f"'table.statistics.columns': column '{name}' has type {data_type}, which has no statistics."
-            )
-        positions.append(position)
-    if len(set(positions)) < len(positions):
-        raise InvalidConfigError("'table.statistics.columns' names a column twice.")
-    return tuple(positions)
-
-
 def _check_statistics(descriptor: TableDescriptor) -> None:
     if descriptor.config.statistics_columns is None:
         return
     if descriptor.has_primary_key():
         raise InvalidConfigError("'table.statistics.columns' is for tables without a primary key only.")
-    statistics_columns(descriptor)
+    statistics_columns(descriptor.schema, descriptor.config.statistics_columns)
 
 
 def _check_historical_partition(descriptor: TableDescriptor) -> None:

@@ -18,7 +18,7 @@ NAMES = {
     "fluss.records.projection": "ProjectedBatch cut_batch has_columns",
     "fluss.records.pruning": "may_match",
     "fluss.records.row_batch": "RowRecords decode_row_batch encode_row_body read_row_records",
-    "fluss.records.statistics": "Statistics build_statistics statistics_columns supports_statistics",
+    "fluss.records.statistics": "Statistics build_statistics",
     "fluss.records.validation": "check_log_batch expanded_bytes",
     "fluss.records.value_batch": "decode_value_batch encode_value_batch encode_values value_batch_header",
 }

@@ -37,8 +37,6 @@ from fluss.records.row_batch import encode_row_body as encode_row_body
 from fluss.records.row_batch import read_row_records as read_row_records
 from fluss.records.statistics import Statistics as Statistics
 from fluss.records.statistics import build_statistics as build_statistics
-from fluss.records.statistics import statistics_columns as statistics_columns
-from fluss.records.statistics import supports_statistics as supports_statistics
 from fluss.records.validation import check_log_batch as check_log_batch
 from fluss.records.validation import expanded_bytes as expanded_bytes
 from fluss.records.value_batch import decode_value_batch as decode_value_batch
@@ -90,7 +88,5 @@ __all__ = [
     "read_row_records",
     "seal_kv_batch",
     "seal_log_batch",
-    "statistics_columns",
-    "supports_statistics",
     "value_batch_header",
 ]

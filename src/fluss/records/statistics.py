@@ -13,23 +13,12 @@ import pyarrow as pa
 
 from fluss._lazy import LazyModule
 from fluss.errors import FormatError, InvalidArgumentError, InvalidRowError
-from fluss.metadata.schema import Schema
+from fluss.metadata.schema import STATISTICS_TYPES, Schema
 from fluss.metadata.types import (
-    BigIntType,
-    BooleanType,
     CharType,
     DataType,
-    DateType,
-    DecimalType,
     DoubleType,
     FloatType,
-    IntType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
 )
 from fluss.records._bytes import as_view, malformed
 from fluss.rows import aligned, logical
@@ -45,45 +34,6 @@ _HEAD = struct.Struct("<bh")
 _I32 = struct.Struct("<i")
 _WHAT = "batch statistics"
 _FLOATS = (FloatType, DoubleType)
-_SUPPORTED = (
-    BooleanType,
-    TinyIntType,
-    SmallIntType,
-    IntType,
-    BigIntType,
-    FloatType,
-    DoubleType,
-    StringType,
-    CharType,
-    DecimalType,
-    DateType,
-    TimeType,
-    TimestampType,
-    TimestampLtzType,
-)
-
-
-def supports_statistics(data_type: DataType) -> bool:
-    """Whether columns of this type can have statistics."""
-    return isinstance(data_type, _SUPPORTED)
-
-
-def statistics_columns(schema: Schema, setting: str | None) -> tuple[int, ...]:
-    """The column positions that `table.statistics.columns` selects: ``*`` means every column of a supported type."""
-    if not setting or not setting.strip():
-        return ()
-    if setting.strip() == "*":
-        return tuple(i for i, column in enumerate(schema.columns) if supports_statistics(column.data_type))
-    indexes = []
-    for name in (part.strip() for part in setting.split(",")):
-        index = schema.column_index(name)
-        if not supports_statistics(schema.columns[index].data_type):
-            raise InvalidArgumentError(
-                f"column {name!r} of type {schema.columns[index].data_type} cannot have statistics; "
-                "take it out of table.statistics.columns"
-            )
-        indexes.append(index)
-    return tuple(indexes)
 
 
 def build_statistics(batch: pa.RecordBatch, schema: Schema, column_indexes: Sequence[int]) -> bytes:
@@ -95,7 +45,7 @@ def build_statistics(batch: pa.RecordBatch, schema: Schema, column_indexes: Sequ
     types, least, greatest, null_counts = [], [], [], []
     for index in column_indexes:
         column = schema.columns[index]
-        if not supports_statistics(column.data_type):
+        if not isinstance(column.data_type, STATISTICS_TYPES):
             raise InvalidArgumentError(f"column {column.name!r} of type {column.data_type} cannot have statistics")
         low, high = _extremes(batch.column(index), column.data_type)
         types.append(column.data_type.with_nullable(True))
@@ -179,7 +129,7 @@ class Statistics:
             if not 0 <= index < len(schema.columns):
                 malformed(_WHAT, "column index", _HEAD.size, f"{index} is outside 0..{len(schema.columns) - 1}")
             types.append(schema.columns[index].data_type.with_nullable(True))
-            if not supports_statistics(types[-1]):
+            if not isinstance(types[-1], STATISTICS_TYPES):
                 malformed(_WHAT, "column index", _HEAD.size, f"column {index} of type {types[-1]} has no statistics")
         least, pos = _read_row(view, pos, types, "min row")
         greatest, pos = _read_row(view, pos, types, "max row")

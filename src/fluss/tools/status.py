@@ -20,7 +20,7 @@ from fluss.client.buckets import table_buckets
 from fluss.db.internals import admin_call
 from fluss.errors import FlussError, InvalidArgumentError, InvalidTimestampError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo
-from fluss.metadata.cluster_config import ConfigEntry
+from fluss.metadata.info import ConfigEntry
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
@@ -275,7 +275,7 @@ def _size(db: Database, info: TableInfo) -> int | None:
 def _lake_lag(db: Database, table: Table[Any], buckets: list[BucketReport]) -> int | None:
     if not table.info.config.lake_enabled:
         return None
-    tiered: dict[TableBucket, int] = {}
+    tiered: Mapping[TableBucket, int] = {}
     with contextlib.suppress(FlussError):  # nothing is tiered yet
         tiered = admin_call(db, lambda admin: admin.get_latest_lake_snapshot(table.path)).table_buckets_offset
     return sum(bucket.latest - max(tiered.get(bucket.bucket, 0), bucket.earliest) for bucket in buckets)

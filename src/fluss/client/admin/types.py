@@ -13,9 +13,9 @@ from fluss.metadata.acl import AclFilter as AclFilter
 from fluss.metadata.acl import OperationType as OperationType
 from fluss.metadata.acl import PermissionType as PermissionType
 from fluss.metadata.acl import ResourceType as ResourceType
-from fluss.metadata.cluster_config import AlterConfig as AlterConfig
-from fluss.metadata.cluster_config import AlterConfigOp as AlterConfigOp
-from fluss.metadata.cluster_config import ConfigEntry as ConfigEntry
+from fluss.metadata.info import AlterConfig as AlterConfig
+from fluss.metadata.info import AlterConfigOp as AlterConfigOp
+from fluss.metadata.info import ConfigEntry as ConfigEntry
 
 
 @dataclass(frozen=True)

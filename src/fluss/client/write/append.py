@@ -23,13 +23,13 @@ from fluss.client.write.sender import Sender
 from fluss.client.write.writer import Conversion, Key, RoutedRows, WriterBase
 from fluss.errors import ConfigError, FlussError, InvalidArgumentError
 from fluss.metadata import TableBucket, TableInfo
+from fluss.metadata.schema import statistics_columns
 from fluss.records import (
     EncodedBody,
     build_statistics,
     encode_arrow_body,
     encode_row_body,
     seal_log_batch,
-    statistics_columns,
 )
 from fluss.rows import BadValues, bucket_key_encoder, buckets_of
 
@@ -66,7 +66,7 @@ class ArrowEncoder:
         self._log_format = info.log_format
         self._compression, self._level = info.arrow_compression
         self._types = [column.data_type for column in info.schema.columns]
-        wanted = info.get_properties().get("table.statistics.columns") if self._log_format == "ARROW" else None
+        wanted = info.config.statistics_columns if self._log_format == "ARROW" else None
         self._statistics_columns = statistics_columns(info.schema, wanted)
         self.is_quick = self._log_format == "ARROW" and self._compression == "NONE" and not self._statistics_columns
         """Whether encoding is little more than a checksum, which is done sooner than handed to a thread."""

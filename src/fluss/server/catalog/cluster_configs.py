@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from fluss.errors import ClusterConfigError, ConfigError
-from fluss.metadata.cluster_config import AlterConfigOp, ConfigEntry
+from fluss.metadata.info import AlterConfigOp, ConfigEntry
 from fluss.server import disk
 from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage

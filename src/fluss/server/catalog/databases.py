@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from fluss.errors import DatabaseAlreadyExistError, DatabaseNotEmptyError, DatabaseNotExistError, UnknownServerError
 from fluss.metadata import DatabaseDescriptor
-from fluss.metadata.cluster_config import AlterConfigOp
+from fluss.metadata.info import AlterConfigOp
 from fluss.server.catalog.catalog import Catalog
 from fluss.server.catalog.entries import DatabaseEntry, TableEntry
 from fluss.server.catalog.loading import erase_database, forget_database

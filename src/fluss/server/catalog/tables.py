@@ -17,7 +17,7 @@ from fluss.errors import (
     UnknownServerError,
 )
 from fluss.metadata import TABLE_PROPERTIES, Column, Schema, TableDescriptor, TableInfo, TablePath
-from fluss.metadata.cluster_config import AlterConfigOp
+from fluss.metadata.info import AlterConfigOp
 from fluss.server.catalog.catalog import Catalog
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.catalog.documents import UnconfirmedError

@@ -11,7 +11,7 @@ from fluss.errors import (
     UnknownServerError,
 )
 from fluss.metadata import DatabaseDescriptor, TableDescriptor, validate_database_name, validate_table_name
-from fluss.metadata.names import name_problem
+from fluss.metadata.path import name_problem
 from fluss.metadata.validation import validate_table_descriptor
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.catalog.documents import UnconfirmedError

@@ -18,7 +18,7 @@ from fluss.errors import (
 )
 from fluss.metadata import AggFunction, Column, DatabaseDescriptor, TableDescriptor, TablePath, data_type_from_json
 from fluss.metadata.acl import Resource
-from fluss.metadata.json_documents import parse_json
+from fluss.metadata.checks import parse_json
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog import databases, partitions, tables

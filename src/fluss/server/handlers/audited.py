@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from fluss.metadata.acl import OperationType, ResourceType
-from fluss.metadata.cluster_config import AlterConfigOp
+from fluss.metadata.info import AlterConfigOp
 from fluss.protocol import apis
 
 Describe = Callable[[Any, Any], str]
