@@ -278,3 +278,20 @@ def test_the_full_client_is_there(db_server: fluss.LocalServer) -> None:
         assert isinstance(db.connection, fluss.FlussConnection)
         assert not db.connection.closed
     assert db.connection.closed
+
+
+def test_a_folder_whose_catalog_cannot_be_read(tmp_path: Path) -> None:
+    with fluss.connect(tmp_path) as db:
+        db.create_table("orders", "id bigint", primary_key="id").upsert({"id": 7})
+    [document] = tmp_path.glob("catalog/tables/*/table.doc")
+    saved = document.read_bytes()
+    document.write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"damaged catalog document.*table\.doc"):
+        db = fluss.connect(tmp_path)
+    with db:
+        assert db.tables() == ["orders"]
+        with pytest.raises(fluss.FlussError, match=r"out of service.*table\.doc"):
+            db.create_table("orders", "id bigint", primary_key="id", exist_ok=True)
+    document.write_bytes(saved)
+    with fluss.connect(tmp_path) as db:
+        assert db.table("orders").get(7) == {"id": 7}

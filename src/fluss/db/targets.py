@@ -213,6 +213,8 @@ def _reachable(address: str) -> str:
 
 def _started(server: LocalServer, login: Login, folder: Path | None) -> Target:
     server.start()
+    if problems := server.problems:
+        warnings.warn(f"the server of '{server.data_dir}' reports: {problems}", stacklevel=2)
     with _sharing:
         if folder is not None:
             _servers[folder] = server

@@ -113,6 +113,16 @@ class LocalServer:
             return self._log_path.read_text(encoding="utf-8", errors="replace")
         return ""
 
+    @property
+    def problems(self) -> str:
+        """The errors in its log, such as a table that cannot be read; empty if there are none.
+
+        Example:
+            print(server.problems)
+        """
+        found = [line.partition(" ERROR ")[2].strip() for line in self.log_text.splitlines() if " ERROR " in line]
+        return "; ".join(found)[-_STDERR_BYTES_SHOWN:]
+
     # Life cycle ---------------------------------------------------------------------------------------------------
 
     def start(self) -> LocalServer:

@@ -16,6 +16,7 @@ from fluss.errors import FlussError, UnknownTableOrBucketError
 from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
+from fluss.server.catalog.storage import DATA_FOLDER
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import ServerConfig
 from fluss.server.datadir import DataDir
@@ -31,7 +32,6 @@ from fluss.server.remote_log import RemoteLogManager
 
 logger = logging.getLogger("fluss.server.tablets")
 
-TABLES_NAME = "tables"
 _DELETED_SUFFIX = ".deleted"
 _TABLE_FOLDER = re.compile(r"(.+)-(\d+)")
 _PARTITION_FOLDER = re.compile(r"(.+)-p(\d+)")
@@ -54,7 +54,7 @@ class Tablets:
         executor: Executor,
         metrics: ServerMetrics,
     ) -> None:
-        self._root = data_dir.path / TABLES_NAME
+        self._root = data_dir.path / DATA_FOLDER
         self._catalog = catalog
         self._config = config
         self._settings = LogSettings.from_config(config)

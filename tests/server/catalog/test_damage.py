@@ -89,6 +89,28 @@ def test_a_damaged_table_is_named_refused_and_can_be_dropped(
     assert harness.catalog.damages == []
 
 
+def newer(file: Path) -> None:
+    file.write_bytes(file.read_bytes().replace(b"fluss-document 1 ", b"fluss-document 2 ", 1))
+
+
+@pytest.mark.parametrize("source", ["document of a newer release", "document before", "folder of the rows"])
+def test_the_name_of_a_damaged_table_is_not_free(harness: Harness, source: str) -> None:
+    """A second table of that name would take the rows that belong into the first."""
+    folder = harness.catalog.storage.table_dir(1)
+    if source == "document of a newer release":
+        damage(harness, "bad", "table.doc", newer)
+    elif source == "document before":
+        (folder / "table.doc.prev").write_bytes((folder / "table.doc").read_bytes())
+        damage(harness, "bad", "table.doc", empty)
+    else:
+        (harness.catalog.data_dir / "tables" / "fluss" / "bad-1").mkdir(parents=True)
+        damage(harness, "bad", "table.doc", empty)
+    good_table_works(harness)
+    text = harness.fails(-1, admin.create_table, create(log_table(), "bad", ignore=True), "fluss.bad")
+    assert ("newer release" in text) == (source == "document of a newer release")
+    assert "bad" in harness.call(admin.list_tables, pb.ListTablesRequest(database_name="fluss")).table_name
+
+
 @pytest.mark.parametrize("how", [flip_identity, empty, remove])
 def test_a_table_without_a_readable_name_keeps_its_data(harness: Harness, how: Callable[[Path], None]) -> None:
     damage(harness, "bad", "table.doc", how)

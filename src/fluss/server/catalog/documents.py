@@ -14,6 +14,7 @@ folder), and the version before stays beside it as ``<name>.prev`` for a person 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from fluss.server import disk
 from fluss.server.catalog.files import FileLayer
 
 _MAGIC = b"fluss-document 1"
+_BEGIN = re.compile(rb"fluss-document (\d{1,3}) ")
 # Far above any real document (a table of 10,000 columns is about 1 MB); bounds what a broken file can make us read.
 DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
 
@@ -89,9 +91,15 @@ def _checked_json(line: bytes, what: str, path: Path, identity: Mapping[str, Any
 def decode_document(data: bytes, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (identity, content); a :class:`DamagedDocumentError` keeps the identity when at least that is readable."""
     first, separator, rest = data.partition(b"\n")
-    if not first.startswith(_MAGIC + b" "):
+    begin = _BEGIN.match(first)
+    if begin is None:
         raise DamagedDocumentError(Damage(path, "does not begin like a catalog document"))
-    identity = _checked_json(first[len(_MAGIC) + 1 :], "identity line", path, None)
+    identity = _checked_json(first[begin.end() :], "identity line", path, None)
+    if begin.group() != _MAGIC + b" ":
+        version = begin[1].decode()
+        raise DamagedDocumentError(
+            Damage(path, f"is a document of version {version}, written by a newer release: upgrade this one", identity)
+        )
     if not separator or not rest.endswith(b"\n"):
         raise DamagedDocumentError(Damage(path, "is cut short", identity))
     return identity, _checked_json(rest[:-1], "content line", path, identity)

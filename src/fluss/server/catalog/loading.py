@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fluss.errors import FlussError
 from fluss.metadata import (
@@ -20,7 +22,7 @@ from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, PartitionEntry, TableEntry
 from fluss.server.catalog.lake_snapshots import LakeSnapshots
 from fluss.server.catalog.state import CatalogState
-from fluss.server.catalog.storage import LAKE_DOCUMENT, TABLE_DOCUMENT, documents
+from fluss.server.catalog.storage import DATA_FOLDER, LAKE_DOCUMENT, TABLE_DOCUMENT, documents
 
 _log = logging.getLogger("fluss.server.catalog")
 _FILE_SUFFIXES = (".doc", ".prev")
@@ -151,11 +153,7 @@ def _table_is_damaged(catalog: CatalogState, table_id: int, damage: Damage) -> N
     catalog.damages.append(damage)
     identity = damage.identity or {}
     if "database" not in identity:
-        # A partition or lake document names its table by id only; the table's own identity line tells the name.
-        try:
-            identity = catalog.store.read(catalog.storage.table_dir(table_id) / TABLE_DOCUMENT)[0]
-        except DamagedDocumentError as error:
-            identity = error.damage.identity or {}
+        identity = _identity_of(catalog, table_id)
     named = bool(identity.get("database")) and bool(identity.get("table"))
     path = TablePath(str(identity["database"]), str(identity["table"])) if named else None
     damaged = DamagedTable(table_id, path, damage)
@@ -163,6 +161,26 @@ def _table_is_damaged(catalog: CatalogState, table_id: int, damage: Damage) -> N
     catalog.damaged_tables_by_id[table_id] = damaged
     if path is not None:
         _database_of(catalog, path).tables.setdefault(path.table_name, damaged)
+
+
+def _identity_of(catalog: CatalogState, table_id: int) -> Mapping[str, Any]:
+    """The name of a table: from its document, the version before, or the folder of its data; empty if none has it.
+
+    A name that is not known is free, and a second table of that name would hide the rows of this one.
+    """
+    document = catalog.storage.table_dir(table_id) / TABLE_DOCUMENT
+    for path in (document, document.with_name(f"{document.name}.prev")):
+        try:
+            return catalog.store.read(path)[0]
+        except DamagedDocumentError as error:
+            if error.damage.identity:
+                return error.damage.identity
+    data = catalog.data_dir / DATA_FOLDER
+    for database in disk.names(data) if disk.is_folder(data) else ():
+        for folder in disk.names(data / database):
+            if folder.endswith(f"-{table_id}"):
+                return {"database": database, "table": folder.removesuffix(f"-{table_id}")}
+    return {}
 
 
 def _load_partitions(catalog: CatalogState, entry: TableEntry, folder: Path) -> None:

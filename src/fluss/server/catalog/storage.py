@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 TABLE_DOCUMENT = "table.doc"
 LAKE_DOCUMENT = "lake.doc"
+DATA_FOLDER = "tables"
+"""The folder beside the catalog with the rows: ``<database>/<table>-<table id>`` for each table."""
 _REMOVED_AT_ONCE = 500
 """Files that are deleted before other changes of the catalog have the thread."""
 
