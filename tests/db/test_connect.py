@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import fluss
-from fluss.server.address_file import live_addresses
+from fluss.server.datadir import live_addresses
 
 
 @pytest.fixture(autouse=True)

@@ -282,7 +282,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # -- retention --------------------------------------------------------------------------------------------------
     Mutant(
         "expired-file-deleted-before-the-recovery-point",
-        f"{_LOG}/expiry.py",
+        f"{_LOG}/segment.py",
         "        while self._segments and self._segments[0].end_offset <= self.recorded_start:",
         "        while self._segments:",
         _RETENTION,
@@ -317,14 +317,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "leases-not-saved",
-        f"{_KV}/leases.py",
+        f"{_KV}/snapshotter.py",
         "        disk.write_atomically(self._path,",
         "        (self._path,",
         _LEASES,
     ),
     Mutant(
         "lease-of-too-many-snapshots",
-        f"{_KV}/leases.py",
+        f"{_KV}/snapshotter.py",
         "                if count >= limit:",
         "                if False:",
         _LEASES,

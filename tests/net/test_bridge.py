@@ -10,8 +10,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
-from fluss.net.background import CallerLoop, LoopThread
-from fluss.net.bridge import Bridge, RunningLoop
+from fluss.net.background import Bridge, CallerLoop, LoopThread, RunningLoop
 
 
 @pytest.fixture(params=["thread", "here", "running"])

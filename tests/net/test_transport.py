@@ -12,8 +12,7 @@ import pytest
 
 from fluss.errors import FlussError
 from fluss.net import transport as transport_module
-from fluss.net.sockets import WAKE_BYTES, WakeMark
-from fluss.net.transport import FrameTransport
+from fluss.net.transport import WAKE_BYTES, FrameTransport, WakeMark
 from fluss.protocol.frames import FrameReader
 
 

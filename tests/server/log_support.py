@@ -25,7 +25,7 @@ from fluss.server.environment import Environment
 from fluss.server.log import reader
 from fluss.server.log.files import OpenFiles
 from fluss.server.log.flush import run_checkpoint, run_sync
-from fluss.server.log.settings import LogSettings
+from fluss.server.log.segment import LogSettings
 from fluss.server.log.tablet import LogTablet
 from fluss.server.server import Server
 

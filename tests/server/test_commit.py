@@ -11,13 +11,13 @@ import pytest
 from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, until
 
 from fluss.errors import LogStorageError, RequestTimeOutError
-from fluss.server import commit, flush_policy
+from fluss.server import commit
 from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
 from fluss.server.log import reader
 from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.flush import SyncPlan
-from fluss.server.log.settings import LogSettings
+from fluss.server.log.segment import LogSettings
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import ServerMetrics
 
@@ -205,7 +205,7 @@ async def test_where_nothing_else_is_to_do_the_loop_itself_waits_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet: bool
 ) -> None:
     here = note_syncs(monkeypatch, 0.0, 0.0, 0.0)
-    monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 60.0)
+    monkeypatch.setattr(commit, "_INLINE_SECONDS_MAX", 60.0)
 
     bench = Bench(tmp_path / "log", quiet=quiet)
     for number in range(3):
@@ -224,7 +224,7 @@ async def test_the_loop_does_not_wait_for_a_disk_that_was_slow_the_last_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = note_syncs(monkeypatch, 0.0, 0.6, 0.0, 0.0)
-    monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(commit, "_INLINE_SECONDS_MAX", 0.5)
 
     bench = Bench(tmp_path / "log", quiet=True)
     for number in range(4):
@@ -237,7 +237,7 @@ async def test_the_loop_does_not_wait_for_a_disk_that_was_slow_the_last_time(
 async def test_a_flush_that_fails_on_the_loop_fails_the_writers_and_no_one_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flush_policy, "_INLINE_SECONDS_MAX", 60.0)
+    monkeypatch.setattr(commit, "_INLINE_SECONDS_MAX", 60.0)
 
     bench = Bench(tmp_path / "log", quiet=True)
     other = bench.open_log(tmp_path / "other")

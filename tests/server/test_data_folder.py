@@ -11,8 +11,7 @@ import pytest
 from tests.server.log_support import connected, ids_of, make_batch, running_server
 
 from fluss.errors import ConfigError, ErrorCode
-from fluss.server.address_file import is_in_use
-from fluss.server.datadir import LOCK_NAME
+from fluss.server.datadir import LOCK_NAME, is_in_use
 
 
 async def test_a_lock_file_that_is_deleted_lets_no_second_server_in(tmp_path: Path) -> None:

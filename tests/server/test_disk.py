@@ -23,14 +23,12 @@ SERVER = Path(fluss.server.__file__).parent
 # report its address to other processes, ask the system about this process, read what an operator configured, or write
 # RocksDB.
 ELSEWHERE = {
-    "address_file.py",
     "certificates.py",
     "config.py",
     "inspection.py",
     "kv/rocksdb.py",
-    "kv/writer_process.py",
     "local.py",
-    "process_metrics.py",
+    "data_metrics.py",
     "tls.py",
     "users.py",
     "disk.py",

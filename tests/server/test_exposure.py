@@ -17,7 +17,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.config import ServerConfig
 from fluss.server.exposure import has_credentials, is_shown, scrub
-from fluss.server.handlers import admin, cluster, metadata
+from fluss.server.handlers import admin, cluster
 from fluss.server.server import Server
 
 SECRET = "s3cr3t-v4lue"
@@ -51,7 +51,7 @@ def test_readers_see_the_settings_that_they_need_and_nothing_else(tmp_path: Path
     harness = Harness(tmp_path, {**options(), **more})
     harness.call(admin.create_table, create(log_table(properties={"table.datalake.enabled": "true"})))
     info = harness.call(admin.get_table_info, pb.GetTableInfoRequest(table_path=path()))
-    answer = harness.call(metadata.get_metadata, pb.MetadataRequest(table_path=[path()]))
+    answer = harness.call(admin.get_metadata, pb.MetadataRequest(table_path=[path()]))
     for document in (info.table_json, answer.table_metadata[0].table_json):
         properties = json.loads(document)["properties"]
         prefix = "table.datalake.paimon."

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from fluss.server.flush_policy import LOGS_PER_THREAD, FlushPolicy, FlushStrategy
+from fluss.server.commit import LOGS_PER_THREAD, FlushPolicy, FlushStrategy
 from fluss.server.log.flush import CommittableLog, SyncPlan
 from fluss.server.log.segment import Segment
 

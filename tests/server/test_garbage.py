@@ -17,7 +17,7 @@ from tests.server.log_support import LogHarness, connected, make_batch, run, run
 
 from fluss.metadata import TableBucket
 from fluss.server.config import ServerConfig
-from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import DamagedLogError
 from fluss.server.log.opening import Opened
 from fluss.server.log.tablet import LogTablet
 from fluss.server.server import Server

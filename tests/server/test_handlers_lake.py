@@ -14,13 +14,13 @@ from tests.server.catalog.support import Harness, alter, create, create_partitio
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket, TablePath
 from fluss.protocol import fluss_pb2 as pb
+from fluss.server.catalog.lake import TieringState
 from fluss.server.catalog.lake_snapshots import (
     LakeSnapshotEntry,
     LakeSnapshots,
     decode_offsets_file,
     encode_offsets_file,
 )
-from fluss.server.catalog.tiering import TieringState
 from fluss.server.handlers import admin, cluster, lake
 
 ON = {"table.datalake.enabled": "true"}

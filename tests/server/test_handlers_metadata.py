@@ -9,7 +9,7 @@ import pytest
 from tests.server.catalog.support import Harness, alter, create, create_partition, log_table, partitioned_table, path
 
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.handlers import admin, metadata
+from fluss.server.handlers import admin
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 
 def ask(harness: Harness, *tables: str, listener: str = "FLUSS") -> pb.MetadataResponse:
     request = pb.MetadataRequest(table_path=[path(table) for table in tables])
-    answer = harness.call(metadata.get_metadata, request, listener=listener)
+    answer = harness.call(admin.get_metadata, request, listener=listener)
     assert isinstance(answer, pb.MetadataResponse)
     return answer
 
@@ -84,7 +84,7 @@ def test_a_missing_table_is_code_7(harness: Harness) -> None:
     harness.call(admin.create_table, create(log_table()))
     for table in ("missing", ""):
         request = pb.MetadataRequest(table_path=[path("t"), path(table)])
-        harness.fails(7, metadata.get_metadata, request, f"Table 'fluss.{table}' does not exist")
+        harness.fails(7, admin.get_metadata, request, f"Table 'fluss.{table}' does not exist")
 
 
 def test_partitions(harness: Harness) -> None:
@@ -95,11 +95,11 @@ def test_partitions(harness: Harness) -> None:
     # Partitions that were not asked for would make old clients abort.
     assert not ask(harness, "t").partition_metadata
     request = pb.MetadataRequest(partitions_path=[physical("b")])
-    (partition,) = harness.call(metadata.get_metadata, request).partition_metadata
+    (partition,) = harness.call(admin.get_metadata, request).partition_metadata
     assert (partition.table_id, partition.partition_name, partition.partition_id) == (0, "b", 1)
     assert [bucket.leader_id for bucket in partition.bucket_metadata] == [3, 3]
     request = pb.MetadataRequest(table_path=[path()], partitions_id=[1, 0])
-    answer = harness.call(metadata.get_metadata, request)
+    answer = harness.call(admin.get_metadata, request)
     assert [p.partition_name for p in answer.partition_metadata] == ["b", "a"]
 
 
@@ -107,15 +107,15 @@ def test_missing_partitions_are_code_36(harness: Harness) -> None:
     harness.call(admin.create_table, create(partitioned_table()))
     harness.call(admin.create_table, create(partitioned_table(), "other"))
     harness.call(admin.create_partition, create_partition("other", dt="a"))
-    text = harness.fails(36, metadata.get_metadata, pb.MetadataRequest(partitions_path=[physical("no")]))
+    text = harness.fails(36, admin.get_metadata, pb.MetadataRequest(partitions_path=[physical("no")]))
     assert "fluss.t" in text
     assert "no" in text
-    harness.fails(36, metadata.get_metadata, pb.MetadataRequest(partitions_path=[physical("a", "missing")]))
+    harness.fails(36, admin.get_metadata, pb.MetadataRequest(partitions_path=[physical("a", "missing")]))
     request = pb.MetadataRequest(table_path=[path()], partitions_id=[99])
-    harness.fails(36, metadata.get_metadata, request, "does not exist", "not permitted")
+    harness.fails(36, admin.get_metadata, request, "does not exist", "not permitted")
     # An id of a table that the request does not name cannot be placed by the client.
     request = pb.MetadataRequest(table_path=[path()], partitions_id=[0])
-    harness.fails(36, metadata.get_metadata, request)
+    harness.fails(36, admin.get_metadata, request)
 
 
 def test_metadata_is_filtered_by_access(tmp_path: Path) -> None:
@@ -133,11 +133,11 @@ def test_metadata_is_filtered_by_access(tmp_path: Path) -> None:
     request = pb.MetadataRequest(
         table_path=[path(), path("missing"), path("part")], partitions_path=[physical("a", "part")]
     )
-    answer = harness.call(metadata.get_metadata, request, user="bob", listener="CLIENT")
+    answer = harness.call(admin.get_metadata, request, user="bob", listener="CLIENT")
     assert not answer.table_metadata
     assert not answer.partition_metadata
     assert len(answer.tablet_servers) == 1
     request = pb.MetadataRequest(table_path=[path("part")], partitions_id=[0])
-    harness.fails(36, metadata.get_metadata, request, user="bob", listener="CLIENT")
-    assert harness.call(metadata.get_metadata, request, user="root", listener="CLIENT").partition_metadata
+    harness.fails(36, admin.get_metadata, request, user="bob", listener="CLIENT")
+    assert harness.call(admin.get_metadata, request, user="root", listener="CLIENT").partition_metadata
     harness.close()

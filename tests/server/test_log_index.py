@@ -12,10 +12,8 @@ from tests.server.log_support import LogHarness, make_batch
 from fluss.errors import FormatError
 from fluss.server.log import writers
 from fluss.server.log.files import OpenFiles
-from fluss.server.log.index import INT32_MAX, SegmentIndex
 from fluss.server.log.recovery import RecoveryPoint
-from fluss.server.log.segment import Segment
-from fluss.server.log.settings import LogSettings
+from fluss.server.log.segment import INT32_MAX, LogSettings, Segment, SegmentIndex
 from fluss.server.log.writers import SEQUENCE_MAX, WriterStates, WrittenBatch
 
 

@@ -14,7 +14,7 @@ from tests.server.log_support import ARROW_SCHEMA, FakeClock, LogHarness, ids_of
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.records import LogBatch, ProjectedBatch, cut_batch, iter_log_batches
 from fluss.server.log import reader
-from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import DamagedLogError
 from fluss.server.log.projection import IntactCuts, Projection
 from fluss.server.log.walk import BatchSpan, crc_fits
 

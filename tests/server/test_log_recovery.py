@@ -12,7 +12,7 @@ from tests.server.log_support import FakeClock, LogHarness, ids_of, make_batch
 from fluss.errors import FlussError, OutOfOrderSequenceError
 from fluss.records import iter_log_batches
 from fluss.server import disk
-from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import DamagedLogError
 
 LOG = f"{0:020d}.log"
 

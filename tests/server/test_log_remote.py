@@ -25,7 +25,7 @@ from fluss.metadata import TableBucket
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
-from fluss.server.catalog import databases
+from fluss.server.catalog import tables
 from fluss.server.log.remote import MANIFEST_NAME, RemoteLog
 from fluss.server.remote_files import RemoteFiles
 from fluss.server.server import Server
@@ -203,7 +203,7 @@ async def test_what_a_store_does_not_delete_goes_later(
                 await admin.drop_partition(path, {"dt": "d"})
             else:
                 if "killed" in drop:
-                    monkeypatch.setattr(databases, "erase_database", killed)
+                    monkeypatch.setattr(tables, "erase_database", killed)
                     monkeypatch.setattr(server.catalog, "on_table_dropped", [])
                 await admin.drop_database("shop", cascade=True)
         await server.kv.snapshotter.remove_what_is_left()

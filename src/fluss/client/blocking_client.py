@@ -21,8 +21,7 @@ from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.config import Config
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo, TablePath
-from fluss.net.background import CallerLoop, LoopThread
-from fluss.net.bridge import RunningLoop
+from fluss.net.background import CallerLoop, LoopThread, RunningLoop
 
 T = TypeVar("T")
 ClientT = TypeVar("ClientT", bound="BlockingClient")

@@ -35,7 +35,7 @@ from fluss.errors import (
     UnknownServerError,
 )
 from fluss.metadata import PhysicalTablePath, ServerNode, TableBucket, TablePath
-from fluss.net.bridge import running_loop
+from fluss.net.background import running_loop
 from fluss.net.connection import SOFTWARE_NAME, Connection
 from fluss.net.deadline import Deadline
 from fluss.net.tls import ClientTls, TlsFiles

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fluss.errors import FlussError, FormatError, error_for_code
 from fluss.metadata import TableBucket
-from fluss.net.pending import Waiter
+from fluss.net.connection import Waiter
 from fluss.protocol import Api, apis
 from fluss.protocol import messages as pb
 from fluss.protocol.frames import Buffer

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
 
-from fluss.net.bridge import running_loop
+from fluss.net.background import running_loop
 
 T = TypeVar("T")
 

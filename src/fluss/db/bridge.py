@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluss.client.blocking_connections import BlockingConnections
 from fluss.errors import ConnectionClosedError
-from fluss.net.bridge import Bridge
+from fluss.net.background import Bridge
 
 if TYPE_CHECKING:
     from fluss.client.background import Background

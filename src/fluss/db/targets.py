@@ -29,7 +29,7 @@ from fluss.errors import (
     NetworkError,
 )
 from fluss.net.deadline import wait_for
-from fluss.server.address_file import is_in_use, live_addresses
+from fluss.server.datadir import is_in_use, live_addresses
 from fluss.server.local import LocalServer
 
 DEFAULT_DATABASE = "fluss"

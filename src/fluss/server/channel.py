@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from fluss.errors import FormatError
-from fluss.net.sockets import WakeMark
+from fluss.net.transport import WakeMark
 from fluss.protocol.frames import FrameReader
 from fluss.server import disk
 from fluss.server.log.files import FileRange

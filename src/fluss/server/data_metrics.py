@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures per table and per bucket, read when the page is asked for: nothing is counted for them in between."""
+"""Figures of tables, buckets, key-value states and the process, read when the page is asked for and not counted."""
 
 from __future__ import annotations
 
+import os
+import resource
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluss.metadata import TableBucket
-from fluss.server.catalog.entries import TableEntry
-from fluss.server.catalog.tiering import TieringEntry, TieringState
-from fluss.server.kv_metrics import BUCKETS_MAX, KvMetrics
-from fluss.server.metrics import Labels
-from fluss.server.table_counters import TableCounters
+from fluss.server.catalog.entries import TableCounters, TableEntry
+from fluss.server.catalog.lake import TieringEntry, TieringState
+from fluss.server.kv.store import Store
+from fluss.server.metrics import Labels, ServerMetrics
 
 if TYPE_CHECKING:
     from fluss.server.log.tablet import LogTablet
     from fluss.server.services import Services
-
 Series = Iterator[tuple[Labels, float]]
 T = TypeVar("T")
 
@@ -181,3 +184,110 @@ def _remote_end(tablet: LogTablet) -> float | None:
 
 def _remote_bytes(tablet: LogTablet) -> int:
     return 0 if tablet.remote is None else sum(segment.size_in_bytes for segment in tablet.remote.segments)
+
+
+BUCKETS_MAX = 1000
+"""With more buckets their series are left out: a page of them all would keep the event loop busy."""
+
+PerBucket = Callable[[Callable[[Any], "float | None"], Sequence[tuple[TableBucket, Any]]], Series]
+"""Reads a figure of each of some buckets, and labels it."""
+
+_ENGINE_MAXIMA = {
+    "rocksdbNumFilesAtLevel0Max": "rocksdb.num-files-at-level0",
+    "rocksdbFlushPendingMax": "rocksdb.mem-table-flush-pending",
+    "rocksdbCompactionPendingMax": "rocksdb.compaction-pending",
+}
+_ENGINE_SUMS = {
+    "rocksdbMemTableMemoryUsageTotal": "rocksdb.size-all-mem-tables",
+    "rocksdbMemTableUnFlushedMemoryUsageTotal": "rocksdb.cur-size-all-mem-tables",
+    "rocksdbTableReadersMemoryUsageTotal": "rocksdb.estimate-table-readers-mem",
+}
+"""Names of metrics, and the properties of RocksDB that they show."""
+
+
+class KvMetrics:
+    """Registers the figures of primary-key tables."""
+
+    def __init__(self, services: Services, per_bucket: PerBucket) -> None:
+        self._services = services
+        metrics = services.metrics
+        metrics.gauge("coordinator_kvSnapshotLeaseCount", lambda: len(services.kv.snapshotter.leases))
+        metrics.gauge("coordinator_leasedKvSnapshotCount", lambda: services.kv.snapshotter.leases.snapshot_count)
+        metrics.gauge(
+            "coordinator_physicalStorage_remoteKvSize",
+            lambda: sum(found.size_bytes for found in services.kv.snapshotter.known),
+        )
+        metrics.gauge("tabletserver_logicalStorage_kvSize", lambda: sum(store.size_bytes for store in self._stores()))
+        metrics.gauge("tabletserver_physicalStorage_localSize", self._local_bytes)
+        metrics.gauge("tabletserver_rocksdbMemoryUsageTotal", self._engine_memory)
+        metrics.gauge("tabletserver_kvFlush_total", lambda: services.kv.spill_latencies.count)
+        metrics.histogram("tabletserver_kvFlushLatencyMs", services.kv.spill_latencies)
+        metrics.gauge("tabletserver_kvMemorySize", lambda: services.kv.memory_bytes)
+        metrics.gauge("tabletserver_kvCacheSize", lambda: services.kv.cache_bytes)
+        metrics.gauge("tabletserver_kvRowCount", lambda: services.kv.row_count_total)
+        metrics.series(
+            "coordinator_table_bucket_numKvSnapshots",
+            lambda: per_bucket(lambda found: len(found.snapshots), self._snapshots()),
+        )
+        metrics.series(
+            "coordinator_table_bucket_allKvSnapshotSize",
+            lambda: per_bucket(lambda found: found.size_bytes, self._snapshots()),
+        )
+        metrics.series(
+            "tabletserver_table_bucket_logicalStorage_kvSize",
+            lambda: per_bucket(
+                lambda tablet: tablet.store.size_bytes,
+                [(tablet.log.bucket, tablet) for tablet in services.kv.open_tablets],
+            ),
+        )
+        for names, combine in ((_ENGINE_MAXIMA, max), (_ENGINE_SUMS, sum)):
+            for name, engine_name in names.items():
+                self._add_engine_series(name, engine_name, combine)
+
+    def _stores(self) -> list[Store]:
+        return [tablet.store for tablet in self._services.kv.open_tablets]
+
+    def _snapshots(self) -> list[tuple[TableBucket, Any]]:
+        return [(found.bucket, found) for found in self._services.kv.snapshotter.known]
+
+    def _local_bytes(self) -> float:
+        on_disk = sum(store.engine_property("rocksdb.live-sst-files-size") for store in self._stores())
+        return on_disk + sum(tablet.size_bytes for tablet in self._services.tablets)
+
+    def _engine_memory(self) -> float:
+        names = ("rocksdb.size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
+        kv = self._services.kv
+        return kv.cache_bytes + sum(store.engine_property(name) for store in self._stores() for name in names)
+
+    def _add_engine_series(self, name: str, engine_name: str, combine: Callable[[list[int]], float]) -> None:
+        def series() -> Series:
+            by_table: dict[Labels, list[int]] = {}
+            open_tablets = self._services.kv.open_tablets
+            for tablet in open_tablets if len(open_tablets) <= BUCKETS_MAX else ():
+                by_table.setdefault(tablet.entry.labels, []).append(tablet.store.engine_property(engine_name))
+            return ((labels, combine(values)) for labels, values in by_table.items())
+
+        self._services.metrics.series(f"tabletserver_table_{name}", series)
+
+
+_STATM = Path("/proc/self/statm")
+_DESCRIPTORS = Path("/proc/self/fd")
+
+
+def add_process_gauges(metrics: ServerMetrics) -> None:
+    """Register what the operating system tells of this process; what it does not tell is left out."""
+    started = time.time()
+    metrics.gauge("process_cpu_seconds_total", _cpu_seconds)
+    metrics.gauge("process_threads", threading.active_count)
+    metrics.gauge("process_start_time_seconds", lambda: started)
+    metrics.gauge("process_max_fds", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    if _STATM.exists():
+        page_bytes = os.sysconf("SC_PAGE_SIZE")
+        metrics.gauge("process_resident_memory_bytes", lambda: int(_STATM.read_text().split()[1]) * page_bytes)
+    if _DESCRIPTORS.exists():
+        metrics.gauge("process_open_fds", lambda: len(os.listdir(_DESCRIPTORS)))
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system

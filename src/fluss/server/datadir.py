@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data folder belongs to one process at a time."""
+"""The data folder: it belongs to one process at a time, and a file in it says how that process can be reached."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from fluss.errors import ConfigError
@@ -15,6 +17,7 @@ logger = logging.getLogger("fluss.server")
 
 LOCK_NAME = ".lock"
 CLEAN_NAME = ".clean-shutdown"
+ADDRESS_NAME = ".address"
 _PARTS = ("catalog", "tables")
 
 
@@ -108,3 +111,35 @@ def _holder(fd: int) -> str:
     count = disk.read_into_at(fd, [memoryview(data)], 0)
     text = bytes(data[:count]).decode("ascii", "replace").strip()
     return text if text.isdigit() else "unknown"
+
+
+def record_addresses(data_dir: str | Path, addresses: Sequence[str]) -> None:
+    """Write the addresses of a server that is ready, one a line; complete or not at all."""
+    disk.write_atomically(Path(data_dir) / ADDRESS_NAME, "".join(f"{address}\n" for address in addresses).encode())
+
+
+def remove_addresses(data_dir: str | Path) -> None:
+    """Remove the file of a server that stops."""
+    with contextlib.suppress(OSError):
+        disk.unlink_if_there(Path(data_dir) / ADDRESS_NAME)
+
+
+def live_addresses(data_dir: str | Path) -> list[str]:
+    """The addresses of the server that runs on a folder; empty if none does, or if it is still starting.
+
+    The file may be left over from a server that was killed, so the lock of the folder decides whether it counts.
+
+    Example:
+        addresses = live_addresses("./fluss-data")
+    """
+    if not is_in_use(data_dir):
+        return []
+    try:
+        return disk.read_file(Path(data_dir) / ADDRESS_NAME).decode("utf-8").split()
+    except OSError:
+        return []
+
+
+def is_in_use(data_dir: str | Path) -> bool:
+    """Whether a server holds the lock of a folder, or one of an earlier release that of its lock file."""
+    return any(disk.is_locked(path) for path in (Path(data_dir), Path(data_dir) / LOCK_NAME))

@@ -110,6 +110,21 @@ def lock(fd: int) -> None:
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def is_locked(path: StrPath) -> bool:
+    """Whether a process holds the exclusive lock of a file or folder."""
+    try:
+        fd = open_file(path, READ)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        close(fd)
+    return False
+
+
 # Primitives: names ----------------------------------------------------------------------------------------------------
 
 

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 
 from fluss.server.clock import Clock
 from fluss.server.config import Endpoint
-from fluss.server.kv.rocksdb import Writer
-from fluss.server.kv.writer_process import WriterProcess
+from fluss.server.kv.rocksdb import Writer, WriterProcess
 from fluss.server.listener import Accept, Listener
 
 

@@ -14,7 +14,7 @@ from fluss.metadata.documents import RemoteLogManifestFile
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
-from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import DamagedLogError
 from fluss.server.log.remote import RemoteLog, remote_folder
 from fluss.server.log.tablet import LogTablet
 from fluss.server.remote_files import RemoteFiles

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from fluss.server.address_file import forget_addresses, record_addresses
 from fluss.server.config import ServerConfig
+from fluss.server.datadir import record_addresses, remove_addresses
 from fluss.server.garbage import short_searches
 from fluss.server.loop_watch import LoopErrors
 from fluss.server.server import Server
@@ -87,7 +87,7 @@ async def serve(config: ServerConfig, *, watch_stdin: bool = False, companion: C
             async with companion(server) if companion is not None else contextlib.nullcontext():
                 await ended.wait()
         finally:
-            forget_addresses(data_dir)
+            remove_addresses(data_dir)
             await server.stop()
 
 

@@ -21,7 +21,7 @@ from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import ServerConfig
 from fluss.server.connections import Connections
-from fluss.server.data_metrics import DataMetrics
+from fluss.server.data_metrics import DataMetrics, add_process_gauges
 from fluss.server.datadir import DataDir
 from fluss.server.environment import Environment
 from fluss.server.exposure import check_remote_dir
@@ -30,7 +30,6 @@ from fluss.server.handlers.request import Handler
 from fluss.server.kv.service import Kv
 from fluss.server.loop_watch import LoopWatch
 from fluss.server.metrics_page import MetricsPage
-from fluss.server.process_metrics import add_process_gauges
 from fluss.server.services import Services
 from fluss.server.session import ServerSession
 from fluss.server.tablets import Tablets

@@ -24,7 +24,7 @@ from fluss.server.environment import Environment
 from fluss.server.log.files import HANDLES_MAX, OpenFiles
 from fluss.server.log.opening import LogOpener
 from fluss.server.log.projection import IntactCuts
-from fluss.server.log.settings import LogSettings
+from fluss.server.log.segment import LogSettings
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import ServerMetrics
 from fluss.server.register import BucketRegister

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss.server.catalog.counters import BLOCK_SIZES, Counters
-from fluss.server.catalog.documents import DocumentStore
+from fluss.server.catalog.documents import BLOCK_SIZES, Counters, DocumentStore
 
 
 def counters(folder: Path, *, fresh: bool = False) -> Counters:

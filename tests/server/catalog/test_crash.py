@@ -15,7 +15,7 @@ from tests.server.catalog.support import NOW_MS, Clock, log_table, partitioned_t
 from fluss.errors import FlussError
 from fluss.metadata import Column, DatabaseDescriptor, DataTypes, TablePath
 from fluss.metadata.acl import CLUSTER_RESOURCE_NAME, AclBinding, OperationType, ResourceType
-from fluss.server.catalog import Catalog, databases, partitions, tables
+from fluss.server.catalog import Catalog, partitions, tables
 from fluss.server.catalog.files import FileLayer
 from fluss.server.catalog.producers import ProducerEntry
 
@@ -98,7 +98,7 @@ def state(catalog: Catalog) -> dict[str, Any]:
 
 
 async def base(catalog: Catalog) -> None:
-    await databases.create_database(catalog, "d", DatabaseDescriptor(comment="old"), ignore_if_exists=False)
+    await tables.create_database(catalog, "d", DatabaseDescriptor(comment="old"), ignore_if_exists=False)
     await tables.create_table(catalog, LOG, log_table(), ignore_if_exists=False)
     await tables.create_table(catalog, PART, partitioned_table(), ignore_if_exists=False)
     for name in ("a", "b"):
@@ -108,15 +108,15 @@ async def base(catalog: Catalog) -> None:
 
 
 async def create_database(catalog: Catalog) -> None:
-    await databases.create_database(catalog, "new", DatabaseDescriptor(comment="c"), ignore_if_exists=False)
+    await tables.create_database(catalog, "new", DatabaseDescriptor(comment="c"), ignore_if_exists=False)
 
 
 async def alter_database(catalog: Catalog) -> None:
-    await databases.alter_database(catalog, "d", [("k", "v", 0)], "new", ignore_if_not_exists=False)
+    await tables.alter_database(catalog, "d", [("k", "v", 0)], "new", ignore_if_not_exists=False)
 
 
 async def drop_database(catalog: Catalog) -> None:
-    await databases.drop_database(catalog, "d", ignore_if_not_exists=False, cascade=True)
+    await tables.drop_database(catalog, "d", ignore_if_not_exists=False, cascade=True)
 
 
 async def create_table(catalog: Catalog) -> None:

@@ -12,7 +12,7 @@ from tests.server.catalog.support import Harness, create, create_partition, log_
 
 from fluss.metadata import TablePath
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.handlers import admin, metadata
+from fluss.server.handlers import admin
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_damaged_table_is_named_refused_and_can_be_dropped(
     good_table_works(harness)
     text = harness.fails(-1, admin.get_table_info, pb.GetTableInfoRequest(table_path=path("bad")), "fluss.bad")
     assert "table.doc" in text
-    harness.fails(-1, metadata.get_metadata, pb.MetadataRequest(table_path=[path("bad")]))
+    harness.fails(-1, admin.get_metadata, pb.MetadataRequest(table_path=[path("bad")]))
     # It is still there: its name is not free, its data not garbage.
     harness.fails(-1, admin.create_table, create(log_table(), "bad", ignore=True))
     assert harness.call(admin.table_exists, pb.TableExistsRequest(table_path=path("bad"))).exists

@@ -46,7 +46,7 @@ from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
 from fluss.server.log.appends import AppendResult
 from fluss.server.log.files import OpenFiles
-from fluss.server.log.settings import LogSettings
+from fluss.server.log.segment import LogSettings
 from fluss.server.log.tablet import LogTablet
 
 Row = tuple[Any, ...]

@@ -16,7 +16,7 @@ from tests.server.kv.support import Delete, opened, table, wait_until
 from fluss.errors import KvStorageError, StorageBackpressureError
 from fluss.server.kv import budget as budget_module
 from fluss.server.kv import store as store_module
-from fluss.server.kv.writer_process import WriterProcess
+from fluss.server.kv.rocksdb import WriterProcess
 
 TEXT = "x" * 100
 

@@ -12,8 +12,8 @@ from tests.server.log_support import FakeClock
 
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
-from fluss.server.kv import leases as leases_module
-from fluss.server.kv.leases import LEASES_NAME, SnapshotLeases, lease_key
+from fluss.server.kv import snapshotter
+from fluss.server.kv.snapshotter import LEASES_NAME, SnapshotLeases, lease_key
 
 A, B = TableBucket(1, 0), TableBucket.with_partition(2, 7, 3)
 
@@ -52,7 +52,7 @@ def test_what_leases_hold(tmp_path: Path) -> None:
 
 
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases_module, "_LEASES_MAX", 2)
+    monkeypatch.setattr(snapshotter, "_LEASES_MAX", 2)
     leases = SnapshotLeases(tmp_path, FakeClock().now_ms)
     for lease_id, duration_ms in (("", 1), ("x" * 257, 1), ("x", 0), ("x", -1), ("x", 1 << 62)):
         with pytest.raises(InvalidArgumentError):
@@ -66,8 +66,8 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_limits_of_an_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One user does not take the leases of all."""
-    monkeypatch.setattr(leases_module, "_LEASES_PER_OWNER_MAX", 2)
-    monkeypatch.setattr(leases_module, "_SNAPSHOTS_PER_OWNER_MAX", 3)
+    monkeypatch.setattr(snapshotter, "_LEASES_PER_OWNER_MAX", 2)
+    monkeypatch.setattr(snapshotter, "_SNAPSHOTS_PER_OWNER_MAX", 3)
     leases = SnapshotLeases(tmp_path, FakeClock().now_ms)
     mallory, alice = (partial(lease_key, f"User:{name}") for name in ("mallory", "alice"))
     leases.acquire(mallory("1"), 9, {A: 1, B: 1})

@@ -17,7 +17,7 @@ from tests.server.kv.support import opened, table, wait_until
 
 from fluss.server.kv import budget as budget_module
 from fluss.server.kv import engine, rocksdb
-from fluss.server.kv.writer_process import WriterProcess
+from fluss.server.kv.rocksdb import WriterProcess
 
 ROWS: dict[bytes, bytes | None] = {i.to_bytes(8, "big"): b"\1\0row" for i in range(5_000)}
 
@@ -111,7 +111,7 @@ def test_calls_of_several_threads_are_kept_apart(writer: WriterProcess, tmp_path
 
 _SERVER = """
 import sys, time
-from fluss.server.kv.writer_process import WriterProcess
+from fluss.server.kv.rocksdb import WriterProcess
 writer = WriterProcess()
 writer.put(sys.argv[1], [(b"k", b"v")])
 print(writer._process.pid, flush=True)

@@ -10,8 +10,7 @@ from dataclasses import replace
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.metadata import TableBucket
-from fluss.net.background import LoopThread
-from fluss.net.bridge import Bridge, RunningLoop, running_loop
+from fluss.net.background import Bridge, LoopThread, RunningLoop, running_loop
 from fluss.net.deadline import Deadline
 
 

@@ -38,7 +38,7 @@ from fluss.client.write.sender import Sender
 from fluss.client.write.sizing import BatchSizer
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo
-from fluss.net.bridge import running_loop
+from fluss.net.background import running_loop
 from fluss.net.deadline import wait_for
 
 if TYPE_CHECKING:

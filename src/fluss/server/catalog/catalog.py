@@ -18,6 +18,7 @@ from pathlib import Path
 from fluss.errors import LogStorageError
 from fluss.metadata import DatabaseDescriptor
 from fluss.server.catalog.acl import AclStore, Authorizer
+from fluss.server.catalog.cluster_configs import ServerTags
 from fluss.server.catalog.entries import DatabaseEntry
 from fluss.server.catalog.files import FileLayer
 from fluss.server.catalog.lake import LakeState
@@ -25,7 +26,6 @@ from fluss.server.catalog.loading import load_catalog
 from fluss.server.catalog.partitions import AutoPartitioner
 from fluss.server.catalog.producers import ProducerOffsetStore
 from fluss.server.catalog.removals import RemoteRemovals
-from fluss.server.catalog.server_tags import ServerTags
 from fluss.server.catalog.state import CatalogState
 from fluss.server.config import ServerConfig
 

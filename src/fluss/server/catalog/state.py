@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from fluss.errors import DatabaseNotExistError, TableNotExistError, UnknownServerError
 from fluss.metadata import TableBucket, TablePath
 from fluss.server.catalog.cluster_configs import ClusterConfigs
-from fluss.server.catalog.counters import Counters
-from fluss.server.catalog.documents import Damage, DocumentStore
+from fluss.server.catalog.documents import Counters, Damage, DocumentStore
 from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, PartitionEntry, TableEntry
 from fluss.server.catalog.files import FileLayer
 from fluss.server.catalog.lake_hook import LakeHook

@@ -14,12 +14,11 @@ from fluss.metadata.acl import (
     PermissionType,
     ResourceType,
 )
-from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.acl import ACLS_MAX
 from fluss.server.handlers import rights
 from fluss.server.handlers.answers import set_error
-from fluss.server.handlers.request import Handler, RequestContext, proto_handler
+from fluss.server.handlers.request import RequestContext
 
 
 def _binding(acl: pb.PbAclInfo) -> AclBinding:
@@ -150,9 +149,3 @@ async def _store(ctx: RequestContext, acls: Collection[AclBinding]) -> None:
         raise InvalidArgumentError(f"the server keeps at most {ACLS_MAX} ACLs, not {len(acls)}. Drop some first.")
     if len(acls) != len(store):
         store.apply(await ctx.server.catalog.in_storage_thread(lambda: store.write(acls)))
-
-
-def register(registry: dict[int, Handler]) -> None:
-    registry[apis.CREATE_ACLS.key] = proto_handler(apis.CREATE_ACLS, create_acls)
-    registry[apis.LIST_ACLS.key] = proto_handler(apis.LIST_ACLS, list_acls)
-    registry[apis.DROP_ACLS.key] = proto_handler(apis.DROP_ACLS, drop_acls)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Databases, tables and partitions: create, drop, alter, describe."""
+"""Databases, tables and partitions: create, drop, alter, describe; and GET_METADATA, which says where they are."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fluss.errors import (
     InvalidArgumentError,
     InvalidDatabaseError,
     InvalidTableError,
+    PartitionNotExistsError,
     SchemaNotExistError,
     TableNotPartitionedError,
     UnknownServerError,
@@ -19,14 +20,13 @@ from fluss.errors import (
 from fluss.metadata import AggFunction, Column, DatabaseDescriptor, TableDescriptor, TablePath, data_type_from_json
 from fluss.metadata.acl import Resource
 from fluss.metadata.checks import parse_json
-from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.catalog import databases, partitions, tables
-from fluss.server.catalog.databases import DEFAULT_DATABASE
+from fluss.server.catalog import PartitionEntry, TableEntry, partitions, tables
+from fluss.server.catalog.tables import DEFAULT_DATABASE
 from fluss.server.catalog.validation import check_text, validate_database_name, validate_table_name
 from fluss.server.handlers import rights
 from fluss.server.handlers.answers import table_json, table_path
-from fluss.server.handlers.request import Handler, RequestContext, in_codec_thread, proto_handler
+from fluss.server.handlers.request import RequestContext, in_codec_thread
 
 COLUMN_POSITION_LAST = 0
 
@@ -44,13 +44,13 @@ async def create_database(ctx: RequestContext, request: pb.CreateDatabaseRequest
         except FlussError as error:
             raise InvalidDatabaseError(f"The descriptor of database {name} cannot be read: {error.message}") from error
         check_text(descriptor)
-    await databases.create_database(ctx.server.catalog, name, descriptor, ignore_if_exists=request.ignore_if_exists)
+    await tables.create_database(ctx.server.catalog, name, descriptor, ignore_if_exists=request.ignore_if_exists)
     return pb.CreateDatabaseResponse()
 
 
 async def drop_database(ctx: RequestContext, request: pb.DropDatabaseRequest) -> pb.DropDatabaseResponse:
     rights.require(ctx, Resource.database(request.database_name))
-    await databases.drop_database(
+    await tables.drop_database(
         ctx.server.catalog,
         request.database_name,
         ignore_if_not_exists=request.ignore_if_not_exists,
@@ -61,7 +61,7 @@ async def drop_database(ctx: RequestContext, request: pb.DropDatabaseRequest) ->
 
 async def alter_database(ctx: RequestContext, request: pb.AlterDatabaseRequest) -> pb.AlterDatabaseResponse:
     rights.require(ctx, Resource.database(request.database_name))
-    await databases.alter_database(
+    await tables.alter_database(
         ctx.server.catalog,
         request.database_name,
         config_changes(request.config_changes),
@@ -283,24 +283,100 @@ async def drop_partition(ctx: RequestContext, request: pb.DropPartitionRequest) 
     return pb.DropPartitionResponse()
 
 
-def register(registry: dict[int, Handler]) -> None:
-    registry.update(
-        {
-            apis.CREATE_DATABASE.key: proto_handler(apis.CREATE_DATABASE, create_database),
-            apis.DROP_DATABASE.key: proto_handler(apis.DROP_DATABASE, drop_database),
-            apis.ALTER_DATABASE.key: proto_handler(apis.ALTER_DATABASE, alter_database),
-            apis.LIST_DATABASES.key: proto_handler(apis.LIST_DATABASES, list_databases),
-            apis.DATABASE_EXISTS.key: proto_handler(apis.DATABASE_EXISTS, database_exists),
-            apis.GET_DATABASE_INFO.key: proto_handler(apis.GET_DATABASE_INFO, get_database_info),
-            apis.CREATE_TABLE.key: proto_handler(apis.CREATE_TABLE, create_table),
-            apis.DROP_TABLE.key: proto_handler(apis.DROP_TABLE, drop_table),
-            apis.ALTER_TABLE.key: proto_handler(apis.ALTER_TABLE, alter_table),
-            apis.LIST_TABLES.key: proto_handler(apis.LIST_TABLES, list_tables),
-            apis.TABLE_EXISTS.key: proto_handler(apis.TABLE_EXISTS, table_exists),
-            apis.GET_TABLE_INFO.key: proto_handler(apis.GET_TABLE_INFO, get_table_info),
-            apis.GET_TABLE_SCHEMA.key: proto_handler(apis.GET_TABLE_SCHEMA, get_table_schema),
-            apis.LIST_PARTITION_INFOS.key: proto_handler(apis.LIST_PARTITION_INFOS, list_partition_infos),
-            apis.CREATE_PARTITION.key: proto_handler(apis.CREATE_PARTITION, create_partition),
-            apis.DROP_PARTITION.key: proto_handler(apis.DROP_PARTITION, drop_partition),
-        }
-    )
+COORDINATOR_ID = 0
+LEADER_EPOCH = 0
+
+
+def _add_buckets(message: pb.PbTableMetadata | pb.PbPartitionMetadata, count: int, server_id: int) -> None:
+    for bucket in range(count):
+        message.bucket_metadata.add(
+            bucket_id=bucket, leader_id=server_id, replica_id=[server_id], leader_epoch=LEADER_EPOCH
+        )
+
+
+def _table_metadata(ctx: RequestContext, entry: TableEntry) -> pb.PbTableMetadata:
+    if entry.metadata_cache is None:
+        info = entry.table_info
+        message = pb.PbTableMetadata(
+            table_path=pb.PbTablePath(
+                database_name=info.table_path.database_name, table_name=info.table_path.table_name
+            ),
+            table_id=info.table_id,
+            schema_id=info.schema_id,
+            table_json=table_json(ctx.server.catalog, entry),
+            created_time=info.created_time,
+            modified_time=info.modified_time,
+        )
+        if info.remote_data_dir is not None:
+            message.remote_data_dir = info.remote_data_dir
+        if not entry.is_partitioned:
+            _add_buckets(message, info.num_buckets, ctx.server.tablet_server_id)
+        entry.metadata_cache = message
+    return entry.metadata_cache
+
+
+def _partition_metadata(ctx: RequestContext, entry: TableEntry, partition: PartitionEntry) -> pb.PbPartitionMetadata:
+    if partition.metadata_cache is None:
+        message = pb.PbPartitionMetadata(
+            table_id=entry.table_id, partition_name=partition.name, partition_id=partition.partition_id
+        )
+        _add_buckets(message, entry.bucket_count, ctx.server.tablet_server_id)
+        partition.metadata_cache = message
+    return partition.metadata_cache
+
+
+def _add_servers(ctx: RequestContext, response: pb.MetadataResponse) -> None:
+    """A client is told the address of the listener it came through: only there its security protocol is spoken."""
+    endpoint = ctx.server.advertised_endpoint(ctx.session.listener)
+    response.coordinator_server.node_id = COORDINATOR_ID
+    response.coordinator_server.host = endpoint.host
+    response.coordinator_server.port = endpoint.port
+    tablet = response.tablet_servers.add(node_id=ctx.server.tablet_server_id, host=endpoint.host, port=endpoint.port)
+    rack = ctx.server.config.text("tablet-server.rack")
+    if rack is not None:
+        tablet.rack = rack
+
+
+async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.MetadataResponse:
+    catalog = ctx.server.catalog
+    response = pb.MetadataResponse()
+    _add_servers(ctx, response)
+    named: dict[int, TableEntry] = {}
+    told: set[int] = set()
+    async for wire_path in ctx.each(request.table_path):
+        path = table_path(wire_path)
+        if not rights.permits(ctx, path):
+            continue
+        # A missing table is answered with its own code (7). The Java server wraps it into -1, but clients that read
+        # the code get more from the truth.
+        entry = catalog.table(path)
+        if entry.table_id in named:
+            continue  # told once, however often it is asked for: a small question must not have a giant answer
+        named[entry.table_id] = entry
+        response.table_metadata.append(_table_metadata(ctx, entry))
+    async for wire_partition in ctx.each(request.partitions_path):
+        path = table_path(
+            pb.PbTablePath(database_name=wire_partition.database_name, table_name=wire_partition.table_name)
+        )
+        if not rights.permits(ctx, path):
+            continue
+        owner = catalog.find_table(path)
+        partition = owner.partitions.get(wire_partition.partition_name) if owner else None
+        if owner is None or partition is None:
+            raise PartitionNotExistsError(
+                f"Table partition '{path}(p={wire_partition.partition_name})' does not exist."
+            )
+        if partition.partition_id not in told:
+            told.add(partition.partition_id)
+            response.partition_metadata.append(_partition_metadata(ctx, owner, partition))
+    async for partition_id in ctx.each(request.partitions_id):
+        # Looked up among the tables of the same request only: old clients cannot place a partition of another table.
+        known = catalog.partition_by_id(partition_id)
+        if known is None or known[0].table_id not in named:
+            raise PartitionNotExistsError(
+                f"Partition with id {partition_id} does not exist in the named tables, or access is not permitted."
+            )
+        if partition_id not in told:
+            told.add(partition_id)
+            response.partition_metadata.append(_partition_metadata(ctx, *known))
+    return response

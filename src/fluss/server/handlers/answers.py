@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces that the answers of several handlers share."""
+"""Pieces that several handlers share: parts of answers, and what is counted by table and by user."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from fluss.errors import (
     ErrorCode,
     FlussError,
     PartitionNotExistsError,
+    RequestTimeOutError,
     TableNotExistError,
     UnknownServerError,
 )
 from fluss.metadata import TablePath
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import ERROR_MESSAGE_CHARS_MAX
+from fluss.server.auth import ANONYMOUS
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.garbage import forget_frames
+from fluss.server.handlers.request import RequestContext
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
 
@@ -76,3 +79,34 @@ def table_json(catalog: Catalog, entry: TableEntry) -> bytes:
             descriptor = descriptor.replace(properties={**shown, **descriptor.properties})
         entry.table_json_cache = descriptor.to_json_bytes()
     return entry.table_json_cache
+
+
+def count_bytes_in(context: RequestContext, entry: TableEntry, size_bytes: int) -> None:
+    """Count bytes that a request writes to a table."""
+    metrics = context.server.metrics
+    metrics.add("tabletserver_table_bytesIn_total", size_bytes, entry.labels)
+    metrics.add("tabletserver_bytesIn_total", size_bytes)
+    principal = context.session.principal
+    if principal is not ANONYMOUS:
+        metrics.add("tabletserver_user_bytesIn", size_bytes, (("user", principal.name), *entry.labels))
+
+
+def count_bytes_out(context: RequestContext, entry: TableEntry, size_bytes: int) -> None:
+    """Count bytes that a request reads from a table."""
+    metrics = context.server.metrics
+    metrics.add("tabletserver_table_bytesOut_total", size_bytes, entry.labels)
+    principal = context.session.principal
+    if principal is not ANONYMOUS:
+        metrics.add("tabletserver_user_bytesOut", size_bytes, (("user", principal.name), *entry.labels))
+
+
+def count_messages_in(context: RequestContext, entry: TableEntry, messages: int) -> None:
+    """Count records that a request has written to a table."""
+    entry.counters.messages_in += messages
+    context.server.metrics.add("tabletserver_messagesIn_total", messages)
+
+
+def count_expired(context: RequestContext, error: Exception) -> None:
+    """Count a write that was not committed in time."""
+    if isinstance(error, RequestTimeOutError):
+        context.server.metrics.add("tabletserver_delayedWriteExpires_total")

@@ -12,7 +12,6 @@ from fluss.errors import (
     NoRebalanceInProgressError,
     RebalanceFailureError,
 )
-from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.lake_snapshots import Offsets
 from fluss.server.catalog.producers import ALREADY_EXISTS, CREATED, PRODUCER_TTL_MS_MAX, ProducerEntry
@@ -21,7 +20,7 @@ from fluss.server.handlers import rights
 from fluss.server.handlers.admin import config_changes
 from fluss.server.handlers.answers import partition_of
 from fluss.server.handlers.lake import bucket_offsets
-from fluss.server.handlers.request import Handler, RequestContext, proto_handler
+from fluss.server.handlers.request import RequestContext
 
 HEALTH_GREEN, HEALTH_RED = 0, 2
 REBALANCE_COMPLETED = 3
@@ -251,29 +250,3 @@ async def list_remote_log_manifests(
             if bucket.partition_id is not None:
                 found.table_bucket.partition_id = bucket.partition_id
     return response
-
-
-def register(registry: dict[int, Handler]) -> None:
-    registry.update(
-        {
-            apis.DESCRIBE_CLUSTER_CONFIGS.key: proto_handler(apis.DESCRIBE_CLUSTER_CONFIGS, describe_cluster_configs),
-            apis.ALTER_CLUSTER_CONFIGS.key: proto_handler(apis.ALTER_CLUSTER_CONFIGS, alter_cluster_configs),
-            apis.ADD_SERVER_TAG.key: proto_handler(apis.ADD_SERVER_TAG, add_server_tag),
-            apis.REMOVE_SERVER_TAG.key: proto_handler(apis.REMOVE_SERVER_TAG, remove_server_tag),
-            apis.REBALANCE.key: proto_handler(apis.REBALANCE, rebalance),
-            apis.LIST_REBALANCE_PROGRESS.key: proto_handler(apis.LIST_REBALANCE_PROGRESS, list_rebalance_progress),
-            apis.CANCEL_REBALANCE.key: proto_handler(apis.CANCEL_REBALANCE, cancel_rebalance),
-            apis.GET_CLUSTER_HEALTH.key: proto_handler(apis.GET_CLUSTER_HEALTH, get_cluster_health),
-            apis.REGISTER_PRODUCER_OFFSETS.key: proto_handler(
-                apis.REGISTER_PRODUCER_OFFSETS, register_producer_offsets
-            ),
-            apis.GET_PRODUCER_OFFSETS.key: proto_handler(apis.GET_PRODUCER_OFFSETS, get_producer_offsets),
-            apis.DELETE_PRODUCER_OFFSETS.key: proto_handler(apis.DELETE_PRODUCER_OFFSETS, delete_producer_offsets),
-            apis.GET_FILESYSTEM_SECURITY_TOKEN.key: proto_handler(
-                apis.GET_FILESYSTEM_SECURITY_TOKEN, get_filesystem_security_token
-            ),
-            apis.LIST_REMOTE_LOG_MANIFESTS.key: proto_handler(
-                apis.LIST_REMOTE_LOG_MANIFESTS, list_remote_log_manifests
-            ),
-        }
-    )

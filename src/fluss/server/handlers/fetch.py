@@ -30,12 +30,11 @@ from fluss.protocol.record_messages import (
 )
 from fluss.records import HEADER_SIZE_MIN, LogBatch, ProjectedBatch, Statistics, cut_batch, may_match
 from fluss.server.catalog import TableEntry
-from fluss.server.handlers.answers import wire_error
-from fluss.server.handlers.counting import count_bytes_out
-from fluss.server.handlers.request import Buffer, Handler, RequestContext, in_codec_thread, receive_message
+from fluss.server.handlers.answers import count_bytes_out, wire_error
+from fluss.server.handlers.request import Buffer, RequestContext, in_codec_thread, receive_message
 from fluss.server.handlers.rights import permitted_table
 from fluss.server.log import reader
-from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import DamagedLogError
 from fluss.server.log.projection import Projection
 from fluss.server.log.tablet import LogTablet
 from fluss.server.log.walk import BatchSpan
@@ -398,10 +397,3 @@ async def run_read(context: RequestContext, plan: reader.ReadPlan) -> reader.Rea
         raise UnknownServerError(
             f"the log of {plan.tablet.bucket} cannot be read: {error.strerror or error}"
         ) from error
-
-
-def register(registry: dict[int, Handler]) -> None:
-    registry[FETCH_LOG.key] = fetch_log
-
-
-__all__ = ["RESPONSE_BYTES_MAX", "register", "run_read"]

@@ -22,7 +22,7 @@ from fluss.errors import (
 )
 from fluss.metadata.validation import check_target_columns
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.apis import LOOKUP, PREFIX_LOOKUP, PUT_KV, SCAN_KV
+from fluss.protocol.apis import PREFIX_LOOKUP, SCAN_KV
 from fluss.protocol.fast_paths import decode_lookup_of_one_key, encode_lookup_of_one_value
 from fluss.protocol.frames import join_small_parts
 from fluss.protocol.lookup_messages import (
@@ -48,14 +48,19 @@ from fluss.rows import Slices
 from fluss.server.auth import ANONYMOUS
 from fluss.server.catalog import TableEntry
 from fluss.server.garbage import forget_frames
-from fluss.server.handlers.answers import ANSWER_BYTES_MAX, check_answer_size, set_error, wire_error
-from fluss.server.handlers.counting import count_bytes_in, count_expired, count_messages_in
+from fluss.server.handlers.answers import (
+    ANSWER_BYTES_MAX,
+    check_answer_size,
+    count_bytes_in,
+    count_expired,
+    count_messages_in,
+    set_error,
+    wire_error,
+)
 from fluss.server.handlers.log import ACKS_ALL, INLINE_BUCKETS_MAX, bucket_of, check_acks, check_disk
 from fluss.server.handlers.request import (
     INLINE_MESSAGE_BYTES_MAX,
     Buffer,
-    DirectHandler,
-    Handler,
     Reply,
     RequestContext,
     in_codec_thread,
@@ -65,9 +70,9 @@ from fluss.server.handlers.request import (
 from fluss.server.handlers.rights import permits, permitted_table
 from fluss.server.kv.cursors import Cursor
 from fluss.server.kv.engine import DamagedStoreError
-from fluss.server.kv.keys import rows_of_keys
 from fluss.server.kv.service import Kv
 from fluss.server.kv.tablet import KvTablet
+from fluss.server.kv.values import rows_of_keys
 from fluss.server.log.appends import AppendResult
 from fluss.server.scheduler import TimeSlice
 
@@ -482,10 +487,3 @@ async def _read_on(
         cursors.renew(cursor)
         answer.scanner_id = cursor.scanner_id
     return answer
-
-
-def register(registry: dict[int, Handler]) -> None:
-    registry[PUT_KV.key] = put_kv
-    registry[LOOKUP.key] = DirectHandler(lookup)
-    registry[PREFIX_LOOKUP.key] = prefix_lookup
-    registry[SCAN_KV.key] = scan_kv

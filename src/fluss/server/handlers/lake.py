@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fluss.errors import FlussError, InvalidCoordinatorError, UnknownServerError, UnknownTableOrBucketError
-from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.lake_snapshots import BucketKey
 from fluss.server.handlers import rights
 from fluss.server.handlers.answers import set_error, table_path
-from fluss.server.handlers.request import Handler, RequestContext, proto_handler
+from fluss.server.handlers.request import RequestContext
 
 
 def _bucket_key(item: pb.PbBucketOffset | pb.PbLakeTableOffsetForBucket) -> BucketKey:
@@ -167,18 +166,3 @@ async def get_lake_snapshot(ctx: RequestContext, request: pb.GetLakeSnapshotRequ
         if partition_id is not None:
             item.partition_id = partition_id
     return response
-
-
-def register(registry: dict[int, Handler]) -> None:
-    registry.update(
-        {
-            apis.LAKE_TIERING_HEARTBEAT.key: proto_handler(apis.LAKE_TIERING_HEARTBEAT, lake_tiering_heartbeat),
-            apis.PREPARE_LAKE_TABLE_SNAPSHOT.key: proto_handler(
-                apis.PREPARE_LAKE_TABLE_SNAPSHOT, prepare_lake_table_snapshot
-            ),
-            apis.COMMIT_LAKE_TABLE_SNAPSHOT.key: proto_handler(
-                apis.COMMIT_LAKE_TABLE_SNAPSHOT, commit_lake_table_snapshot
-            ),
-            apis.GET_LAKE_SNAPSHOT.key: proto_handler(apis.GET_LAKE_SNAPSHOT, get_lake_snapshot),
-        }
-    )

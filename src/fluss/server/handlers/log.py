@@ -25,7 +25,7 @@ from fluss.errors import (
 )
 from fluss.metadata import TableBucket
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.apis import GET_TABLE_STATS, INIT_WRITER, LIMIT_SCAN, LIST_OFFSETS, PRODUCE_LOG
+from fluss.protocol.apis import LIMIT_SCAN
 from fluss.protocol.record_messages import (
     BucketRecords,
     LimitScanResponse,
@@ -39,17 +39,20 @@ from fluss.protocol.record_messages import (
 from fluss.records import LogBatch, check_log_batch, iter_log_batches
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers import fetch as fetch_handlers
-from fluss.server.handlers.answers import ANSWER_BYTES_MAX, set_error, wire_error
-from fluss.server.handlers.counting import count_bytes_in, count_expired, count_messages_in
+from fluss.server.handlers.answers import (
+    ANSWER_BYTES_MAX,
+    count_bytes_in,
+    count_expired,
+    count_messages_in,
+    set_error,
+    wire_error,
+)
 from fluss.server.handlers.request import (
     Buffer,
-    DirectHandler,
-    Handler,
     Reply,
     RequestContext,
     in_codec_thread,
     parse_message,
-    proto_handler,
 )
 from fluss.server.handlers.rights import permitted_table, require_any_table
 from fluss.server.log import reader
@@ -385,12 +388,3 @@ async def get_table_stats(context: RequestContext, request: pb.GetTableStatsRequ
         except FlussError as error:
             set_error(answer, error)
     return response
-
-
-def register(registry: dict[int, Handler]) -> None:
-    registry[PRODUCE_LOG.key] = DirectHandler(produce_log)
-    registry[LIST_OFFSETS.key] = proto_handler(LIST_OFFSETS, list_offsets)
-    registry[LIMIT_SCAN.key] = limit_scan
-    registry[INIT_WRITER.key] = proto_handler(INIT_WRITER, init_writer)
-    registry[GET_TABLE_STATS.key] = proto_handler(GET_TABLE_STATS, get_table_stats)
-    fetch_handlers.register(registry)

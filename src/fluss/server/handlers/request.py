@@ -17,9 +17,9 @@ from fluss.protocol.apis import Api
 from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.protocol.record_messages import BUCKETS_PER_REQUEST_MAX
 from fluss.protocol.scram import ScramKeys, ScramServer
+from fluss.server.audit import AUDITED
 from fluss.server.auth import Principal
 from fluss.server.catalog.acl import Caller
-from fluss.server.handlers.audited import AUDITED
 from fluss.server.scheduler import Each, Share, TimeSlice
 from fluss.server.services import Services
 

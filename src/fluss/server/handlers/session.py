@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from fluss.errors import AuthenticateError
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.apis import API_VERSIONS, APIS, AUTHENTICATE
+from fluss.protocol.apis import APIS
 from fluss.protocol.sasl import PLAIN
 from fluss.protocol.scram import ScramServer
 from fluss.server.auth import Principal, WrongCredentialsError, user_of_token
-from fluss.server.handlers.request import Handler, RequestContext, proto_handler
+from fluss.server.handlers.request import RequestContext
 from fluss.server.throttle import FAILURES_PER_CONNECTION_MAX
 
 _SOFTWARE_CHARS_MAX = 120
@@ -122,8 +122,3 @@ async def _delay_refusal(context: RequestContext, user: str) -> None:
 def _succeed(context: RequestContext, principal: Principal) -> None:
     context.server.login_throttle.succeeded(context.session.host, principal.name)
     context.session.authenticate(principal)
-
-
-def register(registry: dict[int, Handler]) -> None:
-    registry[API_VERSIONS.key] = proto_handler(API_VERSIONS, partial(api_versions, registry))
-    registry[AUTHENTICATE.key] = proto_handler(AUTHENTICATE, authenticate)

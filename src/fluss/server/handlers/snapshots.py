@@ -13,14 +13,13 @@ from fluss.errors import (
     UnknownTableOrBucketError,
 )
 from fluss.metadata import TableBucket
-from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers import rights
 from fluss.server.handlers.answers import partition_of, table_path
-from fluss.server.handlers.request import Handler, RequestContext, proto_handler
-from fluss.server.kv.leases import lease_key
+from fluss.server.handlers.request import RequestContext
 from fluss.server.kv.snapshots import BucketSnapshots
+from fluss.server.kv.snapshotter import lease_key
 
 
 def _check_primary_key(entry: TableEntry) -> None:
@@ -146,20 +145,3 @@ async def drop_kv_snapshot_lease(
 ) -> pb.DropKvSnapshotLeaseResponse:
     await ctx.server.kv.snapshotter.drop(_lease(ctx, request.lease_id))
     return pb.DropKvSnapshotLeaseResponse()
-
-
-def register(registry: dict[int, Handler]) -> None:
-    registry.update(
-        {
-            apis.GET_LATEST_KV_SNAPSHOTS.key: proto_handler(apis.GET_LATEST_KV_SNAPSHOTS, get_latest_kv_snapshots),
-            apis.GET_KV_SNAPSHOT_METADATA.key: proto_handler(apis.GET_KV_SNAPSHOT_METADATA, get_kv_snapshot_metadata),
-            apis.LIST_KV_SNAPSHOTS.key: proto_handler(apis.LIST_KV_SNAPSHOTS, list_kv_snapshots),
-            apis.ACQUIRE_KV_SNAPSHOT_LEASE.key: proto_handler(
-                apis.ACQUIRE_KV_SNAPSHOT_LEASE, acquire_kv_snapshot_lease
-            ),
-            apis.RELEASE_KV_SNAPSHOT_LEASE.key: proto_handler(
-                apis.RELEASE_KV_SNAPSHOT_LEASE, release_kv_snapshot_lease
-            ),
-            apis.DROP_KV_SNAPSHOT_LEASE.key: proto_handler(apis.DROP_KV_SNAPSHOT_LEASE, drop_kv_snapshot_lease),
-        }
-    )

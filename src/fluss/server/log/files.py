@@ -11,9 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
+from fluss.errors import UnknownServerError
 from fluss.server import disk
 from fluss.server.disk import Buffer
-from fluss.server.log.errors import DamagedLogError
+
+
+class DamagedLogError(UnknownServerError):
+    """Bytes of a log file are not what was written.
+
+    The code is -1 and not one of the storage codes: clients retry those, and a retry does not repair a file.
+    """
+
 
 _IOV_MAX = 512
 HANDLES_MAX = 640

@@ -10,9 +10,8 @@ from typing import NamedTuple, Protocol
 from fluss.errors import LogStorageError
 from fluss.server import disk
 from fluss.server.log.files import OpenFiles, SegmentFile
-from fluss.server.log.index import SegmentIndex
 from fluss.server.log.recovery import CommittedMark, RecoveryPoint, write_recovery_point
-from fluss.server.log.segment import WRITER_SNAPSHOT_SUFFIX, Segment, segment_path
+from fluss.server.log.segment import WRITER_SNAPSHOT_SUFFIX, Segment, SegmentIndex, segment_path
 
 
 class CommittableLog(Protocol):

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from fluss.errors import LogOffsetOutOfRangeError
-from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import FileRange, SegmentFile
-from fluss.server.log.index import SegmentIndex
+from fluss.server.log.files import DamagedLogError, FileRange, SegmentFile
 from fluss.server.log.projection import Buffer, Projection
-from fluss.server.log.segment import Segment
+from fluss.server.log.segment import Segment, SegmentIndex
 from fluss.server.log.tablet import LogTablet
 from fluss.server.log.walk import BadBatch, BatchSpan, crc_fits, read_span, read_whole, walk_file
 

@@ -22,18 +22,17 @@ from pathlib import Path
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket
 from fluss.server import disk
-from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import OpenFiles
-from fluss.server.log.index import SegmentIndex
+from fluss.server.log.files import DamagedLogError, OpenFiles
 from fluss.server.log.segment import (
     LOG_SUFFIX,
     SCAN_WINDOW_BYTES,
     WRITER_SNAPSHOT_SUFFIX,
+    LogSettings,
     Segment,
+    SegmentIndex,
     segment_name,
     segment_path,
 )
-from fluss.server.log.settings import LogSettings
 from fluss.server.log.walk import BadBatch, BatchSpan, crc_fits, walk_file
 from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
 

@@ -19,8 +19,7 @@ from fluss.errors import FormatError
 from fluss.metadata import TableBucket
 from fluss.metadata.documents import RemoteLogManifestFile, RemoteLogSegment
 from fluss.server import disk
-from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.index import SegmentIndex
+from fluss.server.log.files import DamagedLogError
 from fluss.server.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -28,6 +27,7 @@ from fluss.server.log.segment import (
     TIME_INDEX_SUFFIX,
     WRITER_SNAPSHOT_SUFFIX,
     Segment,
+    SegmentIndex,
     segment_path,
 )
 from fluss.server.log.walk import BadBatch, crc_fits, walk_file

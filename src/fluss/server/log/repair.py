@@ -17,11 +17,9 @@ from typing import Protocol
 
 from fluss.metadata import TableBucket
 from fluss.server import disk
-from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.files import OpenFiles, SegmentFile
+from fluss.server.log.files import DamagedLogError, OpenFiles, SegmentFile
 from fluss.server.log.recovery import CommittedMark, RecoveredLog, missing_data, recover
-from fluss.server.log.segment import Segment
-from fluss.server.log.settings import LogSettings
+from fluss.server.log.segment import LogSettings, Segment
 
 logger = logging.getLogger("fluss.server.log")
 

@@ -26,7 +26,9 @@ from fluss.server.garbage import forget_frames
 from fluss.server.log.appends import (
     Append,
     AppendResult,
+    CommitWaiters,
     WhenAppended,
+    WhenCommitted,
     cannot_open,
     find_duplicates,
     repeated,
@@ -37,11 +39,8 @@ from fluss.server.log.appends import (
     writable,
     write_append,
 )
-from fluss.server.log.errors import DamagedLogError
-from fluss.server.log.expiry import ExpiredSegments
-from fluss.server.log.files import OpenFiles, SegmentFile
+from fluss.server.log.files import DamagedLogError, OpenFiles, SegmentFile
 from fluss.server.log.flush import Checkpoint, SyncPlan
-from fluss.server.log.index import SegmentIndex
 from fluss.server.log.opening import LogOpener
 from fluss.server.log.recovery import (
     ACCEPT_LOSS_NAME,
@@ -53,9 +52,7 @@ from fluss.server.log.recovery import (
 )
 from fluss.server.log.remote import RemoteLog
 from fluss.server.log.repair import LogRepair
-from fluss.server.log.segment import Segment
-from fluss.server.log.settings import LogSettings
-from fluss.server.log.waiters import CommitWaiters, WhenCommitted
+from fluss.server.log.segment import ExpiredSegments, LogSettings, Segment, SegmentIndex
 from fluss.server.log.walk import BatchSpan
 from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
 

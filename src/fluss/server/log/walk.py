@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fluss.records import HEADER_SIZE_MIN
 from fluss.records.batch_span import BatchSpan, NeedMoreBytes, crc_fits, read_span
-from fluss.server.log.errors import DamagedLogError
+from fluss.server.log.files import DamagedLogError
 
 __all__ = ["BadBatch", "BatchSpan", "NeedMoreBytes", "crc_fits", "read_span", "read_whole", "walk_file"]
 
