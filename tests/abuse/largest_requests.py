@@ -18,7 +18,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import APIS, Api
 from fluss.records import encode_arrow_body, encode_kv_body, seal_kv_batch, seal_log_batch
 from fluss.rows import Slices
-from fluss.server.catalog.validation import COLUMNS_MAX
+from fluss.server.catalog.tables import COLUMNS_MAX
 from fluss.server.handlers.log import BATCHES_MAX
 from fluss.server.handlers.request import MESSAGE_BYTES_MAX, items_max
 

@@ -19,7 +19,6 @@ from fluss.protocol.apis import APIS
 from fluss.server.audit import AuditLog
 from fluss.server.auth import Principal
 from fluss.server.catalog import Catalog
-from fluss.server.catalog.files import FileLayer
 from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.handlers.request import RequestContext
 from fluss.server.scheduler import Scheduler
@@ -41,19 +40,17 @@ class Clock:
 class Harness:
     """Calls handlers as a session would, on one event loop, with a real catalog below."""
 
-    def __init__(
-        self, data_dir: Path, options: Mapping[str, object] | None = None, files: FileLayer | None = None
-    ) -> None:
+    def __init__(self, data_dir: Path, options: Mapping[str, object] | None = None) -> None:
         self.data_dir = data_dir
         self.options = dict(options or {})
         self.clock = Clock()
         self.damaged_bucket_count = 0
-        self.open(files)
+        self.open()
         self.loop = asyncio.new_event_loop()
 
-    def open(self, files: FileLayer | None = None) -> None:
+    def open(self) -> None:
         self.config = ServerConfig(self.options)
-        self.catalog = Catalog(self.data_dir, self.config, files=files, clock_ms=self.clock)
+        self.catalog = Catalog(self.data_dir, self.config, clock_ms=self.clock)
         self.server = SimpleNamespace(
             catalog=self.catalog,
             authorizer=self.catalog.authorizer,

@@ -15,8 +15,8 @@ from tests.server.catalog.support import NOW_MS, Clock, log_table, partitioned_t
 from fluss.errors import FlussError
 from fluss.metadata import Column, DatabaseDescriptor, DataTypes, TablePath
 from fluss.metadata.acl import CLUSTER_RESOURCE_NAME, AclBinding, OperationType, ResourceType
+from fluss.server import disk
 from fluss.server.catalog import Catalog, partitions, tables
-from fluss.server.catalog.files import FileLayer
 from fluss.server.catalog.producers import ProducerEntry
 
 
@@ -24,47 +24,29 @@ class Cut(BaseException):
     """Not an Exception: nothing may catch it, as nothing catches a power cut."""
 
 
-class CuttingFiles(FileLayer):
-    """Lets a number of steps pass and then cuts. A file being written is left half there."""
+class CuttingDisk:
+    """Lets a number of steps on the disk pass, and then cuts. A file being written is left half there."""
 
-    def __init__(self) -> None:
-        self.steps = 0
-        self.cut_at: int | None = None
+    STEPS = ("write_file", "link", "rename", "make_folders", "sync_folder", "unlink_if_there", "remove_tree")
 
-    def _step(self) -> None:
-        if self.cut_at is not None and self.steps >= self.cut_at:
-            raise Cut
-        self.steps += 1
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cut_after(None)
+        for name in self.STEPS:
+            monkeypatch.setattr(disk, name, self._cutting(getattr(disk, name)))
 
-    def write_new(self, path: Path, data: bytes) -> None:
-        if self.cut_at is not None and self.steps == self.cut_at:
-            path.write_bytes(data[: len(data) // 2])
-        self._step()
-        super().write_new(path, data)
+    def cut_after(self, steps: int | None) -> None:
+        self.steps, self._cut_at = 0, steps
 
-    def keep_previous(self, path: Path, previous: Path) -> None:
-        self._step()
-        super().keep_previous(path, previous)
+    def _cutting(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        def take(*args: Any) -> Any:
+            if self._cut_at is not None and self.steps >= self._cut_at:
+                if step.__name__ == "write_file" and self.steps == self._cut_at:
+                    Path(args[0]).write_bytes(args[1][: len(args[1]) // 2])
+                raise Cut
+            self.steps += 1
+            return step(*args)
 
-    def rename(self, source: Path, target: Path) -> None:
-        self._step()
-        super().rename(source, target)
-
-    def make_dir(self, path: Path) -> None:
-        self._step()
-        super().make_dir(path)
-
-    def sync_dir(self, path: Path) -> None:
-        self._step()
-        super().sync_dir(path)
-
-    def unlink(self, path: Path) -> None:
-        self._step()
-        super().unlink(path)
-
-    def remove_tree(self, path: Path) -> None:
-        self._step()
-        super().remove_tree(path)
+        return take
 
 
 OWNER = "User:alice"
@@ -72,8 +54,8 @@ P1 = ProducerEntry("p1", NOW_MS + 5, {0: {(None, 0): 3}}, OWNER)
 LOG, PART = TablePath("fluss", "log"), TablePath("fluss", "part")
 
 
-def open_catalog(folder: Path, files: FileLayer | None = None) -> Catalog:
-    return Catalog(folder, {"datalake.format": "paimon"}, files=files, clock_ms=Clock())
+def open_catalog(folder: Path) -> Catalog:
+    return Catalog(folder, {"datalake.format": "paimon"}, clock_ms=Clock())
 
 
 def state(catalog: Catalog) -> dict[str, Any]:
@@ -194,25 +176,27 @@ async def apply(catalog: Catalog, change: Callable[[Catalog], Awaitable[None]]) 
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_a_cut_at_any_step_leaves_before_or_after(change: Callable[[Catalog], Awaitable[None]], tmp_path: Path) -> None:
-    origin = tmp_path / "origin"
+def test_a_cut_at_any_step_leaves_before_or_after(
+    change: Callable[[Catalog], Awaitable[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin, folder = tmp_path / "origin", tmp_path / "run"
     catalog = open_catalog(origin)
     asyncio.run(base(catalog))
     catalog.close_now()
+    cutting = CuttingDisk(monkeypatch)
 
-    def start() -> tuple[Path, CuttingFiles, Catalog]:
-        folder = tmp_path / "run"
+    def start() -> Catalog:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(origin, folder)
-        files = CuttingFiles()
-        return folder, files, open_catalog(folder, files)
+        cutting.cut_after(None)
+        return open_catalog(folder)
 
-    folder, files, catalog = start()
+    catalog = start()
     before = state(catalog)
     ids_used = set(catalog.tables_by_id) | set(catalog.partitions_by_id)
-    first = files.steps
+    cutting.cut_after(None)
     asyncio.run(apply(catalog, change))
-    steps = files.steps - first
+    steps = cutting.steps
     reopened = open_catalog(folder)
     after = state(reopened)
     reopened.close_now()
@@ -221,21 +205,21 @@ def test_a_cut_at_any_step_leaves_before_or_after(change: Callable[[Catalog], Aw
 
     seen = set()
     for step in range(steps):
-        folder, files, catalog = start()
-        files.cut_at = files.steps + step
+        catalog = start()
+        cutting.cut_after(step)
         asyncio.run(apply(catalog, change))
         # The second start may be cut as well, while it cleans up.
         for cut in (2, 7, None):
-            again = CuttingFiles()
-            again.cut_at = cut
+            cutting.cut_after(cut)
             try:
-                reopened = open_catalog(folder, again)
+                reopened = open_catalog(folder)
             except Cut:
                 continue
         found = state(reopened)
         assert found in (before, after), f"cut before step {step} of {steps}"
         assert reopened.damages == []
         seen.add("after" if found == after else "before")
+        cutting.cut_after(None)
         fresh = asyncio.run(new_ids(reopened))
         assert not fresh & ids_used
         reopened.close_now()
@@ -269,37 +253,44 @@ def lasting(catalog: Catalog) -> dict[str, Any]:
     return {name: value for name, value in state(catalog).items() if name != "producers"}
 
 
-class FailingFiles(FileLayer):
+class FailingDisk:
     """Fails to flush folders, and to rename after that, as long as it is told to."""
 
-    fail = False
-    renames_fail = False
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fail = self.renames_fail = False
+        self._sync_folder, self._rename = disk.sync_folder, disk.rename
+        monkeypatch.setattr(disk, "sync_folder", self.sync_folder)
+        monkeypatch.setattr(disk, "rename", self.rename)
 
-    def sync_dir(self, path: Path) -> None:
+    def sync_folder(self, path: Path) -> None:
         if self.fail:
             raise OSError(5, "Input/output error")
-        super().sync_dir(path)
+        self._sync_folder(path)
 
     def rename(self, source: Path, target: Path) -> None:
         if self.renames_fail and self.fail and target.parent.name == "staging":
             raise OSError(5, "Input/output error")
-        super().rename(source, target)
+        self._rename(source, target)
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
+    return FailingDisk(monkeypatch)
 
 
 @pytest.mark.parametrize("renames_fail", [False, True])
-def test_a_failing_disk_stops_changes_but_not_reads(tmp_path: Path, renames_fail: bool) -> None:
-    files = FailingFiles()
-    files.renames_fail = renames_fail
-    catalog = open_catalog(tmp_path, files)
+def test_a_failing_disk_stops_changes_but_not_reads(tmp_path: Path, failing: FailingDisk, renames_fail: bool) -> None:
+    failing.renames_fail = renames_fail
+    catalog = open_catalog(tmp_path)
     asyncio.run(base(catalog))
-    files.fail = True
+    failing.fail = True
     with pytest.raises(FlussError, match=r"nothing was changed: .*Input/output error"):
         asyncio.run(create_table(catalog))
     with pytest.raises(FlussError, match="the catalog refuses changes"):
         asyncio.run(create_partition(catalog))
     assert catalog.table(LOG).table_path == LOG
     before = lasting(catalog)
-    files.fail = False
+    failing.fail = False
     # Without a restart, and what was not acknowledged is not there after one.
     asyncio.run(create_partition(catalog))
     after = lasting(catalog)
@@ -311,34 +302,33 @@ def test_a_failing_disk_stops_changes_but_not_reads(tmp_path: Path, renames_fail
     again.close_now()
 
 
-def test_a_changed_document_that_is_not_confirmed_is_the_old_one_again(tmp_path: Path) -> None:
-    files = FailingFiles()
-    catalog = open_catalog(tmp_path, files)
+def test_a_changed_document_that_is_not_confirmed_is_the_old_one_again(tmp_path: Path, failing: FailingDisk) -> None:
+    catalog = open_catalog(tmp_path)
     asyncio.run(base(catalog))
     before = lasting(catalog)
-    files.fail = True
+    failing.fail = True
     with pytest.raises(FlussError, match="nothing was changed"):
         asyncio.run(tables.add_columns(catalog, LOG, [Column("more", DataTypes.int())], ignore_if_not_exists=False))
     assert lasting(catalog) == before
     catalog.close_now()
+    failing.fail = False
     again = open_catalog(tmp_path)
     assert lasting(again) == before
     again.close_now()
 
 
-def test_a_drop_that_is_not_confirmed_is_a_drop(tmp_path: Path) -> None:
+def test_a_drop_that_is_not_confirmed_is_a_drop(tmp_path: Path, failing: FailingDisk) -> None:
     """The rename comes first, so a restart would not find the table: it must not be served until then."""
-    files = FailingFiles()
-    catalog = open_catalog(tmp_path, files)
+    catalog = open_catalog(tmp_path)
     asyncio.run(base(catalog))
     dropped: list[TablePath] = []
     catalog.on_table_dropped.append(lambda entry: dropped.append(entry.table_path))
-    files.fail = True
+    failing.fail = True
     with pytest.raises(FlussError, match="was dropped, but the disk did not confirm it"):
         asyncio.run(tables.drop_table(catalog, LOG, ignore_if_not_exists=False))
     assert catalog.find_table(LOG) is None
     assert dropped == [LOG]
-    files.fail = False
+    failing.fail = False
     asyncio.run(create_database(catalog))
     catalog.close_now()
     again = open_catalog(tmp_path)
@@ -347,22 +337,16 @@ def test_a_drop_that_is_not_confirmed_is_a_drop(tmp_path: Path) -> None:
     again.close_now()
 
 
-def test_a_full_disk_before_the_decision_changes_nothing(tmp_path: Path) -> None:
-    class FullFiles(FileLayer):
-        full = False
+def test_a_full_disk_before_the_decision_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
 
-        def write_new(self, path: Path, data: bytes) -> None:
-            if self.full:
-                raise OSError(28, "No space left on device")
-            super().write_new(path, data)
-
-    files = FullFiles()
-    catalog = open_catalog(tmp_path, files)
+    catalog = open_catalog(tmp_path)
     asyncio.run(base(catalog))
-    files.full = True
-    with pytest.raises(FlussError, match="nothing was changed"):
-        asyncio.run(create_database(catalog))
-    files.full = False
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "write_file", full)
+        with pytest.raises(FlussError, match="nothing was changed"):
+            asyncio.run(create_database(catalog))
     asyncio.run(create_database(catalog))
     assert "new" in catalog.databases
     catalog.close_now()

@@ -9,9 +9,7 @@ from typing import Any, Protocol
 from fluss.errors import AuthorizationError, ConfigError, SecurityDisabledError
 from fluss.metadata import TablePath
 from fluss.metadata.acl import WILDCARD, AclBinding, OperationType, PermissionType, Resource, ResourceType
-from fluss.server import disk
 from fluss.server.auth import Principal
-from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
 from fluss.server.config import ServerConfig
 
@@ -71,17 +69,11 @@ class AclStore:
 
     def __init__(self, storage: CatalogStorage) -> None:
         self._storage = storage
-        self.damage: Damage | None = None
-        self._by_resource: Rules = {}
-        path = storage.root / "acls.doc"
-        if disk.exists(path):
-            try:
-                self.apply(by_resource(binding_from_json(doc) for doc in storage.store.read(path)[1]["acls"]))
-            except DamagedDocumentError as error:
-                # No rule is trusted then, so only super users get in: closed is the safe side.
-                self.damage = error.damage
-            except (KeyError, TypeError, ValueError) as error:
-                self.damage = Damage(path, f"cannot be understood: {error}")
+        found, self.damage = storage.read(
+            "acls", lambda content: by_resource(binding_from_json(acl) for acl in content["acls"])
+        )
+        # If they are damaged no rule is trusted, so only super users get in: closed is the safe side.
+        self._by_resource: Rules = found or {}
 
     def all(self) -> list[AclBinding]:
         return [acl for acls in self._by_resource.values() for acl in acls]

@@ -20,7 +20,6 @@ from fluss.metadata import DatabaseDescriptor
 from fluss.server.catalog.acl import AclStore, Authorizer
 from fluss.server.catalog.cluster_configs import ServerTags
 from fluss.server.catalog.entries import DatabaseEntry
-from fluss.server.catalog.files import FileLayer
 from fluss.server.catalog.lake import LakeState
 from fluss.server.catalog.loading import load_catalog
 from fluss.server.catalog.partitions import AutoPartitioner
@@ -46,11 +45,10 @@ class Catalog(CatalogState):
         data_dir: str | Path,
         config: ServerConfig | Mapping[str, object] | None = None,
         *,
-        files: FileLayer | None = None,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         initial = config if isinstance(config, ServerConfig) else ServerConfig(config)
-        super().__init__(data_dir, initial, files, clock_ms)
+        super().__init__(data_dir, initial, clock_ms)
         self._maintenance: list[asyncio.Task[None]] = []
         load_catalog(self)
         self.acls = AclStore(self.storage)

@@ -15,8 +15,6 @@ from fluss.errors import (
     SeverTagNotExistError,
 )
 from fluss.metadata.info import AlterConfigOp, ConfigEntry
-from fluss.server import disk
-from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.storage import CatalogStorage
 from fluss.server.config import SERVER_OPTIONS, ServerConfig, is_dynamic, is_secret
 from fluss.server.exposure import REDACTED, is_hidden_lake_setting, is_shown
@@ -30,16 +28,11 @@ class ClusterConfigs:
     def __init__(self, initial: ServerConfig, storage: CatalogStorage) -> None:
         self.initial = initial
         self._storage = storage
-        self.dynamic: dict[str, str] = {}
-        self.damage: Damage | None = None
         self.on_changed: list[Callable[[ServerConfig], None]] = []
-        path = storage.root / "configs.doc"
-        if disk.exists(path):
-            try:
-                stored = storage.store.read(path)[1].get("dynamic")
-                self.dynamic = {str(k): str(v) for k, v in stored.items()} if isinstance(stored, dict) else {}
-            except DamagedDocumentError as error:
-                self.damage = error.damage
+        found, self.damage = storage.read(
+            "configs", lambda content: {str(name): str(value) for name, value in content["dynamic"].items()}
+        )
+        self.dynamic: dict[str, str] = found or {}
         _check_lake(initial)
         try:
             self.current = initial.with_options(self.dynamic)
@@ -154,17 +147,10 @@ class ServerTags:
     def __init__(self, storage: CatalogStorage, server_id: int) -> None:
         self._storage = storage
         self._server_id = server_id
-        self.damage: Damage | None = None
-        self.tags: dict[int, int] = {}
-        path = storage.root / "server-tags.doc"
-        if disk.exists(path):
-            try:
-                stored = storage.store.read(path)[1]["tags"]
-                self.tags = {int(server): int(tag) for server, tag in stored.items()}
-            except DamagedDocumentError as error:
-                self.damage = error.damage
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                self.damage = Damage(path, f"cannot be understood: {error}")
+        found, self.damage = storage.read(
+            "server-tags", lambda content: {int(server): int(tag) for server, tag in content["tags"].items()}
+        )
+        self.tags: dict[int, int] = found or {}
 
     def _check(self, server_ids: Iterable[int], tag: int) -> None:
         if tag not in TAG_NAMES:

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from fluss._checksum import crc32c
-from fluss.errors import FormatError
+from fluss.errors import FormatError, UnknownServerError
 from fluss.server import disk
-from fluss.server.catalog.files import FileLayer
 
 _log = logging.getLogger("fluss.server.catalog")
 
@@ -58,6 +57,14 @@ class DamagedDocumentError(FormatError):
 
 class UnconfirmedError(OSError):
     """A change was made, but the disk did not confirm it: a power failure may take it back."""
+
+
+def not_confirmed(what: str, error: UnconfirmedError) -> UnknownServerError:
+    """Make the error for a drop that may come undone with a power failure."""
+    return UnknownServerError(
+        f"{what}, but the disk did not confirm it ({error.strerror}). It is gone now; after a power failure it may be "
+        "there again, without its data: drop it again then."
+    )
 
 
 _LIST_PIECE = 500
@@ -113,9 +120,8 @@ def decode_document(data: bytes, path: Path) -> tuple[dict[str, Any], dict[str, 
 class DocumentStore:
     """Reads and atomically replaces documents below one folder."""
 
-    def __init__(self, root: Path, files: FileLayer | None = None) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self.files = files or FileLayer()
         self._failure = ""
         self._steps_back: list[Callable[[], None]] = []
         self._unsynced: set[Path] = set()
@@ -144,12 +150,11 @@ class DocumentStore:
             self._steps_back.pop()
         while self._unsynced:
             folder = next(iter(self._unsynced))
-            self.files.sync_dir(folder)
+            disk.sync_folder(folder)
             self._unsynced.discard(folder)
 
     def write(self, path: Path, identity: Mapping[str, Any], content: Mapping[str, Any]) -> None:
         """Replace a document. After an error nothing has changed."""
-        files = self.files
         temporary, previous = path.with_name(path.name + ".tmp"), path.with_name(path.name + ".prev")
         data = encode_document(identity, content)
         if len(data) > DOCUMENT_BYTES_MAX:
@@ -159,45 +164,45 @@ class DocumentStore:
             )
         self.recover()
         is_new = not disk.exists(path)
-        files.write_new(temporary, data)
-        files.keep_previous(path, previous)
-        files.rename(temporary, path)
+        disk.write_file(temporary, data)
+        _keep_previous(path, previous)
+        disk.rename(temporary, path)
         try:
-            files.sync_dir(path.parent)
+            disk.sync_folder(path.parent)
         except OSError as error:
-            step = (lambda: files.unlink(path)) if is_new else (lambda: files.keep_previous(previous, path))
+            step = (lambda: disk.unlink_if_there(path)) if is_new else (lambda: _keep_previous(previous, path))
             self._take_back(step, error, path.parent)
             raise
 
     def publish_dir(self, source: Path, target: Path) -> None:
         """Move a prepared folder to its final place. After an error nothing has changed."""
         self.recover()
-        self.files.rename(source, target)
+        disk.rename(source, target)
         try:
-            self.files.sync_dir(target.parent)
-            self.files.sync_dir(source.parent)
+            disk.sync_folder(target.parent)
+            disk.sync_folder(source.parent)
         except OSError as error:
-            self._take_back(lambda: self.files.rename(target, source), error, target.parent, source.parent)
+            self._take_back(lambda: disk.rename(target, source), error, target.parent, source.parent)
             raise
 
     def retire_dir(self, source: Path, target: Path) -> None:
         """Move a folder out of the way for good. After an `UnconfirmedError` it is gone all the same."""
         self.recover()
-        self.files.rename(source, target)
+        disk.rename(source, target)
         self._confirm(source.parent, target.parent)
 
     def delete(self, path: Path) -> None:
         """Delete a document. After an `UnconfirmedError` it is gone all the same."""
         self.recover()
         # The version before goes first: it must not outlive the object.
-        self.files.unlink(path.with_name(path.name + ".prev"))
-        self.files.unlink(path)
+        disk.unlink_if_there(path.with_name(path.name + ".prev"))
+        disk.unlink_if_there(path)
         self._confirm(path.parent)
 
     def _confirm(self, *folders: Path) -> None:
         try:
             for folder in folders:
-                self.files.sync_dir(folder)
+                disk.sync_folder(folder)
         except OSError as error:
             self._unsynced.update(folders)
             self._failure = str(error)
@@ -211,6 +216,19 @@ class DocumentStore:
             step()
         except OSError:
             self._steps_back.append(step)
+
+
+def _keep_previous(path: Path, previous: Path) -> None:
+    """Keep what ``path`` holds now under another name (a second link where the file system has them)."""
+    spare = previous.with_name(previous.name + ".tmp")
+    disk.unlink_if_there(spare)
+    try:
+        disk.link(path, spare)
+    except FileNotFoundError:
+        return
+    except OSError:
+        disk.copy_file(path, spare)
+    disk.rename(spare, previous)
 
 
 # A block is reserved on disk before its first number is used; a crash wastes at most the rest of the block.

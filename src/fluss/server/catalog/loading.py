@@ -56,7 +56,7 @@ def _remove_temporary_files(catalog: CatalogState) -> None:
         for name in disk.names(folder):
             path = f"{folder}/{name}"
             if name.endswith(".tmp") and not disk.is_folder(path):
-                catalog.store.files.unlink(Path(path))
+                disk.unlink_if_there(path)
             elif not name.endswith(_FILE_SUFFIXES) and disk.is_folder(path):
                 folders.append(path)
 

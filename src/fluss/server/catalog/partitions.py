@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from fluss.errors import (
     BucketMaxNumError,
     FlussError,
+    InvalidReplicationFactorError,
     PartitionAlreadyExistsError,
     PartitionMaxNumError,
     PartitionNotExistsError,
@@ -21,18 +22,30 @@ from fluss.errors import (
 from fluss.metadata import (
     AutoPartitionStrategy,
     PartitionSpec,
+    TableDescriptor,
     TablePath,
     partition_name,
     qualified_partition_name,
 )
-from fluss.server.catalog.documents import UnconfirmedError
+from fluss.server.catalog.documents import UnconfirmedError, not_confirmed
 from fluss.server.catalog.entries import PartitionEntry, TableEntry
 from fluss.server.catalog.state import CatalogState
-from fluss.server.catalog.validation import check_replication_factor, not_confirmed
 
 _log = logging.getLogger("fluss.server.catalog")
 
 Pairs = Sequence[tuple[str, str]]
+
+
+_TABLET_SERVERS_ALIVE = 1
+
+
+def check_replication_factor(descriptor: TableDescriptor) -> None:
+    factor = descriptor.config.replication_factor or 1
+    if factor > _TABLET_SERVERS_ALIVE:
+        raise InvalidReplicationFactorError(
+            f"Replication factor: {factor} larger than available tablet servers: {_TABLET_SERVERS_ALIVE}. "
+            "Set 'table.replication.factor' to 1 on a single-node server."
+        )
 
 
 def _spec(pairs: Pairs) -> PartitionSpec:

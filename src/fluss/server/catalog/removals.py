@@ -12,8 +12,6 @@ import logging
 from concurrent.futures import Executor
 
 from fluss.errors import FlussError, InvalidArgumentError
-from fluss.server import disk
-from fluss.server.catalog.documents import Damage, DamagedDocumentError
 from fluss.server.catalog.state import CatalogState
 from fluss.server.remote_files import RemoteFiles
 
@@ -29,17 +27,10 @@ class RemoteRemovals:
     def __init__(self, catalog: CatalogState) -> None:
         self._catalog = catalog
         self._in_work: set[str] = set()
-        self.damage: Damage | None = None
-        self.folders: dict[str, None] = {}
-        storage = catalog.storage
-        path = storage.root / f"{_DOCUMENT}.doc"
-        if disk.exists(path):
-            try:
-                self.folders = {str(folder): None for folder in storage.store.read(path)[1]["folders"]}
-            except DamagedDocumentError as error:
-                self.damage = error.damage
-            except (KeyError, TypeError) as error:
-                self.damage = Damage(path, f"cannot be understood: {error}")
+        found, self.damage = catalog.storage.read(
+            _DOCUMENT, lambda content: {str(folder): None for folder in content["folders"]}
+        )
+        self.folders: dict[str, None] = found or {}
 
     async def add(self, folder: str) -> None:
         """Make durable that a folder is to be deleted."""

@@ -16,7 +16,6 @@ from fluss.metadata import TableBucket, TablePath
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.catalog.documents import Counters, Damage, DocumentStore
 from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, PartitionEntry, TableEntry
-from fluss.server.catalog.files import FileLayer
 from fluss.server.catalog.lake_hook import LakeHook
 from fluss.server.catalog.storage import CatalogStorage
 from fluss.server.config import ServerConfig
@@ -31,12 +30,10 @@ PartitionListener = Callable[[TableEntry, PartitionEntry], "Awaitable[None] | No
 class CatalogState:
     """All databases, tables and partitions, with the thread and the lock through which they change."""
 
-    def __init__(
-        self, data_dir: str | Path, initial: ServerConfig, files: FileLayer | None, clock_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, data_dir: str | Path, initial: ServerConfig, clock_ms: Callable[[], int]) -> None:
         self.data_dir = Path(data_dir)
         self.clock_ms = clock_ms
-        self.store = DocumentStore(self.data_dir / "catalog", files)
+        self.store = DocumentStore(self.data_dir / "catalog")
         self.storage = CatalogStorage(self.store)
         self.storage.prepare()
         self.counters = Counters(

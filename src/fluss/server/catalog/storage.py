@@ -15,16 +15,18 @@ Folders are named by id, because ids are never reused and file systems differ ab
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluss.server import disk
-from fluss.server.catalog.documents import DocumentStore
+from fluss.server.catalog.documents import Damage, DamagedDocumentError, DocumentStore
 
 if TYPE_CHECKING:
     from fluss.server.catalog.entries import DatabaseEntry, PartitionEntry, TableEntry
 
+
+T = TypeVar("T")
 
 TABLE_DOCUMENT = "table.doc"
 LAKE_DOCUMENT = "lake.doc"
@@ -53,17 +55,28 @@ class CatalogStorage:
         self.dropped = self.root / "dropped"
 
     def prepare(self) -> None:
-        files = self.store.files
         for folder in (self.databases, self.tables, self.producers, self.staging, self.dropped):
-            files.make_dir(folder)
+            disk.make_folders(folder)
         for folder in (self.staging, self.dropped):
             for name in disk.names(folder):
-                files.remove_tree(folder / name)
-        files.sync_dir(self.root)
+                disk.remove_tree(folder / name)
+        disk.sync_folder(self.root)
 
     def object_paths(self) -> Iterator[Path]:
         yield from documents(self.databases)
         yield from (self.tables / name for name in disk.names(self.tables))
+
+    def read(self, name: str, parse: Callable[[dict[str, Any]], T]) -> tuple[T | None, Damage | None]:
+        """Read one of the documents of which there is only one; None if it is not there, or damaged."""
+        path = self.root / f"{name}.doc"
+        if not disk.exists(path):
+            return None, None
+        try:
+            return parse(self.store.read(path)[1]), None
+        except DamagedDocumentError as error:
+            return None, error.damage
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return None, Damage(path, f"cannot be understood: {error}")
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """One of the documents of which there is only one."""
@@ -114,10 +127,9 @@ class CatalogStorage:
         return identity, content
 
     def create_table(self, entry: TableEntry) -> None:
-        files = self.store.files
         staged = self.staging / str(entry.table_id)
-        files.remove_tree(staged)
-        files.make_dir(staged / "partitions")
+        disk.remove_tree(staged)
+        disk.make_folders(staged / "partitions")
         self.store.write(staged / TABLE_DOCUMENT, *self._table_document(entry))
         self.store.publish_dir(staged, self.table_dir(entry.table_id))
 
@@ -133,10 +145,10 @@ class CatalogStorage:
         folder = self.dropped / str(table_id)
         partitions = disk.names(folder / "partitions")
         if len(partitions) <= _REMOVED_AT_ONCE:
-            self.store.files.remove_tree(folder)
+            disk.remove_tree(folder)
             return False
         for name in partitions[:_REMOVED_AT_ONCE]:
-            self.store.files.unlink(folder / "partitions" / name)
+            disk.unlink_if_there(folder / "partitions" / name)
         return True
 
     def write_lake(self, table_id: int, content: Mapping[str, Any]) -> None:

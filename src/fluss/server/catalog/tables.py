@@ -13,6 +13,8 @@ from fluss.errors import (
     DatabaseNotEmptyError,
     DatabaseNotExistError,
     InvalidAlterTableError,
+    InvalidConfigError,
+    InvalidDatabaseError,
     InvalidTableError,
     TableAlreadyExistError,
     TableNotExistError,
@@ -20,16 +22,15 @@ from fluss.errors import (
 )
 from fluss.metadata import TABLE_PROPERTIES, Column, DatabaseDescriptor, Schema, TableDescriptor, TableInfo, TablePath
 from fluss.metadata.info import AlterConfigOp
-from fluss.server.catalog.catalog import Catalog
+from fluss.metadata.validation import validate_table_descriptor
+from fluss.server.catalog.catalog import DEFAULT_DATABASE, Catalog
 from fluss.server.catalog.cluster_configs import ClusterConfigs
-from fluss.server.catalog.documents import UnconfirmedError
+from fluss.server.catalog.documents import UnconfirmedError, not_confirmed
 from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, TableEntry
 from fluss.server.catalog.loading import erase_database, forget_database, forget_table
-from fluss.server.catalog.validation import check_replication_factor, not_confirmed, validate_descriptor
+from fluss.server.catalog.partitions import check_replication_factor
 
 _log = logging.getLogger("fluss.server.catalog")
-
-DEFAULT_DATABASE = "fluss"
 
 
 async def create_database(
@@ -123,6 +124,60 @@ KV_FORMAT_VERSION = "2"
 _LAKE_ENABLED = "table.datalake.enabled"
 _LAKE_FORMAT = "table.datalake.format"
 _STANDBY = "table.kv.standby-replica.enabled"
+
+
+COLUMNS_MAX = 10_000
+"""The descriptor is encoded for clients and written to disk as a whole: this many take about 30 ms."""
+
+
+def check_text(descriptor: TableDescriptor | DatabaseDescriptor) -> None:
+    """JSON can spell half of a character (a lone surrogate), which no answer could carry back."""
+    try:
+        descriptor.to_json_bytes()
+    except UnicodeEncodeError:
+        text = "The descriptor contains text that is not valid Unicode: a surrogate without its other half."
+        raise (InvalidTableError if isinstance(descriptor, TableDescriptor) else InvalidDatabaseError)(text) from None
+
+
+def validate_descriptor(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:
+    """Check a table as it would be stored, with the server's defaults in it."""
+    count = len(descriptor.schema.columns)
+    if count > COLUMNS_MAX:
+        raise InvalidTableError(f"The table would have {count} columns, the most allowed is {COLUMNS_MAX}.")
+    check_text(descriptor)
+    validate_table_descriptor(descriptor, bucket_count_max=configs.current.integer("max.bucket.num"))
+    _check_lake(descriptor, configs)
+
+
+def _check_lake(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:
+    config = descriptor.config
+    if not config.lake_enabled:
+        return
+    if not configs.lake_enabled or configs.lake_format is None:
+        raise InvalidTableError(
+            "'table.datalake.enabled' is set, but this server has no lake support switched on "
+            "(option 'datalake.format')."
+        )
+    if config.lake_format is not None and config.lake_format != configs.lake_format:
+        raise InvalidConfigError(
+            f"'table.datalake.format' is '{config.lake_format}', but the lake of this server is of format "
+            f"'{configs.lake_format}' (option 'datalake.format')."
+        )
+    if config.lake_historical_partition_enabled:
+        # Accepted, it would let lookups say that rows of such partitions do not exist.
+        raise InvalidConfigError(
+            "'table.datalake.historical-partition.enabled' cannot be set on this server: a lookup finds no rows of a "
+            "partition that has expired. Read them from the lake, with '$lake' after the name of the table."
+        )
+    if config.lake_format in ("lance", "delta") and descriptor.has_primary_key():
+        raise InvalidTableError(
+            f"The lake format {config.lake_format} takes log tables only, not tables with a primary key."
+        )
+    if config.lake_format == "iceberg" and len(descriptor.bucket_keys) > 1:
+        raise InvalidTableError(
+            f"The lake format iceberg takes one bucket key, not {len(descriptor.bucket_keys)}: "
+            f"{', '.join(descriptor.bucket_keys)}."
+        )
 
 
 def with_server_defaults(descriptor: TableDescriptor, configs: ClusterConfigs) -> TableDescriptor:

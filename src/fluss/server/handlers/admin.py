@@ -17,13 +17,21 @@ from fluss.errors import (
     TableNotPartitionedError,
     UnknownServerError,
 )
-from fluss.metadata import AggFunction, Column, DatabaseDescriptor, TableDescriptor, TablePath, data_type_from_json
+from fluss.metadata import (
+    AggFunction,
+    Column,
+    DatabaseDescriptor,
+    TableDescriptor,
+    TablePath,
+    data_type_from_json,
+    validate_database_name,
+    validate_table_name,
+)
 from fluss.metadata.acl import Resource
 from fluss.metadata.checks import parse_json
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.catalog import PartitionEntry, TableEntry, partitions, tables
-from fluss.server.catalog.tables import DEFAULT_DATABASE
-from fluss.server.catalog.validation import check_text, validate_database_name, validate_table_name
+from fluss.server.catalog import DEFAULT_DATABASE, PartitionEntry, TableEntry, partitions, tables
+from fluss.server.catalog.tables import check_text
 from fluss.server.handlers import rights
 from fluss.server.handlers.answers import table_json, table_path
 from fluss.server.handlers.request import RequestContext, in_codec_thread

@@ -12,10 +12,10 @@ from fluss.errors import (
     NoRebalanceInProgressError,
     RebalanceFailureError,
 )
+from fluss.metadata.path import name_problem
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.lake_snapshots import Offsets
 from fluss.server.catalog.producers import ALREADY_EXISTS, CREATED, PRODUCER_TTL_MS_MAX, ProducerEntry
-from fluss.server.catalog.validation import name_problem
 from fluss.server.handlers import rights
 from fluss.server.handlers.admin import config_changes
 from fluss.server.handlers.answers import partition_of
