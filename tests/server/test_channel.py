@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 from collections.abc import Iterator
@@ -75,11 +76,62 @@ async def test_a_peer_that_is_gone_closes_the_channel() -> None:
         channel.write([b"head", b"body"])  # the peer is gone, which is no error
 
 
-async def test_a_large_frame_that_has_come_is_taken_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_takes_all_at_once_leaves_time_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sending stops after a while, and goes on when the event loop comes back to it."""
+    monkeypatch.setattr("fluss.server.channel._SECONDS_AT_ONCE", 0.0)
+    monkeypatch.setattr("fluss.server.channel._PARTS_PER_SEND", 1)
+    closed: list[str] = []
+    with channel_and_peer(closed) as (channel, peer):
+        sends = 0
+        real = channel._send_memory
+
+        def send() -> int:
+            nonlocal sends
+            sends += 1
+            return real()
+
+        monkeypatch.setattr(channel, "_send_memory", send)
+        channel.write([b"x"] * 50)
+        received = b""
+        while len(received) < 50:
+            before = sends
+            await asyncio.sleep(0)
+            assert sends - before <= 1, "one part for each iteration of the event loop"
+            with contextlib.suppress(BlockingIOError):
+                received += peer.recv(100)
+        assert received == b"x" * 50
+        assert channel.unsent_bytes == 0
+        assert closed == []
+
+
+async def test_a_user_without_time_is_neither_read_from_nor_watched() -> None:
+    closed: list[str] = []
+    frames: list[bytes] = []
+    with channel_and_peer(closed) as (channel, peer):
+        channel._on_frame = lambda frame: frames.append(bytes(frame))
+        channel.resume_reading()
+        peer.sendall(b"\0\0\0\1x")
+        channel.share.charge(60)
+        channel._readable()
+        assert not channel._watched, "the event loop does not wake up for bytes that nothing takes now"
+        assert frames == []
+        await until(lambda: frames == [b"x"])
+        assert channel._watched
+        peer.sendall(b"\0\0\0\1y")
+        channel.share.charge(60)
+        channel._readable()
+        channel.pause_reading()
+        await asyncio.sleep(0.02)
+        assert frames == [b"x"], "reading was paused meanwhile"
+        channel.resume_reading()
+        await until(lambda: frames == [b"x", b"y"])
+
+
+async def test_a_large_frame_that_has_come_is_taken_in_one_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first bytes tell how large it is; the rest follows at once, and the next frame is not lost."""
-    turns: list[int] = []
+    iterations: list[int] = []
     real = Channel._readable
-    monkeypatch.setattr(Channel, "_readable", lambda self: turns.append(1) or real(self))
+    monkeypatch.setattr(Channel, "_readable", lambda self: iterations.append(1) or real(self))
 
     ours, peer = socket.socketpair()
     ours.setblocking(False)
@@ -98,7 +150,7 @@ async def test_a_large_frame_that_has_come_is_taken_in_one_turn(monkeypatch: pyt
     peer.sendall(len(large).to_bytes(4, "big") + large + len(small).to_bytes(4, "big") + small)
     channel.resume_reading()
     await until(lambda: len(frames) == 2)
-    assert (frames, turns) == ([large, small], [1, 1])
+    assert (frames, iterations) == ([large, small], [1, 1])
     # Only the beginning of one, and then its end: the second look finds nothing, and that is no error.
     peer.sendall(len(large).to_bytes(4, "big") + large[:10])
     await asyncio.sleep(0.05)

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -75,6 +77,77 @@ async def test_work_of_a_flooding_user_is_queued_and_that_of_others_is_not() -> 
     assert "alice" not in done[12:]
     await asyncio.sleep(0.01)
     assert mallory.may_run
+
+
+def busy(seconds: float) -> None:
+    """Take processor time, however busy the machine is."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+async def test_steps_of_a_task_and_work_in_threads_are_charged_and_waits_are_not() -> None:
+    share = Scheduler().share("mallory")
+
+    async def work() -> str:
+        busy(0.02)
+        await asyncio.sleep(0.3)
+        busy(0.02)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(fails(), 5)
+        return "done"
+
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    assert await share.run(work()) == "done"
+    both = -share.deficit
+    assert 0.04 <= both < 0.3
+    assert await share.run(work(), from_start=False) == "done"
+    assert 0.02 <= -share.deficit - both < 0.3
+    before = share.deficit
+    with ThreadPoolExecutor(1) as threads:
+        await share.in_thread(threads, busy, 0.02)
+    assert share.deficit <= before - 0.02
+
+
+async def test_a_cancelled_task_is_cancelled_inside() -> None:
+    seen: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    task = asyncio.ensure_future(Scheduler().share("mallory").run(work()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled"]
+
+
+@pytest.mark.parametrize("count", [1, 2_000])
+async def test_writes_are_charged_to_their_user(tmp_path: Path, count: int) -> None:
+    """Few rows are prepared on the event loop, many in a thread."""
+    async with a_table(tmp_path) as (server, table):
+        share = next(iter(server.sessions)).share
+        await table.put([(1, "x", None)])
+        charged: list[str] = []
+        original = Share.charge
+
+        def charge(self: Share, seconds: float) -> None:
+            assert self is share
+            caller = sys._getframe(1).f_code.co_name
+            charged.append(caller)
+            original(self, seconds)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Share, "charge", charge)
+            await table.put([(number, "y", None) for number in range(count)])
+        assert {"_do", "_run_steps", "_charged"} <= set(charged)
 
 
 async def test_the_watch_notices_what_keeps_the_loop_busy() -> None:

@@ -27,9 +27,9 @@ Buffer = bytes | bytearray | memoryview
 
 _PARTS_PER_SEND = 256
 _JOIN_BYTES_MAX = 16 * 1024
-_SEND_BYTES_MAX = 4 * 1024 * 1024
-_HAND_OUT_SECONDS = 0.002
-"""Requests that came in one piece are handled for so long before others are served."""
+_SEND_BYTES_MAX = 1024 * 1024
+_SECONDS_AT_ONCE = 0.0005
+"""Requests that came in one piece are handled, and answers sent, for so long before others are served."""
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
 
 
@@ -70,7 +70,10 @@ class Channel:
         self._queue: deque[memoryview | FileRange] = deque()
         self._frames: deque[memoryview] = deque()
         """Received in one piece with a frame after which reading was paused, or whose handling took long."""
-        self._handing_out = False
+        self._watched = False
+        """Whether the event loop watches for bytes to read."""
+        self._queued = False
+        """Whether reading goes on when the user is served next."""
         self._reading_again = False
         self._writing = False
         self.reading = False
@@ -108,11 +111,9 @@ class Channel:
     def resume_reading(self) -> None:
         if not self.reading and not self.closed and not self._closing:
             self.reading = True
-            if not self._reader.blocked_bytes:
-                self._loop.add_reader(self.fd, self._readable)
             if self._frames:
-                self._hand_out_later()
-            self._read_decrypted()
+                self._read_later()
+            self._watch()
 
     def unblock(self) -> None:
         """Receive the large frame that waited for memory."""
@@ -123,14 +124,31 @@ class Channel:
         except Exception as error:
             self._fail(error)
             return
-        if self.reading:
-            self._loop.add_reader(self.fd, self._readable)
-            self._read_decrypted()
+        self._watch()
 
     def pause_reading(self) -> None:
         if self.reading:
             self.reading = False
-            self._loop.remove_reader(self.fd)
+            self._watch()
+
+    def _watch(self) -> None:
+        """Watch for bytes exactly while they can be used: else the event loop would wake up for them all the time."""
+        wanted = self.reading and not self._queued and not self._reader.blocked_bytes
+        if wanted is not self._watched:
+            self._watched = wanted
+            if wanted:
+                self._loop.add_reader(self.fd, self._readable)
+            else:
+                self._loop.remove_reader(self.fd)
+        if wanted and isinstance(self._sock, TlsSocket) and self._sock.has_decrypted and not self._reading_again:
+            # The event loop sees the bytes of the socket only, not those that are decrypted already.
+            self._reading_again = True
+            self._loop.call_soon(self._read_again)
+
+    def _read_again(self) -> None:
+        self._reading_again = False
+        if self._watched:
+            self._readable()
 
     def write(self, parts: Sequence[Buffer | FileRange]) -> None:
         """Send the parts in order, now as far as possible and later as the peer takes them."""
@@ -182,23 +200,32 @@ class Channel:
             self._close("closed by this server")
 
     def _readable(self) -> None:
+        if self.share.may_run:
+            self._do(self._read)
+        else:
+            self._read_later()
+
+    def _read_later(self) -> None:
+        """Read, or handle what was read, when this user is served next."""
+        if not self._queued:
+            self._queued = True
+            self._watch()
+            self.share.enqueue(self._read_queued)
+
+    def _read_queued(self) -> None:
+        self._queued = False
+        if self.reading:
+            self._do(self._hand_out if self._frames else self._read)
+            self._watch()
+
+    def _do(self, work: Callable[[], None]) -> None:
+        """Read or write, at the expense of this user."""
+        began = monotonic()
         try:
-            if not self._frames:
-                self._read()
-            self._read_decrypted()
+            work()
         except Exception as error:
             self._fail(error)
-
-    def _read_decrypted(self) -> None:
-        """Read again soon if bytes of TLS are decrypted already: the event loop sees those of the socket only."""
-        if isinstance(self._sock, TlsSocket) and not self._reading_again and self.reading and self._sock.has_decrypted:
-            self._reading_again = True
-            self._loop.call_soon(self._read_again)
-
-    def _read_again(self) -> None:
-        self._reading_again = False
-        if self.reading and not self._reader.blocked_bytes:
-            self._readable()
+        self.share.charge(monotonic() - began)
 
     def _fail(self, error: Exception) -> None:
         """End this connection because of an error of this server or a lack of memory."""
@@ -242,52 +269,41 @@ class Channel:
             return False
         if frames:
             self._frames.extend(frames)
-            if self.share.may_run:
-                self._hand_out()
-            else:
-                self._hand_out_later()
-        if self._reader.blocked_bytes:
-            self._loop.remove_reader(self.fd)
+            self._hand_out()
+        self._watch()
         return True
 
     def _hand_out(self) -> None:
         frames = self._frames
-        began = now = monotonic()
-        while frames and self.reading and now - began < _HAND_OUT_SECONDS:
+        end = monotonic() + _SECONDS_AT_ONCE
+        while frames and self.reading:
             self._on_frame(frames.popleft())
-            now = monotonic()
-        self.share.charge(now - began)
+            if monotonic() > end:
+                break
         if frames and self.reading:
-            self._hand_out_later()
-
-    def _hand_out_later(self) -> None:
-        if not self._handing_out:
-            self._handing_out = True
-            self.share.enqueue(self._hand_out_rest)
-
-    def _hand_out_rest(self) -> None:
-        self._handing_out = False
-        try:
-            self._hand_out()
-        except Exception as error:
-            self._fail(error)
+            self._read_later()
 
     def _send(self) -> None:
+        end = monotonic() + _SECONDS_AT_ONCE
         try:
+            # A peer that takes bytes as fast as this sends them leaves time for others as well.
             while self._queue:
                 first = self._queue[0]
                 sent = self._send_file(first) if isinstance(first, FileRange) else self._send_memory()
                 self.bytes_out += sent
                 self.unsent_bytes -= sent
-            self.last_activity = monotonic()
+                if monotonic() > end:
+                    break
         except (BlockingIOError, InterruptedError):
-            self.last_activity = monotonic()
+            pass
+        except OSError as error:
+            self._close(f"connection lost: {error.strerror or error}")
+            return
+        self.last_activity = monotonic()
+        if self._queue:
             if not self._writing:
                 self._writing = True
                 self._loop.add_writer(self.fd, self._writable)
-            return
-        except OSError as error:
-            self._close(f"connection lost: {error.strerror or error}")
             return
         if self._writing:
             self._writing = False
@@ -331,12 +347,21 @@ class Channel:
         return disk.send_file(self.fd, file, position, size_bytes)
 
     def _writable(self) -> None:
-        try:
-            self._send()
-            if not self.closed:
-                self._on_sent()
-        except Exception as error:
-            self._fail(error)
+        if self.share.may_run:
+            self._do(self._send_on)
+        else:
+            self._loop.remove_writer(self.fd)
+            self.share.enqueue(self._send_queued)
+
+    def _send_queued(self) -> None:
+        if not self.closed:
+            self._loop.add_writer(self.fd, self._writable)
+            self._do(self._send_on)
+
+    def _send_on(self) -> None:
+        self._send()
+        if not self.closed:
+            self._on_sent()
 
     def _close(self, reason: str) -> None:
         if self.closed:

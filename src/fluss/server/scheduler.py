@@ -9,18 +9,20 @@ of connections and requests behind it. Long requests give the event loop back af
 from __future__ import annotations
 
 import asyncio
+import types
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Iterator
+from concurrent.futures import Executor
 from functools import partial
-from time import monotonic
-from typing import Generic, TypeVar
+from time import monotonic, thread_time
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
-_SLICE_SECONDS = 0.004
-_QUANTUM_SECONDS = 0.004
-_WINDOW_SECONDS = 0.008
+_SLICE_SECONDS = 0.002
+_QUANTUM_SECONDS = 0.0005
+_WINDOW_SECONDS = 0.002
 """A user is served at once while it used less than a quantum in this time."""
 _LARGE_AT_ONCE = 2
 
@@ -54,6 +56,41 @@ class Share:
             self._window_start, self._spent = now, 0.0
         self._spent += seconds
         self.deficit -= seconds
+
+    async def run(self, work: Coroutine[Any, Any, T], *, from_start: bool = True) -> T:
+        """Run a coroutine, and charge what each of its steps takes, not what it waits for.
+
+        Args:
+            from_start: False if the first step is a part of work that is charged already.
+        """
+        return await self._run_steps(work, from_start)
+
+    @types.coroutine
+    def _run_steps(self, work: Coroutine[Any, Any, T], is_charged: bool) -> Generator[Any, Any, T]:
+        resume: Callable[[Any], Any] = work.send
+        value: Any = None
+        while True:
+            began = monotonic()
+            try:
+                waits_for = resume(value)
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
+            finally:
+                if is_charged:
+                    self.charge(monotonic() - began)
+            is_charged = True
+            try:
+                value = yield waits_for
+                resume = work.send
+            except BaseException as error:
+                value, resume = error, work.throw
+
+    async def in_thread(self, executor: Executor, work: Callable[..., T], *args: object) -> T:
+        """Run work in a thread, and charge the processor time that it takes there."""
+        result, seconds = await asyncio.get_running_loop().run_in_executor(executor, timed, work, *args)
+        self.charge(seconds)
+        return result
 
     def enqueue(self, work: Callable[[], None]) -> None:
         """Do work when this user's time has come. It charges what it takes."""
@@ -105,7 +142,7 @@ class Scheduler:
             before = share.deficit
             share.queue.popleft()()
             if share.deficit == before:
-                break  # it goes on in a task, which charges what it takes when its slice is over
+                break  # it goes on in a task, which charges its steps
         if share.queue:
             self._active.append(share)
         else:
@@ -140,8 +177,6 @@ class TimeSlice:
 
     async def next(self) -> None:
         """Wait for the next slice; others are served meanwhile."""
-        # Not more than a slice or two: it may have waited for a thread meanwhile.
-        self._share.charge(min(monotonic() - self._ends_at + _SLICE_SECONDS, 2 * _SLICE_SECONDS))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._share.enqueue(partial(_complete, future))
         await future
@@ -170,6 +205,13 @@ class Each(Generic[T]):
         for item in self._items:
             return item
         raise StopAsyncIteration
+
+
+def timed(work: Callable[..., T], *args: object) -> tuple[T, float]:
+    """Return the result of work, and the processor time that it took in this thread."""
+    began = thread_time()
+    result = work(*args)
+    return result, thread_time() - began
 
 
 def _complete(future: asyncio.Future[None]) -> None:

@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from functools import partial
 from time import monotonic
+from typing import Any
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
 from fluss.net.eager import start_eagerly
@@ -398,18 +399,18 @@ class _Reply:
         code, answer = self._session._refusal(self._api_key, self._request_id, error)
         self._end(answer, code)
 
-    def send_later(self, work: Awaitable[Sequence[Buffer]]) -> None:
+    def send_later(self, work: Coroutine[Any, Any, Sequence[Buffer]]) -> None:
         session = self._session
         task = start_eagerly(session._loop, self._send_result(work))
         if task is not None:
             session._tasks.add(task)
             task.add_done_callback(session._tasks.discard)
 
-    async def _send_result(self, work: Awaitable[Sequence[Buffer]]) -> None:
+    async def _send_result(self, work: Coroutine[Any, Any, Sequence[Buffer]]) -> None:
         answer: Parts | None = None
         error_code: int = ErrorCode.NONE
         try:
-            answer = encode_response(self._request_id, await work)
+            answer = encode_response(self._request_id, await self._session.share.run(work, from_start=False))
         except Exception as error:
             error_code, answer = self._session._refusal(self._api_key, self._request_id, error)
         finally:  # without an answer if the session was closed meanwhile
@@ -417,11 +418,13 @@ class _Reply:
 
     def _end(self, answer: Parts | None, error_code: int) -> None:
         session = self._session
+        began = monotonic()
         if answer is not None:
             session.channel.write(answer)
         self.ended = True
         session.services.metrics.request(
-            self._api_key, seconds=monotonic() - self._started, size_bytes=self.size_bytes, error_code=error_code
+            self._api_key, seconds=began - self._started, size_bytes=self.size_bytes, error_code=error_code
         )
         if self in session._replies:
             session._replied(self)
+            session.share.charge(monotonic() - began)  # that of an answer at once is charged with its request

@@ -392,7 +392,7 @@ async def run_read(context: RequestContext, plan: reader.ReadPlan) -> reader.Rea
         few_bytes = min(plan.bytes_max, reader.readable_bytes(plan.tablet, plan.offset)) <= INLINE_READ_BYTES_MAX
         if few_bytes or plan.is_quick:
             return work(plan)
-        return await asyncio.get_running_loop().run_in_executor(context.server.executor, work, plan)
+        return await context.session.share.in_thread(context.server.executor, work, plan)
     except OSError as error:
         raise UnknownServerError(
             f"the log of {plan.tablet.bucket} cannot be read: {error.strerror or error}"

@@ -187,11 +187,18 @@ async def _start_puts(context: RequestContext, request: PutKvRequest, response: 
                 raise UnknownServerError(f"table '{entry.table_path}' has no primary key; write to it with PRODUCE_LOG")
             _check_key_encoding(context, entry)
             tablet = _kv(context).tablet(entry, bucket_of(request.table_id, part.partition_id, part.bucket_id))
-            put = tablet.put(part.records, request.target_columns, request.agg_mode or 0)
-            waiting.append((answer, tablet, _kv(context).start(put)))
+            waiting.append((answer, tablet, _start_put(context, tablet, part.records, request)))
         except FlussError as error:
             set_error(answer, error)
     return waiting
+
+
+def _start_put(
+    context: RequestContext, tablet: KvTablet, records: memoryview, request: PutKvRequest
+) -> asyncio.Task[AppendResult]:
+    share = context.session.share
+    put = tablet.put(records, request.target_columns, request.agg_mode or 0, share)
+    return _kv(context).start(share.run(put))
 
 
 class _Hold:

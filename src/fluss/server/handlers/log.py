@@ -140,7 +140,7 @@ def produce_log(context: RequestContext, body: memoryview, reply: Reply) -> None
         request = decode_produce_log(body, INLINE_BUCKETS_MAX)
     except TooManyBucketsError:
         context.session.hold()
-        context.server.spawn(_produce_to_many(context, body, reply))
+        context.spawn(_produce_to_many(context, body, reply))
         return
     check_acks(request.acks)
     _Produce(context, reply, request).start(request.buckets)
@@ -187,7 +187,7 @@ class _Produce:
         for at, part in enumerate(parts):
             if time_slice.is_over:
                 self._context.session.hold()
-                self._context.server.spawn(self._add_rest(parts[at:], self._answers[at:], time_slice))
+                self._context.spawn(self._add_rest(parts[at:], self._answers[at:], time_slice))
                 return
             self._add(part, self._answers[at])
         self._one_less()

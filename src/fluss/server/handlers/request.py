@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -80,12 +79,16 @@ class RequestContext:
         """Begin a slice of the processor time of the caller."""
         return self.server.scheduler.begin(self.session.share)
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work at the expense of the caller, which continues whether or not the caller waits for it."""
+        self.server.spawn(self.session.share.run(work))
+
     def each(self, items: Iterable[T]) -> Each[T]:
         """Iterate over items in slices: ``async for item in context.each(items)``. Others are served in between."""
         return self.begin_slice().each(items)
 
 
-AsyncHandler = Callable[[RequestContext, memoryview], Awaitable[Sequence[Buffer]]]
+AsyncHandler = Callable[[RequestContext, memoryview], Coroutine[Any, Any, Sequence[Buffer]]]
 """Answers with the parts of the response body; raises FlussError for an error of the whole request."""
 
 
@@ -95,7 +98,7 @@ class Reply(Protocol):
     def send(self, body: Sequence[Buffer]) -> None:
         """The parts of the response body."""
 
-    def send_later(self, work: Awaitable[Sequence[Buffer]]) -> None:
+    def send_later(self, work: Coroutine[Any, Any, Sequence[Buffer]]) -> None:
         """What this work returns or raises; it is cancelled if the client goes away meanwhile."""
 
     def fail(self, error: Exception) -> None:
@@ -165,7 +168,7 @@ async def receive_message(context: RequestContext, api: Api[RequestT, Any], body
 
 async def in_codec_thread(context: RequestContext, work: Callable[..., T], *args: object) -> T:
     """Run work that only computes, and may take longer than a slice, while the event loop serves others."""
-    return await asyncio.get_running_loop().run_in_executor(context.server.codec, work, *args)
+    return await context.session.share.in_thread(context.server.codec, work, *args)
 
 
 def proto_handler(

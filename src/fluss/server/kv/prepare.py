@@ -35,6 +35,7 @@ from fluss.server.kv.merge import (
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log.appends import AppendResult, settle
 from fluss.server.log.writers import WriterStates
+from fluss.server.scheduler import Share, timed
 
 T = TypeVar("T")
 
@@ -58,6 +59,8 @@ class Write(NamedTuple):
     records: memoryview
     target_columns: tuple[int, ...]
     agg_mode: int
+    share: Share | None = None
+    """Of the user who writes; charged with the time that preparing takes."""
 
     @property
     def rules_key(self) -> tuple[int, int, tuple[int, ...], int]:
@@ -117,7 +120,7 @@ class Preparer:
         while self._waiting:
             if self._waiting_bytes < _INLINE_BYTES_MAX:
                 writes, futures = self._take()
-                _complete(futures, prepare(writes))
+                _complete(futures, _charged(writes, *timed(prepare, writes)))
             elif self._jobs < self._jobs_max:
                 self._submit(*self._take())
             else:
@@ -125,12 +128,12 @@ class Preparer:
 
     def _submit(self, writes: list[Write], futures: list[asyncio.Future[Preparation]]) -> None:
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._executor, prepare, writes)
+            work = asyncio.get_running_loop().run_in_executor(self._executor, timed, prepare, writes)
         except RuntimeError as error:  # there cannot be another thread now
             _complete(futures, [error] * len(futures))
             return
         self._jobs += 1
-        work.add_done_callback(partial(self._ended, futures))
+        work.add_done_callback(partial(self._ended, writes, futures))
 
     def _take(self) -> tuple[list[Write], list[asyncio.Future[Preparation]]]:
         """The writes of the next job, which has a bounded size."""
@@ -149,17 +152,31 @@ class Preparer:
         return writes, futures
 
     def _ended(
-        self, futures: list[asyncio.Future[Preparation]], work: asyncio.Future[list[Preparation | Exception]]
+        self,
+        writes: list[Write],
+        futures: list[asyncio.Future[Preparation]],
+        work: asyncio.Future[tuple[list[Preparation | Exception], float]],
     ) -> None:
         self._jobs -= 1
         results: Sequence[Preparation | Exception]
         try:
-            results = work.result()
+            results = _charged(writes, *work.result())
         except (Exception, asyncio.CancelledError) as error:
             stopped = RuntimeError("the write was given up: the server stops")
             results = [error if isinstance(error, Exception) else stopped] * len(futures)
         _complete(futures, results)
         self._start()
+
+
+def _charged(
+    writes: Sequence[Write], results: list[Preparation | Exception], seconds: float
+) -> list[Preparation | Exception]:
+    """Charge the time that preparing took to the users who write, by the bytes that they write."""
+    size_bytes = sum(len(write.records) for write in writes)
+    for write in writes:
+        if write.share is not None and size_bytes:
+            write.share.charge(seconds * len(write.records) / size_bytes)
+    return results
 
 
 def _complete(futures: list[asyncio.Future[Preparation]], results: Sequence[Preparation | Exception]) -> None:

@@ -40,7 +40,7 @@ from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
 from fluss.server.log.appends import AppendResult, settle
 from fluss.server.log.tablet import LogTablet
-from fluss.server.scheduler import Scheduler, TimeSlice
+from fluss.server.scheduler import Scheduler, Share, TimeSlice
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -271,8 +271,12 @@ class KvTablet:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    async def put(self, records: memoryview, target_columns: Sequence[int], agg_mode: int) -> AppendResult:
+    async def put(
+        self, records: memoryview, target_columns: Sequence[int], agg_mode: int, share: Share | None = None
+    ) -> AppendResult:
         """Apply one KV batch. Writes of a bucket take effect in the order of the calls.
+
+        The processor time that threads take for it is charged to `share`.
 
         Not to be cancelled: between the changelog and the state there is no way back.
         """
@@ -280,7 +284,7 @@ class KvTablet:
             await self.store.budget.room()
             while True:
                 truncations = self._truncations
-                prepared = await self._prepared(records, target_columns, agg_mode)
+                prepared = await self._prepared(records, target_columns, agg_mode, share)
                 if isinstance(prepared, AppendResult):
                     return prepared
                 if truncations == self._truncations:
@@ -307,7 +311,9 @@ class KvTablet:
         while self._pending and self._pending[-1].end_offset > end_offset:
             self._pending.pop()
 
-    async def _prepared(self, records: memoryview, target_columns: Sequence[int], agg_mode: int) -> Preparation:
+    async def _prepared(
+        self, records: memoryview, target_columns: Sequence[int], agg_mode: int, share: Share | None
+    ) -> Preparation:
         async def prepare() -> Preparation:
             write = Write(
                 self.entry,
@@ -318,6 +324,7 @@ class KvTablet:
                 records,
                 tuple(target_columns),
                 agg_mode,
+                share,
             )
             preparer = self._preparers.memory if self.store.is_in_memory else self._preparers.disk
             return await preparer.prepare(write)
