@@ -82,7 +82,7 @@ from fluss.db.bridge import DatabaseBridge
 from fluss.db.changes import Change, ChangeBatch, ChangePair
 from fluss.db.targets import Target
 from fluss.db.follow import Start
-from fluss.db.inputs import Rows
+from fluss.db.inputs import Missing, Rows
 from fluss.db.results import WriteResult
 from fluss.db.table_reads import Where
 from fluss.metadata import ColumnRef, PartitionInfo, Schema, TableInfo, TablePath

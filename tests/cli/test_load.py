@@ -273,3 +273,25 @@ def test_files_that_cannot_be_loaded_in_one_sentence(
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
     assert call("count", "unloaded").exit_code == 3
+
+
+def test_columns_that_a_file_does_not_have(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+    ok("create", "parts", "id int, a string, b string", "--key", "id")
+    ok("put", "parts", '{"id": 1, "a": "a", "b": "b"}')
+    file, lines = tmp_path / "some.csv", tmp_path / "some.jsonl"
+    file.write_text("id,a\n1,x\n2,x\n")
+    lines.write_text('{"id": 1, "a": "y"}\n')
+    for given in (["load", "parts", str(file)], ["load", "parts", str(lines)], ["put", "parts", '{"id": 1, "a": "y"}']):
+        refused = call(*given)
+        assert refused.exit_code == 1
+        assert "--missing keep" in refused.stderr
+    shown = lambda: [json.loads(line) for line in ok("cat", "parts", "--json", "-w", "id = 1").splitlines()]  # noqa: E731
+    assert shown() == [{"id": 1, "a": "a", "b": "b"}]
+    ok("load", "parts", str(file), "--missing", "keep")
+    assert shown() == [{"id": 1, "a": "x", "b": "b"}]
+    ok("load", "parts", str(lines), "--missing", "keep")
+    ok("put", "parts", '{"id": 2, "b": "z"}', "--missing", "keep")
+    assert shown() == [{"id": 1, "a": "y", "b": "b"}]
+    assert json.loads(ok("get", "parts", "2", "--json")) == {"id": 2, "a": "x", "b": "z"}
+    ok("load", "parts", str(file), "--missing", "null")
+    assert shown() == [{"id": 1, "a": "x", "b": None}]

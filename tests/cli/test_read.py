@@ -33,9 +33,10 @@ def tables(server: fluss.LocalServer) -> None:
                 {"id": 1, "item": "tea", "price": Decimal("2.50"), "tags": ["a"]},
                 {"id": 2, "item": "mug, big", "price": Decimal("12.00")},
                 {"id": 3, "item": None, "price": Decimal("25.00")},
-            ]
+            ],
+            missing="null",
         )
-        orders.upsert({"id": 1, "item": "tea", "price": Decimal("3.00")})
+        orders.upsert({"id": 1, "item": "tea", "price": Decimal("3.00")}, missing="null")
         orders.delete(3)
         events = db.create_table("events", "id int, kind string")
         events.append([(number, f"kind {number}") for number in range(100)])

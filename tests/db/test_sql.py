@@ -85,11 +85,11 @@ def test_tables_are_read_anew(db: fluss.Database) -> None:
     table = db.create_table("sold", ORDERS, primary_key="id")
     query = "select count(*), count(price) from sold"
     assert db.sql(query).fetchall() == [(10, 10)]
-    table.upsert([{"id": 100, "item": "x"}, {"id": 3, "item": "y"}])
+    table.upsert([{"id": 100, "item": "x"}, {"id": 3, "item": "y"}], missing="null")
     table.delete([1, 2])
     assert db.sql(query).fetchall() == [(9, 7)]
     table.add_column("note", "string")
-    table.upsert({"id": 5, "note": "new"})
+    table.upsert({"id": 5, "note": "new"}, missing="null")
     assert db.sql("select note from sold where note is not null").fetchall() == [("new",)]
     assert db.sql("select note from fluss.sold where id = 5").fetchall() == [("new",)]
     db.drop_table("sold")

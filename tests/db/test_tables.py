@@ -280,7 +280,7 @@ def test_columns_are_added(db: fluss.Database) -> None:
     table.add_column("price double")
     table.add_column("at", pa.timestamp("us"))
     assert table.columns == ["id", "note", "price", "at"]
-    table.upsert({"id": 2, "note": "x", "price": 1.5})
+    table.upsert({"id": 2, "note": "x", "price": 1.5}, missing="null")
     assert sorted(table.to_pylist(), key=lambda row: row["id"]) == [
         {"id": 1, "note": None, "price": None, "at": None},
         {"id": 2, "note": "x", "price": 1.5, "at": None},

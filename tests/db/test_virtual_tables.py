@@ -22,8 +22,8 @@ CHANGES = [
 @pytest.fixture
 def orders(db: fluss.Database) -> fluss.Table:
     table = db.create_table("orders", "id int, item string, spec row<a int, b array<string>>, primary key (id)")
-    table.upsert([{"id": 1, "item": "tea", "spec": {"a": 7, "b": ["x"]}}, {"id": 2, "item": "mug"}])
-    table.upsert({"id": 1, "item": "pot"})
+    table.upsert([{"id": 1, "item": "tea", "spec": {"a": 7, "b": ["x"]}}, {"id": 2, "item": "mug"}], missing="null")
+    table.upsert({"id": 1, "item": "pot"}, missing="null")
     table.delete(2)
     return table
 
@@ -40,7 +40,7 @@ def test_the_changelog_is_read_like_a_table(db: fluss.Database, orders: fluss.Ta
     ]
     assert (view.count(), view.count(where="_change_type = 'insert'"), len(view.head(2))) == (5, 2, 2)
     assert view.to_arrow().schema.equals(view.schema.arrow_schema)
-    orders.upsert({"id": 9})
+    orders.upsert({"id": 9}, missing="null")
     assert view.count() == 6
 
 

@@ -64,7 +64,6 @@ INPUTS: dict[str, tuple[Any, Any]] = {
     "dataclass": (lambda: Item(1, "a"), ONE),
     "pydantic": (lambda: Model(id=1, name="a"), ONE),
     "dicts": (lambda: TWO, TWO),
-    "dict with a column left out": (lambda: [ONE[0], {"id": 2}], TWO),
     "tuples": (lambda: [(1, "a"), (2, None)], TWO),
     "tuple of tuples": (lambda: ((1, "a"), (2, None)), TWO),
     "models": (lambda: [Item(1, "a"), Model(id=2)], TWO),
@@ -147,7 +146,7 @@ def test_update_changes_some_columns(db: fluss.Database) -> None:
     table.update(1, b=9.0)
     table.update([{"id": 2, "a": "new"}, {"id": 3, "a": "new"}])
     table.update(pl.DataFrame({"id": [3], "b": [7.5]}).with_columns(pl.col("id").cast(pl.Int32)))
-    table.update({"id": 4, "b": 4.0})
+    table.update({"id": 4, "b": 4.0}, upsert=True)
     assert rows_of(table) == [
         {"id": 1, "a": "x", "b": 9.0},
         {"id": 2, "a": "new", "b": 2.0},
@@ -433,3 +432,66 @@ def test_errors_are_read_from_attributes_and_not_from_text(db: fluss.Database) -
         table.append([{"n": 1}, {"n": "x"}])
     assert (caught.value.row, caught.value.column, caught.value.written) == (1, "n", 1)
     assert caught.value.hint == "the row before it was written, it and those after it were not"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"id": 1, "a": "x"},
+        [{"id": 1, "a": "x"}],
+        pa.table({"id": [1], "a": ["x"]}),
+        iter([{"id": 1, "a": "x"}]),
+    ],
+    ids=["row", "rows", "arrow", "iterator"],
+)
+def test_columns_that_are_not_given_are_not_lost_by_accident(db: fluss.Database, rows: Any) -> None:
+    table = db.create_table("t", [{"id": 1, "a": "a", "b": "b"}, {"id": 2, "a": "a", "b": "b"}], primary_key="id")
+    with pytest.raises(fluss.InvalidRowError, match=r"'b' is not given.*missing='keep'"):
+        table.upsert(rows)
+    assert table.get(1) == {"id": 1, "a": "a", "b": "b"}
+
+
+@pytest.mark.parametrize("missing", ["keep", "null"])
+def test_columns_that_are_not_given_are_kept_or_null(db: fluss.Database, missing: Any) -> None:
+    table = db.create_table("t", [{"id": number, "a": "a", "b": "b"} for number in range(3)], primary_key="id")
+    left = "b" if missing == "keep" else None
+    assert table.upsert({"id": 0, "a": "x"}, missing=missing).rows == 1
+    assert table.upsert(pa.table({"id": [1, 9], "a": ["x", "x"]}), missing=missing).rows == 2
+    assert table.upsert([{"id": 2, "a": "x", "b": "y"}], missing=missing).rows == 1
+    assert table.get_many([0, 1, 2, 9]) == [
+        {"id": 0, "a": "x", "b": left},
+        {"id": 1, "a": "x", "b": left},
+        {"id": 2, "a": "x", "b": "y"},
+        {"id": 9, "a": "x", "b": None},
+    ]
+    with pytest.raises(fluss.InvalidArgumentError, match="missing must be"):
+        table.upsert({"id": 0}, missing="drop")  # type: ignore[arg-type]
+
+
+def test_a_writer_refuses_rows_that_lack_columns(db: fluss.Database) -> None:
+    table = db.create_table("t", [{"id": 1, "a": "a", "b": "b"}], primary_key="id")
+    with table.writer() as writer, pytest.raises(fluss.InvalidRowError, match="'b' is not given"):
+        writer.upsert({"id": 1, "a": "x"})
+    with table.writer(columns=["id", "a"]) as writer:
+        writer.upsert({"id": 1, "a": "x"})
+    assert table.get(1) == {"id": 1, "a": "x", "b": "b"}
+    with table.writer(missing="null") as writer:
+        writer.upsert({"id": 1, "a": "x"})
+    assert table.get(1) == {"id": 1, "a": "x", "b": None}
+
+
+def test_keys_that_do_not_exist_are_neither_updated_nor_counted(db: fluss.Database) -> None:
+    table = db.create_table("t", [{"id": 1, "a": "a"}, {"id": 2, "a": "a"}], primary_key="id")
+    assert table.update(7, a="x").rows == 0
+    assert table.update([{"id": 1, "a": "y"}, {"id": 8, "a": "y"}]).rows == 1
+    assert table.update(pa.table({"id": [2, 9], "a": ["z", "z"]})).rows == 1
+    assert table.to_pylist() == [{"id": 1, "a": "y"}, {"id": 2, "a": "z"}]
+    assert table.update(7, a="x", upsert=True).rows == 1
+    assert table.get(7) == {"id": 7, "a": "x"}
+    assert table.delete(99).rows == 0
+    assert table.delete([1, 99]).rows == 1
+    assert table.delete(pa.table({"id": [2, 98]})).rows == 1
+    assert table.delete(where="id = 7").rows == 1
+    assert table.delete(where="id = 7").rows == 0
+    assert table.delete([]).rows == 0
+    assert len(table) == 0

@@ -250,6 +250,13 @@ def table_argument(name: str = "table", **options: Any) -> Callable[[CommandT], 
     return click.argument(name, shell_complete=complete_tables, **options)
 
 
+missing_option = click.option(
+    "--missing",
+    type=click.Choice(["null", "keep"]),
+    help="Columns that rows to upsert do not have: make them null, or keep what is there.  [default: refuse]",
+)
+
+
 def parse_path(text: str) -> TablePath:
     """``db.table``; a name alone is a table of the database ``fluss``."""
     from fluss.metadata import TablePath

@@ -16,6 +16,7 @@ from fluss.cli.common import (
     check_table,
     connected,
     count_text,
+    missing_option,
     names_of,
     note,
     print_json,
@@ -65,6 +66,7 @@ def progress_bar(label: str, total: int | None, *, show: bool) -> Iterator[Calla
 )
 @click.option("--rejects", metavar="FILE", type=click.Path(dir_okay=False), help="Write rows that do not fit there.")
 @click.option("--atomic", is_flag=True, help="Check all rows before the first is sent.")
+@missing_option
 @click.option(
     "--checkpoint",
     metavar="FILE",
@@ -83,6 +85,7 @@ def load(
     on_error: Literal["stop", "skip"],
     rejects: str | None,
     atomic: bool,
+    missing: Literal["null", "keep"] | None,
     checkpoint: str | None,
 ) -> None:
     """Load FILES (CSV, JSON lines, Parquet, Arrow; "-" or none: standard input) into TABLE.
@@ -123,6 +126,7 @@ def load(
             on_error=on_error,
             rejects=rejects,
             atomic=atomic,
+            missing=missing,
             checkpoint=checkpoint,
             progress=lambda rows: advance(rows),
         )

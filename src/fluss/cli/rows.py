@@ -7,7 +7,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -18,6 +18,7 @@ from fluss.cli.common import (
     check_table,
     connected,
     count_text,
+    missing_option,
     names_of,
     note,
     print_json,
@@ -38,8 +39,17 @@ if TYPE_CHECKING:
 @click.option("-f", "--file", type=click.Path(dir_okay=False), help="Read rows from a file, one JSON object a line.")
 @click.option("--delete", is_flag=True, help="Delete the rows with these primary keys.")
 @click.option("--atomic", is_flag=True, help="Check all rows before the first is sent.")
+@missing_option
 @connected
-def put(link: CliTarget, table: str, rows: tuple[str, ...], file: str | None, delete: bool, atomic: bool) -> None:
+def put(
+    link: CliTarget,
+    table: str,
+    rows: tuple[str, ...],
+    file: str | None,
+    delete: bool,
+    atomic: bool,
+    missing: Literal["null", "keep"] | None,
+) -> None:
     """Write ROWS, each a JSON object, into TABLE: appended, or upserted where there is a primary key.
 
     Without ROWS and --file they are read from standard input, one a line. The first row that does not fit ends it:
@@ -61,6 +71,7 @@ def put(link: CliTarget, table: str, rows: tuple[str, ...], file: str | None, de
             atomic=atomic,
             delete=delete,
             lines=list(rows) or None,
+            missing=missing,
         )
         word = "deleted" if delete else "written"
         try:

@@ -14,7 +14,7 @@ from fluss.db.blocking_base import DatabaseBase, FollowBase, TableBase, open_dat
 from fluss.db.bridge import DatabaseBridge
 from fluss.db.changes import Change, ChangeBatch, ChangePair
 from fluss.db.follow import Start
-from fluss.db.inputs import Rows
+from fluss.db.inputs import Missing, Rows
 from fluss.db.results import WriteResult
 from fluss.db.table_reads import Where
 from fluss.db.targets import Target
@@ -459,25 +459,27 @@ class Table(TableBase[T]):
         """
         return self._bridge.run_here(self._core.append(rows, progress=progress))
 
-    def upsert(self, rows: Rows, *, progress: bool = False) -> WriteResult:
+    def upsert(self, rows: Rows, *, missing: Missing = None, progress: bool = False) -> WriteResult:
         """Insert rows, or replace those with the same primary key; durable when it returns.
-
-        A column that is not given becomes null: use `update` to change some columns only.
 
         Args:
             rows: As for `append`.
+            missing: What becomes of columns that are not given. ``"null"``: they are null. ``"keep"``: rows that exist
+                keep what they have there, in new ones they are null. None: such rows are refused.
             progress: Show a progress bar.
 
         Example:
-            orders.upsert({"id": 7, "item": "tea"})
+            orders.upsert({"id": 7, "item": "tea", "price": 2.5})
+            orders.upsert({"id": 7, "price": 3.0}, missing="keep")
         """
-        return self._bridge.run_here(self._core.upsert(rows, progress=progress))
+        return self._bridge.run_here(self._core.upsert(rows, missing=missing, progress=progress))
 
     def delete(self, keys: Any = None, *, where: Where | None = None, progress: bool = False) -> WriteResult:
-        """Delete rows by primary key, or by a filter.
+        """Delete rows by primary key, or by a filter. The result has the number of rows that were there.
 
         Args:
-            keys: A key (value, tuple, dict or row), an iterable of keys, or a frame that has the key columns.
+            keys: A key (value, tuple, dict or row), an iterable of keys, or a frame that has the key columns. Of an
+                iterator the keys are counted, whether there are rows for them or not.
             where: Delete the rows that match now, instead.
             progress: Show a progress bar.
 
@@ -487,32 +489,35 @@ class Table(TableBase[T]):
         """
         return self._bridge.run_here(self._core.delete(keys, where=where, progress=progress))
 
-    def update(self, key: Any, /, **values: Any) -> WriteResult:
+    def update(self, key: Any, /, *, upsert: bool = False, **values: Any) -> WriteResult:
         """Change some columns of rows and leave the others as they are (a partial update).
+
+        All other columns outside the primary key must be nullable. The result has the number of rows that were there.
 
         Args:
             key: The key of one row, whose columns `values` are set; or, without `values`, rows or a frame that have the
-                key columns and those to change. A key that does not exist is inserted, so all other columns must be
-                nullable.
+                key columns and those to change.
+            upsert: Insert keys that do not exist, with null in the other columns.
 
         Example:
             orders.update(7, price=9.5)
             orders.update([{"id": 7, "price": 9.5}, {"id": 8, "price": 3.0}])
         """
-        return self._bridge.run_here(self._core.update(key, **values))
+        return self._bridge.run_here(self._core.update(key, upsert=upsert, **values))
 
-    def writer(self, columns: Sequence[str] | None = None) -> TableWriter:
+    def writer(self, columns: Sequence[str] | None = None, *, missing: Literal["null"] | None = None) -> TableWriter:
         """A writer for many single rows, at the speed of the full client; leave it, and all rows are durable.
 
         Args:
             columns: Write only these columns of a primary-key table (a partial update).
+            missing: ``"null"``: columns that a row to upsert does not have become null. None: such rows are refused.
 
         Example:
             with orders.writer() as writer:
                 for number in range(1_000):
-                    writer.upsert({"id": number, "item": "tea"})
+                    writer.upsert({"id": number, "item": "tea", "price": 2.5})
         """
-        return TableWriter(self._bridge.call(self._core.writer, columns), self._bridge)
+        return TableWriter(self._bridge.call(lambda: self._core.writer(columns, missing=missing)), self._bridge)
 
 
 class Database(DatabaseBase[Table[dict[str, Any]]]):

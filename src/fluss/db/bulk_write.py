@@ -38,6 +38,7 @@ class Sink:
         """Hand a batch, a table or a pandas frame to the writer."""
         if self._is_delete:
             return self._delete(data)
+        self.rows.check_whole(data.schema.names if isinstance(data, (pa.RecordBatch, pa.Table)) else data.columns)
         if isinstance(data, pa.RecordBatch):
             return self.writer.write_arrow_batch(data)
         if isinstance(data, pa.Table):

@@ -8,7 +8,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,9 @@ CHUNK_SECONDS = 0.1
 """After this time the rows that a slow iterable has given are written, however few they are."""
 _STEP_ROWS_MAX = 256
 
+Missing = Literal["null", "keep"] | None
+"""What an upsert makes of columns that are not given; None refuses them."""
+MISSING_HINT = "say missing='keep' to leave these columns as they are, or missing='null' to set them to null"
 Rows = Any
 """A row (dict, tuple, dataclass, pydantic model), an iterable of rows, an Arrow object, or a data frame."""
 
@@ -53,8 +56,10 @@ class BadRow(Exception):
 class RowInput:
     """Converts rows to Arrow batches of given columns of a table."""
 
-    def __init__(self, table: str, columns: Sequence[Column], known: Sequence[str]) -> None:
+    def __init__(self, table: str, columns: Sequence[Column], known: Sequence[str], *, whole: bool = False) -> None:
         self.table = table
+        self.whole = whole
+        """Whether a row must have all columns. Otherwise one that is not given is null."""
         self.columns = list(columns)
         self.names = [column.name for column in columns]
         self._known = frozenset(known)
@@ -97,14 +102,22 @@ class RowInput:
                     bad[position] = self._unknown(row)
                     rows = rows[:position]
                     break
-        columns = [[row.get(name) for row in rows] for name in self.names]
-        return columns, bad
+        if not self.whole:
+            return [[row.get(name) for row in rows] for name in self.names], bad
+        try:
+            return [[row[name] for row in rows] for name in self.names], bad
+        except KeyError:
+            position = next(at for at, row in enumerate(rows) if not row.keys() >= set(self.names))
+            bad[position] = self._lacks(rows[position])
+            return [[row[name] for row in rows[:position]] for name in self.names], bad
 
     def _values(self, row: Any) -> Sequence[Any]:
         mapping = as_mapping(row)
         if mapping is not None:
             if mapping.keys() - self._known:
                 raise self._unknown(mapping)
+            if self.whole and not mapping.keys() >= set(self.names):
+                raise self._lacks(mapping)
             return [mapping.get(name) for name in self.names]
         if isinstance(row, (tuple, list)):
             if len(row) != len(self.names):
@@ -115,6 +128,20 @@ class RowInput:
         shown = ": give its to_dict()" if is_column(row) and hasattr(row, "to_dict") else f" {row!r:.60}"
         raise InvalidRowError(
             f"a row is a dict, a tuple, a dataclass or a pydantic model, not {type(row).__name__}{shown}"
+        )
+
+    def check_whole(self, given: Sequence[str]) -> None:
+        """Refuse data of which columns are not given, if all are needed."""
+        if self.whole and not set(given) >= set(self.names):
+            raise self._lacks(given)
+
+    def _lacks(self, given: Iterable[str]) -> InvalidRowError:
+        lacking = [name for name in self.names if name not in given]
+        return InvalidRowError(
+            f"{', '.join(map(repr, lacking))} {'is' if len(lacking) == 1 else 'are'} not given, and a row that is "
+            "replaced would lose what it has there",
+            table=self.table,
+            hint=MISSING_HINT,
         )
 
     def _unknown(self, row: Mapping[str, Any]) -> InvalidRowError:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fluss.db.bulk_write import BulkWrite, Sink
@@ -34,9 +34,11 @@ def table_path(db: Database, name: str) -> TablePath:
     return db._core._path(name)
 
 
-def open_sink(db: Database, table: Table[Any], operation: Literal["append", "upsert", "delete"]) -> Sink:
-    """A writer of the client for batches of a table."""
-    return db._bridge.background.call(table._core._sink, operation)
+def open_sink(
+    db: Database, table: Table[Any], operation: Literal["append", "upsert", "delete"], columns: Sequence[str] = ()
+) -> Sink:
+    """A writer of the client for batches of a table, of all or some columns."""
+    return db._bridge.background.call(table._core._sink, operation, columns)
 
 
 def open_exact_sink(db: Database, table: Table[Any], operation: Literal["append", "upsert", "delete"]) -> Sink:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluss.db.models import as_mapping, is_model
-from fluss.errors import InvalidArgumentError
+from fluss.errors import InvalidArgumentError, InvalidRowError
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussTable
@@ -23,13 +23,15 @@ class TableWriter:
                 writer.append({"id": number, "kind": "click"})
     """
 
-    def __init__(self, table: FlussTable, columns: Sequence[str] | None) -> None:
+    def __init__(self, table: FlussTable, columns: Sequence[str] | None, *, whole: bool = False) -> None:
         self._path = table.table_path
         self._writer: AppendWriter | UpsertWriter
         # The methods of the client's writer themselves: a call in between would be a tenth of what a row costs.
         if table.has_primary_key():
             upserts = self._writer = table.new_upsert(columns).create_writer()
-            self.upsert = _taking_models(upserts.upsert)  # type: ignore[method-assign]
+            schema = table.get_table_info().schema
+            needed = set(schema.column_names) - set(schema.get_auto_increment_columns())
+            self.upsert = _taking_models(upserts.upsert, needed if whole and columns is None else ())  # type: ignore[method-assign]
             self.delete = _taking_keys(upserts.delete, len(table.get_table_info().primary_keys))  # type: ignore[method-assign]
         else:
             if columns is not None:
@@ -88,10 +90,19 @@ class TableWriter:
         return f"TableWriter({self._path})"
 
 
-def _taking_models(take: Any) -> Any:
+def _taking_models(take: Any, needed: Collection[str] = ()) -> Any:
+    count = len(needed)
+
     def convert(row: Any) -> Any:
         if type(row) is not dict and type(row) is not tuple and is_model(type(row)):
             row = as_mapping(row)
+        if len(row) < count and isinstance(row, Mapping):
+            lacking = sorted(set(needed).difference(row))
+            raise InvalidRowError(
+                f"{lacking[0]!r} is not given, and a row that is replaced would lose what it has there",
+                hint="choose the columns to write with writer(columns=[…]), or set the others to null with "
+                "writer(missing='null')",
+            )
         return take(row)
 
     return convert

@@ -210,7 +210,9 @@ def host_of(core: SqlCatalog, submit: Submit, run: Run, run_offloading: Run) -> 
 
     async def write(info: TableInfo, rows: pa.Table) -> int:
         table = await core.table(info.table_path)
-        return (await (table.upsert if info.has_primary_key() else table.append)(rows)).rows
+        if info.has_primary_key():
+            return (await table.upsert(rows, missing="keep")).rows
+        return (await table.append(rows)).rows
 
     async def create(path: TablePath, rows: pa.Table, replace: bool) -> int:
         await core.create_table(path, rows, replace=replace)

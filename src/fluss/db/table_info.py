@@ -36,7 +36,7 @@ class TableDescription(Generic[T]):
         self._handle = handle
         self._info = handle._shown_info()
         self._model = row_model(self._cls, self._info)
-        self._sinks: dict[tuple[str, tuple[str, ...], bool], Sink] = {}
+        self._sinks: dict[tuple[str, tuple[str, ...], bool, bool], Sink] = {}
         self._lookuper: Lookuper | None = None
         self._prefixes: dict[tuple[str, ...], PrefixLookuper] = {}
 

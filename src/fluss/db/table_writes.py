@@ -3,21 +3,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import pyarrow as pa
 
+from fluss.client.arguments import wrong_argument
 from fluss.db.bridge import in_caller_thread
 from fluss.db.bulk_write import BulkWrite, Sink
-from fluss.db.inputs import RowInput, Rows, frame_of, is_one_row
-from fluss.db.keys import key_of, require_key, rows_of_keys
+from fluss.db.inputs import Missing, RowInput, Rows, frame_of, is_one_row
+from fluss.db.keys import key_of, keys_of_many, require_key, rows_of_keys
 from fluss.db.models import as_mapping
 from fluss.db.results import WriteResult
 from fluss.db.row_writer import TableWriter
 from fluss.db.suggest import check_columns
 from fluss.db.table_reads import TableReads, Where
-from fluss.errors import InvalidArgumentError
+from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import MergeMode
 
 T = TypeVar("T")
@@ -49,27 +51,33 @@ class TableWrites(TableReads[T]):
         return await BulkWrite(self._sink("append"), progress).run(rows)
 
     @in_caller_thread
-    async def upsert(self, rows: Rows, *, progress: bool = False) -> WriteResult:
+    async def upsert(self, rows: Rows, *, missing: Missing = None, progress: bool = False) -> WriteResult:
         """Insert rows, or replace those with the same primary key; durable when it returns.
-
-        A column that is not given becomes null: use `update` to change some columns only.
 
         Args:
             rows: As for `append`.
+            missing: What becomes of columns that are not given. ``"null"``: they are null. ``"keep"``: rows that exist
+                keep what they have there, in new ones they are null. None: such rows are refused.
             progress: Show a progress bar.
 
         Example:
-            await orders.upsert({"id": 7, "item": "tea"})
+            await orders.upsert({"id": 7, "item": "tea", "price": 2.5})
+            await orders.upsert({"id": 7, "price": 3.0}, missing="keep")
         """
         require_key(self._info, "upsert()", "write to it with append()")
-        return await BulkWrite(self._sink("upsert"), progress).run(rows)
+        check_missing("upsert", missing)
+        if missing == "keep":
+            names, rows = self._named("upsert", rows)
+            return await BulkWrite(self._sink("upsert", names), progress).run(rows)
+        return await BulkWrite(self._sink("upsert", missing=missing), progress).run(rows)
 
     @in_caller_thread
     async def delete(self, keys: Any = None, *, where: Where | None = None, progress: bool = False) -> WriteResult:
-        """Delete rows by primary key, or by a filter.
+        """Delete rows by primary key, or by a filter. The result has the number of rows that were there.
 
         Args:
-            keys: A key (value, tuple, dict or row), an iterable of keys, or a frame that has the key columns.
+            keys: A key (value, tuple, dict or row), an iterable of keys, or a frame that has the key columns. Of an
+                iterator the keys are counted, whether there are rows for them or not.
             where: Delete the rows that match now, instead.
             progress: Show a progress bar.
 
@@ -83,16 +91,24 @@ class TableWrites(TableReads[T]):
         if where is not None:
             keys = await self.to_arrow(columns=self.primary_key, where=where)
         rows = rows_of_keys(keys, self.primary_key, self.columns)
-        return await BulkWrite(self._sink("delete"), progress).run(rows)
+        absent = 0
+        if where is None and (hasattr(keys, "__len__") or isinstance(rows, list)):
+            rows = rows if hasattr(rows, "__len__") else list(rows)
+            with contextlib.suppress(InvalidArgumentError, InvalidRowError):  # of which the write knows the position
+                absent = (await self._exist(rows)).count(False)
+        result = await BulkWrite(self._sink("delete"), progress).run(rows)
+        return WriteResult(max(0, result.rows - absent), result.seconds)
 
     @in_caller_thread
-    async def update(self, key: Any, /, **values: Any) -> WriteResult:
+    async def update(self, key: Any, /, *, upsert: bool = False, **values: Any) -> WriteResult:
         """Change some columns of rows and leave the others as they are (a partial update).
+
+        All other columns outside the primary key must be nullable. The result has the number of rows that were there.
 
         Args:
             key: The key of one row, whose columns `values` are set; or, without `values`, rows or a frame that have the
-                key columns and those to change. A key that does not exist is inserted, so all other columns must be
-                nullable.
+                key columns and those to change.
+            upsert: Insert keys that do not exist, with null in the other columns.
 
         Example:
             await orders.update(7, price=9.5)
@@ -111,12 +127,29 @@ class TableWrites(TableReads[T]):
                     "Upsert the row under its new key, and delete the old one"
                 )
             rows = [{**named, **values}]
-        names, rows = _given_columns(rows)
+        names, rows = self._named("update", rows)
+        if not upsert:
+            there = await self._exist(rows)
+            if isinstance(rows, list):
+                rows = [row for row, exists in zip(rows, there) if exists]
+            else:
+                rows = rows.filter(pa.array(there, pa.bool_())) if isinstance(rows, pa.Table) else rows[there]
+        return await BulkWrite(self._sink("upsert", names), False).run(rows)
+
+    async def _exist(self, keys: Any) -> list[bool]:
+        """Whether there are rows with these keys."""
+        lookuper = self._handle.new_lookup().create_lookuper()
+        found = await lookuper.lookup_many(keys_of_many(keys, self.primary_key, self.columns), missing="null")
+        return cast("list[bool]", found.column(self.primary_key[0]).is_valid().to_pylist())
+
+    def _named(self, call: str, rows: Any) -> tuple[list[str], Any]:
+        """The columns of rows that do not have all, and the rows."""
+        names, rows = _given_columns(call, rows)
         check_columns(names, self._info)
         missing = [name for name in self.primary_key if name not in names]
         if missing:
             raise InvalidArgumentError(
-                f"update() of table {self.path} needs the primary key; {missing[0]!r} is missing"
+                f"{call}() of table {self.path} needs the primary key; {missing[0]!r} is missing"
             )
         required = [
             column.name
@@ -125,29 +158,36 @@ class TableWrites(TableReads[T]):
         ]
         if required and set(names) != set(self.columns):
             raise InvalidArgumentError(
-                f"update() of table {self.path} needs every column outside the primary key to be nullable, because a "
-                f"key may not exist yet; {required[0]!r} is NOT NULL. Write whole rows with upsert()"
+                f"{call}() of some columns of table {self.path} needs every column outside the primary key to be "
+                f"nullable, because a key may not exist yet; {required[0]!r} is NOT NULL. Upsert whole rows"
             )
-        return await BulkWrite(self._sink("upsert", names), False).run(rows)
+        return names, rows
 
-    def writer(self, columns: Sequence[str] | None = None) -> TableWriter:
+    def writer(self, columns: Sequence[str] | None = None, *, missing: Literal["null"] | None = None) -> TableWriter:
         """A writer for many single rows, at the speed of the full client; leave it, and all rows are durable.
 
         Args:
             columns: Write only these columns of a primary-key table (a partial update).
+            missing: ``"null"``: columns that a row to upsert does not have become null. None: such rows are refused.
 
         Example:
             async with orders.writer() as writer:
                 for number in range(1_000):
-                    writer.upsert({"id": number, "item": "tea"})
+                    writer.upsert({"id": number, "item": "tea", "price": 2.5})
         """
-        return TableWriter(self._handle, columns)
+        return TableWriter(self._handle, columns, whole=missing is None)
 
     def _sink(
-        self, kind: Literal["append", "upsert", "delete"], columns: Sequence[str] = (), *, overwrite: bool = False
+        self,
+        kind: Literal["append", "upsert", "delete"],
+        columns: Sequence[str] = (),
+        *,
+        overwrite: bool = False,
+        missing: Missing = None,
     ) -> Sink:
-        names = tuple(columns)
-        sink = self._sinks.get((kind, names, overwrite))
+        names = tuple(columns) if set(columns) != set(self.columns) else ()
+        whole = kind == "upsert" and missing is None
+        sink = self._sinks.get((kind, names, overwrite, whole))
         if sink is None:
             schema = self._info.schema
             if kind == "delete":
@@ -157,35 +197,41 @@ class TableWrites(TableReads[T]):
                 wanted = [
                     name for name in schema.column_names if name not in generated and (not names or name in names)
                 ]
-            rows = RowInput(str(self.path), [schema.column(name) for name in wanted], schema.column_names)
+            rows = RowInput(str(self.path), [schema.column(name) for name in wanted], schema.column_names, whole=whole)
             if kind == "append":
                 sink = Sink(self._handle.new_append().create_writer(), rows)
             else:
                 mode = MergeMode.OVERWRITE if overwrite else MergeMode.DEFAULT
                 writer = self._handle.new_upsert(list(names) or None).merge_mode(mode).create_writer()
                 sink = Sink(writer, rows, is_delete=kind == "delete")
-            self._sinks[kind, names, overwrite] = sink
+            self._sinks[kind, names, overwrite, whole] = sink
         return sink
 
 
-def _given_columns(rows: Any) -> tuple[list[str], Any]:
+def check_missing(call: str, missing: Missing) -> None:
+    """Refuse another word for what becomes of columns that are not given."""
+    if missing not in (None, "null", "keep"):
+        raise wrong_argument(call, "missing", "'null', 'keep' or None", missing)
+
+
+def _given_columns(call: str, rows: Any) -> tuple[list[str], Any]:
     """The columns that rows have, and the rows: an iterator is looked into."""
     frame = frame_of(rows, ())
     if frame is not None:
         return [str(name) for name in (frame.column_names if isinstance(frame, pa.Table) else frame.columns)], frame
     if isinstance(rows, (str, bytes)) or not (is_one_row(rows) or isinstance(rows, Iterable)):
         raise InvalidArgumentError(
-            f"update() needs the columns to change, as in update({rows!r:.60}, price=9.5), or rows that have them"
+            f"{call}() needs the columns to change, as in update({rows!r:.60}, price=9.5), or rows that have them"
         )
     given = [rows] if is_one_row(rows) else list(rows)
     found: list[str] = []
     for position, row in enumerate(given):
         mapping = as_mapping(row)
         if mapping is None:
-            raise InvalidArgumentError(f"update() takes rows with names: dicts or models, not {row!r:.60}")
+            raise InvalidArgumentError(f"{call}() takes rows with names: dicts or models, not {row!r:.60}")
         if position and set(mapping) != set(found):
             raise InvalidArgumentError(
-                f"the rows of one update() have the same columns; row {position} has {list(mapping)}, row 0 {found}"
+                f"the rows of one {call}() have the same columns; row {position} has {list(mapping)}, row 0 {found}"
             )
         found = list(mapping)
     return found, given

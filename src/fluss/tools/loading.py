@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+from fluss.db.inputs import Missing
 from fluss.db.internals import open_exact_sink, open_sink, wait_for_write
+from fluss.db.suggest import check_columns
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
-from fluss.tools.files import STANDARD_INPUT, write_json
+from fluss.tools.files import NOT_AN_OBJECT, STANDARD_INPUT, file_schema, write_json
 from fluss.tools.row_files import BadLine, FilePiece, RowFile
 
 if TYPE_CHECKING:
@@ -125,6 +127,7 @@ class Load:
         delete: bool = False,
         lines: Sequence[str] | None = None,
         exact: bool = False,
+        missing: Missing = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         if atomic and "-" in files and lines is None:
@@ -136,11 +139,21 @@ class Load:
         self._db = db
         self._table = table
         operation: Any = "delete" if delete else "upsert" if table.primary_key else "append"
-        self._sink = (open_exact_sink if exact else open_sink)(db, table, operation)
         known = list(table.schema.column_names)
+        if missing is not None and operation != "upsert":
+            raise InvalidArgumentError(f"table {table.path}: --missing is for rows that are upserted")
+        if missing == "keep":
+            known = check_columns(_columns_of(files, kind, lines), table.info)
+        self._sink = (
+            open_exact_sink(db, table, operation)
+            if exact
+            else open_sink(db, table, operation, known if missing == "keep" else ())
+        )
         what = f"table {table.path}"
+        whole = operation == "upsert" and not exact and missing != "null"
         self._files = [
-            RowFile(file, self._sink.rows.columns, kind, what=what, known=known, lines=lines) for file in files
+            RowFile(file, self._sink.rows.columns, kind, what=what, known=known, lines=lines, whole=whole)
+            for file in files
         ]
         self._on_error = on_error
         self._rejects = rejects
@@ -232,6 +245,16 @@ class Load:
             return
         with open(self._rejects, "w", encoding="utf-8") as file:
             yield file
+
+
+def _columns_of(files: Sequence[str], kind: str | None, lines: Sequence[str] | None) -> list[str]:
+    """The columns of files that have some of a table: those of the first one."""
+    if lines is None:
+        return list(file_schema(files[0], kind).names)
+    try:
+        return list(json.loads(lines[0]))
+    except (ValueError, TypeError):
+        raise InvalidArgumentError(f"{lines[0]!r:.60} is {NOT_AN_OBJECT}") from None
 
 
 def _ahead(pieces: Iterator[FilePiece]) -> Iterator[FilePiece]:

@@ -57,6 +57,9 @@ _LINES_AT_ONCE = 8_192
 _CSV_BLOCK_BYTES = 4 << 20
 _TEXT_SHOWN = 60
 
+_LOST = (
+    "rows that are replaced would lose what they have there: add --missing keep to leave it as it is, or --missing null"
+)
 Errors = dict[int, tuple[str | None, str]]
 """By position: the column, if it is one, and the reason."""
 
@@ -108,8 +111,10 @@ class RowFile:
         what: str = "the table",
         known: Sequence[str] | None = None,
         lines: Sequence[str] | None = None,
+        whole: bool = False,
     ) -> None:
         self.path = path
+        self._whole = whole
         self.kind = "jsonl" if lines is not None else format_of(path, kind)
         self.label = "standard input" if path == "-" else path
         self.columns = list(columns)
@@ -158,6 +163,8 @@ class RowFile:
                 raise InvalidRowError(
                     f"{self.label} has no column {column.name!r}, which {self.what} needs (it is not null)"
                 )
+            if column.name not in names and self._whole:
+                raise InvalidRowError(f"{self.label} has no column {column.name!r}; {_LOST}")
 
     def _piece(
         self,
@@ -382,6 +389,7 @@ class RowFile:
         errors: Errors = {}
         rows: list[dict[str, Any]] = []
         known = set(self._known)
+        names = dict.fromkeys(column.name for column in self.columns).keys()
         for position, (_, line) in enumerate(chunk):
             row: Any = {}
             try:
@@ -405,6 +413,10 @@ class RowFile:
                     errors.setdefault(position, (column.name, error.reason))
                     values.append(None)
             arrays.append(self._converted(values, column, target.type, errors))
+        for position, row in enumerate(rows) if self._whole else ():
+            if not row.keys() >= names:
+                lacking = next(name for name in names if name not in row)
+                errors.setdefault(position, (lacking, f"it is not given; {_LOST}"))
         return self._piece(
             arrays,
             errors,

@@ -172,7 +172,8 @@ async def save(call: Call) -> Any:
     call.require_writable()
     table = await call.table()
     row = _row(table.info, call.mapping("row"))
-    result = await (table.upsert(row) if table.primary_key else table.append(row))
+    # The form shows the whole row: what is left empty in it is null.
+    result = await (table.upsert(row, missing="null") if table.primary_key else table.append(row))
     return {"rows": result.rows}
 
 
