@@ -11,7 +11,7 @@ import pytest
 
 from fluss.config import CONFIG_OPTIONS, WAIT_FOREVER_MS, Config, ConfigOption, option_of
 from fluss.errors import ConfigError, FlussError
-from fluss.options.types import split_addresses
+from fluss.options import split_addresses
 
 DEFAULTS = {
     "bootstrap.servers": ("bootstrap_servers", "127.0.0.1:9123"),

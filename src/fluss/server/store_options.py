@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fluss.options import Boolean, Text
-from fluss.options.types import OptionType
+from fluss.options import Boolean, OptionType, Text
 
 _S3_PREFIXES = ("s3.", "s3a.", "fs.s3a.")
 
