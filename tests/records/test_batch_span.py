@@ -9,7 +9,7 @@ from tests.records.tables import ID_NAME, to_batch
 
 from fluss.errors import FormatError
 from fluss.records import LogBatch, encode_arrow_body, seal_log_batch
-from fluss.records.batch_span import NeedMoreBytes, crc_fits, read_span
+from fluss.records.log_batch import NeedMoreBytes, crc_fits, read_span
 
 BATCH = to_batch(ID_NAME, [(1, "one"), (2, "two")])
 

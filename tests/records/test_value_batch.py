@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.records import vectors
 
 from fluss.errors import FlussError, FormatError, InvalidArgumentError
-from fluss.records import decode_value_batch, encode_value_batch, value_batch
+from fluss.records import decode_value_batch, encode_value_batch, kv_batch
 from fluss.rows.slices import Slices
 
 
@@ -32,7 +32,7 @@ def test_round_trip(values: list[bytes]) -> None:
 def test_values_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidArgumentError, match="value 1 is too short"):
         encode_value_batch([b"ok!", b"x"])
-    monkeypatch.setattr(value_batch, "INT32_MAX", 10)
+    monkeypatch.setattr(kv_batch, "INT32_MAX", 10)
     with pytest.raises(InvalidArgumentError, match="too many for one batch"):
         encode_value_batch([b"12345678"])
 

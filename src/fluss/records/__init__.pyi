@@ -9,13 +9,17 @@ from fluss.records.arrow import encode_arrow_body as encode_arrow_body
 from fluss.records.arrow import seal_log_batch as seal_log_batch
 from fluss.records.evolution import align_batch as align_batch
 from fluss.records.evolution import column_mapping as column_mapping
-from fluss.records.formats import decode_log_batch as decode_log_batch
+from fluss.records.evolution import decode_log_batch as decode_log_batch
 from fluss.records.kv_batch import EncodedKvBody as EncodedKvBody
 from fluss.records.kv_batch import KvBatch as KvBatch
+from fluss.records.kv_batch import decode_value_batch as decode_value_batch
 from fluss.records.kv_batch import encode_kv_body as encode_kv_body
 from fluss.records.kv_batch import encode_kv_records as encode_kv_records
+from fluss.records.kv_batch import encode_value_batch as encode_value_batch
+from fluss.records.kv_batch import encode_values as encode_values
 from fluss.records.kv_batch import kv_record_count as kv_record_count
 from fluss.records.kv_batch import seal_kv_batch as seal_kv_batch
+from fluss.records.kv_batch import value_batch_header as value_batch_header
 from fluss.records.log_batch import HEADER_SIZE_MIN as HEADER_SIZE_MIN
 from fluss.records.log_batch import MAGIC_V0 as MAGIC_V0
 from fluss.records.log_batch import MAGIC_V1 as MAGIC_V1
@@ -30,19 +34,15 @@ from fluss.records.log_batch import read_header as read_header
 from fluss.records.projection import ProjectedBatch as ProjectedBatch
 from fluss.records.projection import cut_batch as cut_batch
 from fluss.records.projection import has_columns as has_columns
-from fluss.records.pruning import may_match as may_match
 from fluss.records.row_batch import RowRecords as RowRecords
 from fluss.records.row_batch import decode_row_batch as decode_row_batch
 from fluss.records.row_batch import encode_row_body as encode_row_body
 from fluss.records.row_batch import read_row_records as read_row_records
 from fluss.records.statistics import Statistics as Statistics
 from fluss.records.statistics import build_statistics as build_statistics
+from fluss.records.statistics import may_match as may_match
 from fluss.records.validation import check_log_batch as check_log_batch
 from fluss.records.validation import expanded_bytes as expanded_bytes
-from fluss.records.value_batch import decode_value_batch as decode_value_batch
-from fluss.records.value_batch import encode_value_batch as encode_value_batch
-from fluss.records.value_batch import encode_values as encode_values
-from fluss.records.value_batch import value_batch_header as value_batch_header
 
 NAMES: dict[str, str]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss.errors import FormatError, InvalidArgumentError
-from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, malformed, parts_size
+from fluss.records._bytes import INT32_MAX, Part, as_view, malformed, parts_size
 from fluss.records.arrow_layout import SchemaLayout, layout_of
 from fluss.records.arrow_message import ZSTD, ArrowMessage, read_message, write_metadata
 from fluss.records.log_batch import CHANGE_TYPE_MAX, NO_BATCH_SEQUENCE, NO_WRITER_ID, LogBatch, build_batch
@@ -28,15 +28,11 @@ __all__ = [
     "seal_log_batch",
 ]
 
-_LARGE_VALUES_MIN = 50_000
-"""Below this many values one copy by Arrow is cheaper than describing the buffers one by one, and waking the threads of
-its compressor costs more than it saves."""
+_THREADS_VALUES_MIN = 50_000
+"""Below this many values waking the threads of Arrow's compressor costs more than it saves."""
 _ALIGNMENT = 8
 _FEW_BUFFERS_MAX = 64
 """Of more buffers each is small, and one call into Arrow for all of them is cheaper than one for each."""
-_PADDING = (b"", *(bytes(n) for n in range(1, _ALIGNMENT)))
-_NOTHING = memoryview(b"")
-_CRC_AHEAD_BYTES_MIN = 64 * 1024
 _EMPTY = pa.py_buffer(b"")
 
 
@@ -48,8 +44,6 @@ class EncodedBody(NamedTuple):
     record_count: int
     append_only: bool
     statistics: bytes | None = None
-    crc: int | None = None
-    """Checksum of the parts. Made with them, where that is worth it: it takes long, and the header is ready late."""
 
 
 def encode_arrow_body(
@@ -62,8 +56,6 @@ def encode_arrow_body(
 ) -> EncodedBody:
     """Encode the rows of a record batch, and only those: a slice is encoded as a slice.
 
-    Large uncompressed columns are not copied: the parts point into the arrays, which must not change until sent.
-
     Args:
         batch: Columns of exactly the table's Arrow types.
         compression: ``NONE``, ``LZ4_FRAME`` or ``ZSTD``.
@@ -72,25 +64,23 @@ def encode_arrow_body(
         statistics: What `build_statistics` made of the same rows.
     """
     rows = batch.num_rows
-    layout = layout_of(batch.schema)
+    layout_of(batch.schema)  # refuses types that cannot stand in a log batch
     parts: list[Part] = []
     if change_types is not None:
         vector = change_type_vector(change_types, rows)
         if rows:
             parts.append(as_view(vector))
     if rows:
-        large = rows * batch.num_columns >= _LARGE_VALUES_MIN
-        if compression != "NONE":
-            parts.append(_compressed_message(batch, compression, level, use_threads=large))
-        elif large:
-            parts += _plain_message(batch, layout)
+        if compression == "NONE":
+            # Arrow's own allocator gives large buffers back to the system at once, and getting them anew takes longer.
+            parts.append(as_view(batch.serialize(memory_pool=pa.system_memory_pool())))
         else:
-            parts.append(as_view(batch.serialize()))
+            use_threads = rows * batch.num_columns >= _THREADS_VALUES_MIN
+            parts.append(_compressed_message(batch, compression, level, use_threads=use_threads))
     size = parts_size(parts)
     if size > INT32_MAX - 64:
         raise InvalidArgumentError(f"{rows} rows encode to {size} bytes, too many for one batch; split it")
-    crc = checksum(parts) if size >= _CRC_AHEAD_BYTES_MIN else None
-    return EncodedBody(parts, size, rows, change_types is None, statistics, crc)
+    return EncodedBody(parts, size, rows, change_types is None, statistics)
 
 
 def seal_log_batch(
@@ -112,7 +102,6 @@ def seal_log_batch(
         writer_id=writer_id,
         batch_sequence=batch_sequence,
         magic=magic,
-        crc=body.crc,
     )
 
 
@@ -156,65 +145,6 @@ def _compressed_message(batch: pa.RecordBatch, compression: str, level: int, *, 
     stream = as_view(sink.getvalue())
     schema_size = PREFIX_SIZE + int.from_bytes(stream[4:8], "little")
     return stream[schema_size:-PREFIX_SIZE]  # the stream ends with a marker of 8 bytes
-
-
-def _plain_message(batch: pa.RecordBatch, layout: SchemaLayout) -> list[Part]:
-    """An uncompressed message whose large buffers are the arrays' own."""
-    nodes: list[int] = []
-    buffers: list[int] = []
-    parts: list[Part] = [b""]
-    position = 0
-    for column, fixed_width in zip(batch.columns, layout.fixed_widths):
-        pieces = _column_buffers(column, fixed_width)
-        if pieces is None:
-            message, body = _serialize_column(column)
-            nodes += message.nodes
-            for offset, length in zip(message.buffers[::2], message.buffers[1::2]):
-                buffers += (position + offset, length)
-            parts.append(body)
-            position += len(body)
-            continue
-        nodes += (len(column), column.null_count)
-        for piece in pieces:
-            size = len(piece)
-            buffers += (position, size)
-            if size:
-                padding = -size % _ALIGNMENT
-                parts.append(piece)
-                if padding:
-                    parts.append(_PADDING[padding])
-                position += size + padding
-    parts[0] = write_metadata(batch.num_rows, nodes, buffers, codec=None, body_length=position)
-    return parts
-
-
-def _column_buffers(column: pa.Array, fixed_width: int) -> list[memoryview] | None:
-    """The buffers of a plain or string column as they are to be sent, or None if they must be rebuilt."""
-    rows, offset = len(column), column.offset
-    if column.null_count and offset % 8:
-        return None
-    is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
-    if not fixed_width and not is_text:
-        return None
-    sources = column.buffers()
-    validity = _NOTHING
-    if column.null_count:
-        validity = as_view(sources[0])[offset // 8 : (offset + rows + 7) // 8]
-    if fixed_width:
-        return [validity, as_view(sources[1])[offset * fixed_width : (offset + rows) * fixed_width]]
-    ends = np.frombuffer(sources[1], dtype=np.int32, count=rows + 1, offset=4 * offset)
-    first, last = int(ends[0]), int(ends[-1])
-    if first:
-        ends = ends - np.int32(first)  # offsets of a slice start anew at zero
-    data = as_view(sources[2])[first:last] if sources[2] is not None else _NOTHING
-    return [validity, as_view(ends), data]
-
-
-def _serialize_column(column: pa.Array) -> tuple[ArrowMessage, memoryview]:
-    """Let Arrow rebuild a column that cannot be sent as it lies (nested, boolean, or cut inside a byte of bits)."""
-    view = as_view(pa.RecordBatch.from_arrays([column], names=["column"]).serialize())
-    message = read_message(view)
-    return message, view[message.body_start : message.body_start + message.body_length]
 
 
 # -- decoding ----------------------------------------------------------------------------------------------------------

@@ -66,12 +66,10 @@ class SchemaLayout:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        node_starts, buffer_starts, widths = [0], [0], []
+        node_starts, buffer_starts = [0], [0]
         flat = _Flattener()
         for field in schema:
             flat.add(field.type, 0)
-            node = flat.nodes[node_starts[-1]]
-            widths.append(node.bits // 8 if node.kind is NodeKind.FIXED else 0)
             node_starts.append(len(flat.nodes))
             buffer_starts.append(flat.buffer_count)
         self.nodes: tuple[NodeLayout, ...] = tuple(flat.nodes)
@@ -79,8 +77,6 @@ class SchemaLayout:
         self.buffer_starts = tuple(buffer_starts)
         self.node_count = node_starts[-1]
         self.buffer_count = buffer_starts[-1]
-        self.fixed_widths = tuple(widths)
-        """Bytes per value of plain columns; 0 for all others."""
         self.column_lengths: Picker = _picker([2 * node for node in node_starts[:-1]])
         """Picks the lengths of the top-level columns out of the numbers of all nodes."""
         self._selections: dict[tuple[int, ...], Selection] = {}

@@ -12,11 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import add, gt
 from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 
 from fluss.records._bytes import INT32_MAX, malformed
 
@@ -33,8 +29,6 @@ _STRUCT_SIZE = 16
 _KNOWN_BYTES_MAX = 1024
 _KNOWN_MAX = 256
 """Batches of few plain columns often have the same number of rows, and then the same metadata."""
-_MANY_STRUCTS = 48
-"""So many are checked faster by numpy, which takes some microseconds for any number of them."""
 
 _I8 = struct.Struct("<b")
 _U8 = struct.Struct("<B")
@@ -100,21 +94,18 @@ class _Table:
             return None
         return _Table(self.view, self.base, self.end, pos + _U32.unpack_from(self.view, pos)[0])
 
-    def pairs(self, slot: int, field: str) -> tuple[tuple[int, ...], npt.NDArray[np.int64] | None]:
-        """The numbers of a vector of structs of two 64-bit numbers each; if they are many, as an array of rows too."""
+    def pairs(self, slot: int, field: str) -> tuple[int, ...]:
+        """The numbers of a vector of structs of two 64-bit numbers each."""
         pos = self.find(slot, 4)
         if not pos:
-            return (), None
+            return ()
         start = pos + _U32.unpack_from(self.view, pos)[0]
         if start + 4 > self.end:
             malformed(_WHAT, field, pos, "the vector lies outside of the metadata")
         count = _U32.unpack_from(self.view, start)[0]
         if count * _STRUCT_SIZE > self.end - start - 4:
             malformed(_WHAT, field, start, f"{count} entries do not fit into the metadata")
-        numbers = struct.unpack_from(f"<{2 * count}q", self.view, start + 4)
-        if count < _MANY_STRUCTS:
-            return numbers, None
-        return numbers, np.frombuffer(self.view, "<i8", 2 * count, start + 4).reshape(-1, 2)
+        return struct.unpack_from(f"<{2 * count}q", self.view, start + 4)
 
 
 def read_message(view: memoryview) -> ArrowMessage:
@@ -164,10 +155,10 @@ def _read_metadata(view: memoryview) -> ArrowMessage:
     row_count = batch.integer(0, _I64, 0)
     if row_count < 0 or row_count > INT32_MAX:
         malformed(_WHAT, "row count", batch.pos, f"{row_count} is impossible")
-    nodes, node_table = batch.pairs(1, "field nodes")
-    buffers, buffer_table = batch.pairs(2, "buffers")
-    _check_nodes(nodes, node_table)
-    _check_buffers(buffers, buffer_table, body_length)
+    nodes = batch.pairs(1, "field nodes")
+    buffers = batch.pairs(2, "buffers")
+    _check_nodes(nodes)
+    _check_buffers(buffers, body_length)
     if batch.find(4, 4):
         malformed(_WHAT, "variadic buffer counts", batch.pos, "view types are not used in log batches")
     return ArrowMessage(row_count, nodes, buffers, _read_codec(batch), body_start, body_length)
@@ -186,41 +177,22 @@ def _read_codec(batch: _Table) -> int | None:
     return codec
 
 
-def _check_nodes(nodes: tuple[int, ...], table: npt.NDArray[np.int64] | None) -> None:
-    if not nodes:
-        return
-    if table is not None:
-        lowest, highest = int(table.min()), int(table[:, 0].max())
-        if lowest >= 0 and highest <= INT32_MAX and not bool((table[:, 1] > table[:, 0]).any()):
-            return
-    lengths, null_counts = nodes[::2], nodes[1::2]
-    if min(nodes) < 0 or max(lengths) > INT32_MAX or any(map(gt, null_counts, lengths)):
-        for index, (length, nulls) in enumerate(zip(lengths, null_counts)):
-            if not 0 <= nulls <= length <= INT32_MAX:
-                malformed(_WHAT, f"field node {index}", 0, f"length {length} and null count {nulls} cannot be")
+def _check_nodes(nodes: tuple[int, ...]) -> None:
+    for index, (length, nulls) in enumerate(zip(nodes[::2], nodes[1::2])):
+        if not 0 <= nulls <= length <= INT32_MAX:
+            malformed(_WHAT, f"field node {index}", 0, f"length {length} and null count {nulls} cannot be")
 
 
-def _check_buffers(buffers: tuple[int, ...], table: npt.NDArray[np.int64] | None, body_length: int) -> None:
-    if not buffers:
-        return
-    # No sum can wrap around when no number is negative or above the length of the body.
-    if (
-        table is not None
-        and int(table.min()) >= 0
-        and int(table.max()) <= body_length
-        and int(table.sum(axis=1).max()) <= body_length
-        and int(table[:, 1].sum()) <= body_length
-    ):
-        return
-    offsets, lengths = buffers[::2], buffers[1::2]
-    if min(buffers) < 0 or max(map(add, offsets, lengths)) > body_length:
-        for index, (offset, length) in enumerate(zip(offsets, lengths)):
-            if offset < 0 or length < 0 or offset + length > body_length:
-                problem = f"offset {offset} and length {length} lie outside of the body of {body_length} bytes"
-                malformed(_WHAT, f"buffer {index}", 0, problem)
+def _check_buffers(buffers: tuple[int, ...], body_length: int) -> None:
+    total = 0
+    for index, (offset, length) in enumerate(zip(buffers[::2], buffers[1::2])):
+        if offset < 0 or length < 0 or offset + length > body_length:
+            problem = f"offset {offset} and length {length} lie outside of the body of {body_length} bytes"
+            malformed(_WHAT, f"buffer {index}", 0, problem)
+        total += length
     # Buffers that share bytes would let a projection, or a decoder, grow a small batch without bound.
-    if sum(lengths) > body_length:
-        malformed(_WHAT, "buffers", 0, f"they overlap: {sum(lengths)} bytes in a body of {body_length}")
+    if total > body_length:
+        malformed(_WHAT, "buffers", 0, f"they overlap: {total} bytes in a body of {body_length}")
 
 
 # The metadata is written with one fixed arrangement; positions count from its first byte, and are chosen so that every

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading batches that were written with another schema of the same table."""
+"""Reading batches of any log format, and those that were written with another schema of the same table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from fluss.errors import FormatError, InvalidArgumentError
 from fluss.metadata.schema import Schema
+from fluss.records.arrow import DECODED_BYTES_MAX, decode_arrow_batch
+from fluss.records.log_batch import LogBatch
 
 
 def column_mapping(written: Schema, wanted: Schema, columns: Sequence[int] | None = None) -> list[int]:
@@ -72,3 +74,18 @@ def _as_type(array: pa.Array, field: pa.Field) -> pa.Array:
         raise FormatError(
             f"column {field.name!r} was written as {array.type} and cannot be read as {field.type}"
         ) from error
+
+
+def decode_log_batch(
+    batch: LogBatch,
+    schema: Schema,
+    log_format: str = "ARROW",
+    *,
+    max_bytes: int = DECODED_BYTES_MAX,
+) -> pa.RecordBatch:
+    """Decode a batch of any log format, written with `schema`."""
+    if log_format == "ARROW":
+        return decode_arrow_batch(batch, schema.arrow_schema, max_bytes=max_bytes)
+    from fluss.records.row_batch import decode_row_batch
+
+    return decode_row_batch(batch, log_format, schema.row_type)

@@ -1,18 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KV batches: what a client sends to a primary-key table. One batch per bucket and request."""
+"""KV batches, which a client sends to a primary-key table, and value batches, which scans of one return.
+
+There is one KV batch per bucket and request. A value is what the server stores for a key: an i16 schema id and a row in
+the table's kv format.
+"""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fluss.errors import CorruptMessageError, InvalidArgumentError
-from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, malformed
+from fluss.records._bytes import (
+    INT32_MAX,
+    Int64Array,
+    Part,
+    as_view,
+    checksum,
+    fixed_width_binary,
+    join_columns,
+    malformed,
+    record_starts,
+)
 from fluss.records.log_batch import NO_BATCH_SEQUENCE, NO_WRITER_ID, SCHEMA_ID_MAX
-from fluss.records.ragged import Int64Array, fixed_width_binary, join_columns, record_starts
 from fluss.rows.slices import Slices
 
 KV_MAGIC = 0
@@ -208,3 +222,64 @@ def seal_kv_batch(
     crc = checksum(body.parts, checksum((memoryview(head)[_SCHEMA_ID_POSITION:],)))
     head[_CRC_POSITION:_SCHEMA_ID_POSITION] = crc.to_bytes(4, "little")
     return [bytes(head), *body.parts]
+
+
+# -- value batches ------------------------------------------------------------------------------------------------
+
+VALUE_MAGIC = 0
+VALUE_HEADER_SIZE = 9
+_LENGTH_PLACEHOLDER = bytearray(_LENGTH_END)
+_VALUE_HEADER = struct.Struct("<ibi")
+_SCHEMA_ID_SIZE = 2
+_VALUE_WHAT = "value batch"
+
+
+def encode_value_batch(values: Sequence[bytes] | Slices) -> bytes:
+    """Encode stored values (schema id and row each) into one batch."""
+    body = encode_values(values)
+    return value_batch_header(len(values), len(body)) + body
+
+
+def value_batch_header(count: int, size_bytes: int) -> bytes:
+    """The header of a batch whose values were encoded in pieces of `size_bytes` altogether, with `encode_values`."""
+    if size_bytes > INT32_MAX - VALUE_HEADER_SIZE:
+        raise InvalidArgumentError(f"{count} values take {size_bytes} bytes, too many for one batch")
+    return _VALUE_HEADER.pack(VALUE_HEADER_SIZE - _LENGTH_END + size_bytes, VALUE_MAGIC, count)
+
+
+def encode_values(values: Sequence[bytes] | Slices) -> memoryview:
+    """Encode stored values (schema id and row each) as they stand in a batch, without its header."""
+    count = len(values)
+    if not count:
+        return memoryview(b"")
+    lengths = values.lengths if isinstance(values, Slices) else np.fromiter(map(len, values), np.int64, count)
+    if int(lengths.min()) < _SCHEMA_ID_SIZE:
+        raise InvalidArgumentError(f"value {int(np.argmin(lengths))} is too short to hold a schema id")
+    if isinstance(values, Slices):
+        heads = fixed_width_binary(lengths.astype("<i4").view(np.uint8).reshape(count, 4))
+        return join_columns([heads, values.to_arrow()], int(lengths.sum()) + 4 * count)
+    # Joined with a placeholder in front of each value, where all lengths are then written at once.
+    body = _LENGTH_PLACEHOLDER.join((b"", *values))
+    heads_at = np.zeros(count, np.int64)
+    np.cumsum(lengths[:-1] + _LENGTH_END, out=heads_at[1:])
+    np.ndarray((len(body) - 3,), "<i4", body, strides=(1,))[heads_at] = lengths
+    return memoryview(body)
+
+
+def decode_value_batch(view: Any) -> Slices:
+    """The stored values of a batch, pointing into its bytes.
+
+    Raises:
+        FormatError: The bytes are not one complete value batch.
+    """
+    view = as_view(view)
+    size = len(view)
+    if size < VALUE_HEADER_SIZE:
+        malformed(_VALUE_WHAT, "header", 0, f"{size} bytes are too few for a header")
+    length, magic, count = _VALUE_HEADER.unpack_from(view)
+    if magic != VALUE_MAGIC:
+        malformed(_VALUE_WHAT, "magic", _LENGTH_END, f"version {magic} is not known (only {VALUE_MAGIC} is)")
+    if length != size - _LENGTH_END:
+        malformed(_VALUE_WHAT, "length", 0, f"{length} bytes are announced, {size - _LENGTH_END} follow")
+    starts, lengths = record_starts(view, VALUE_HEADER_SIZE, count, _VALUE_WHAT, _SCHEMA_ID_SIZE)
+    return Slices.trusted(np.frombuffer(view, dtype=np.uint8), starts, lengths)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fluss._checksum import crc32c
 from fluss.errors import CorruptMessageError, FormatError, InvalidArgumentError
-from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, checksum_joined, malformed
-from fluss.records.ragged import record_starts
+from fluss.records._bytes import INT32_MAX, Part, as_view, checksum, malformed, record_starts
 
 MAGIC_V0 = 0
 MAGIC_V1 = 1
@@ -327,12 +327,8 @@ def build_batch(
     writer_id: int,
     batch_sequence: int,
     magic: int | None,
-    crc: int | None = None,
 ) -> list[Part]:
-    """Put header and statistics in front of a finished records section; the section itself is not copied.
-
-    `crc` is the checksum of the section, if the caller computed it already.
-    """
+    """Put header and statistics in front of a finished records section; the section itself is not copied."""
     if magic is None:
         magic = MAGIC_V1 if statistics else MAGIC_V0
     if magic not in (MAGIC_V0, MAGIC_V1, MAGIC_V2):
@@ -360,17 +356,89 @@ def build_batch(
         record_count=record_count,
         statistics_length=len(statistics),
     )
-    return seal_header(header, statistics, parts, crc, size_bytes)
+    return seal_header(header, statistics, parts)
 
 
-def seal_header(
-    header: LogBatchHeader, statistics: bytes, parts: list[Part], parts_crc: int | None = None, parts_bytes: int = 0
-) -> list[Part]:
+def seal_header(header: LogBatchHeader, statistics: bytes, parts: list[Part]) -> list[Part]:
     """The batch as parts, with the checksum that belongs to its bytes."""
     head = bytearray(header.pack())
     head += statistics
     start = header.schema_id_position
-    crc = checksum((memoryview(head)[start:],))
-    crc = checksum(parts, crc) if parts_crc is None else checksum_joined(crc, parts_crc, parts_bytes)
+    crc = checksum(parts, checksum((memoryview(head)[start:],)))
     head[start - 4 : start] = crc.to_bytes(4, "little")
     return [bytes(head), *parts]
+
+
+_V0, _V1, _V2 = HEADER_LAYOUTS
+_CRC_START = SCHEMA_ID_POSITIONS[MAGIC_V0]
+
+
+class BatchSpan(NamedTuple):
+    """Where a batch lies in a buffer, and what storage must know of it."""
+
+    start: int
+    end: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+    writer_id: int
+    sequence: int
+    record_count: int
+    schema_id: int
+    crc: int
+    crc_start: int
+    statistics_length: int
+
+
+class NeedMoreBytes(Exception):
+    """The batch at this position goes on beyond the buffer."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(size_bytes)
+        self.size_bytes = size_bytes
+
+
+def read_span(view: memoryview, pos: int, *, whole: bool = True) -> BatchSpan:
+    """The batch at ``pos``.
+
+    Args:
+        whole: Whether the buffer must have all of the batch, and not its header only.
+
+    Raises:
+        NeedMoreBytes: the buffer ends before the batch does (the needed size, as far as it is known).
+        ValueError: the bytes are no batch header; the text says why.
+    """
+    left = len(view) - pos
+    if left < HEADER_SIZE_MIN:
+        raise NeedMoreBytes(HEADER_SIZE_MIN)
+    base, length, magic, timestamp, crc, schema_id, _, delta, writer, sequence, count = _V0.unpack_from(view, pos)
+    statistics = 0
+    header = HEADER_SIZE_MIN
+    crc_start = _CRC_START
+    if magic:
+        if magic not in (MAGIC_V1, MAGIC_V2):
+            raise ValueError(f"the magic byte is {magic}, expected 0, 1 or 2")
+        header = HEADER_SIZES[magic]
+        crc_start = SCHEMA_ID_POSITIONS[magic]
+        if left < header:
+            raise NeedMoreBytes(header)
+        if magic == MAGIC_V1:
+            statistics = _V1.unpack_from(view, pos)[11]
+        else:
+            crc, schema_id, _, delta, writer, sequence, count, statistics = _V2.unpack_from(view, pos)[5:13]
+    size = LENGTH_END + length
+    if size < header:
+        raise ValueError(f"the length field is {length}, less than a header")
+    if base < 0 or delta < 0 or count < 0 or not 0 <= statistics <= size - header:
+        raise ValueError("a header field is out of range")
+    if whole and left < size:
+        raise NeedMoreBytes(size)
+    return BatchSpan(
+        pos, pos + size, base, base + delta, timestamp, writer, sequence, count, schema_id, crc,
+        pos + crc_start, statistics,
+    )  # fmt: skip
+
+
+def crc_fits(view: memoryview, span: BatchSpan) -> bool:
+    """Whether the checksum in the header fits the bytes."""
+    return bool(crc32c(view[span.crc_start : span.end]) == span.crc)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from fluss.records import HEADER_SIZE_MIN
-from fluss.records.batch_span import BatchSpan, NeedMoreBytes, crc_fits, read_span
+from fluss.records.log_batch import BatchSpan, NeedMoreBytes, crc_fits, read_span
 from fluss.server.log.files import DamagedLogError
 
 __all__ = ["BadBatch", "BatchSpan", "NeedMoreBytes", "crc_fits", "read_span", "read_whole", "walk_file"]
