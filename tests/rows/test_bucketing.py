@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss.errors import InvalidArgumentError
-from fluss.rows.bucketing import bucket_of, buckets_of
-from fluss.rows.hashing import fluss_hash, fluss_hashes, murmur3_32, murmur3_32s, scramble, scrambles
+from fluss.rows.bucketing import (
+    bucket_of,
+    buckets_of,
+    fluss_hash,
+    fluss_hashes,
+    murmur3_32,
+    murmur3_32s,
+    scramble,
+    scrambles,
+)
 from fluss.rows.slices import Slices
 
 JAVA = [

@@ -8,8 +8,8 @@ import pytest
 
 from fluss.errors import FormatError
 from fluss.rows.kernels import RowsCursor, varint_piece
-from fluss.rows.reader import read_varint32, read_varint64, write_varint32, write_varint64
 from fluss.rows.slices import Slices, spaced, words_at
+from fluss.rows.slots import read_varint32, read_varint64, write_varint32, write_varint64
 
 VECTORS_32 = [
     (0, "00"),

@@ -30,7 +30,8 @@ from fluss.metadata.types import (
 )
 from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import conform, from_arrow
-from fluss.rows.columns import (
+from fluss.rows.kernels import (
+    Mask,
     big_endian_decimals,
     booleans,
     byte_strings,
@@ -42,7 +43,6 @@ from fluss.rows.columns import (
     timestamp_parts,
     validity,
 )
-from fluss.rows.kernels import Mask
 from fluss.rows.slices import WORD_BYTES, Bytes, Ints, Slices, Words, padded, scatter, starts_of, words_at
 from fluss.rows.slots import NestedRows, SlotReader, encode_nested, write_slot
 

@@ -3,37 +3,20 @@
 
 The client computes the bucket from the bytes of the bucket key and the server trusts it, so every client of a table
 must agree. The lake format decides the function, so that a bucket of Fluss is a bucket of the lake table.
+
+`fluss_hash` looks like Murmur3 but treats the last one to three bytes differently, and its users do not agree on the
+sign of those bytes: see `Variant`.
 """
 
 from __future__ import annotations
+
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fluss.errors import InvalidArgumentError
-from fluss.rows.hashing import (
-    Variant,
-    check_variant,
-    fluss_hash,
-    fluss_hashes,
-    murmur3_32,
-    murmur3_32s,
-    scramble,
-    scrambles,
-)
-from fluss.rows.slices import Slices
-
-__all__ = [
-    "Variant",
-    "bucket_of",
-    "buckets_of",
-    "fluss_hash",
-    "fluss_hashes",
-    "murmur3_32",
-    "murmur3_32s",
-    "scramble",
-    "scrambles",
-]
+from fluss.rows.slices import Slices, padded
 
 _FLUSS_FORMATS = (None, "lance", "delta")
 
@@ -84,3 +67,179 @@ def _check(num_buckets: int, lake_format: str | None, variant: str) -> str | Non
             "lance and delta"
         )
     return lake
+
+
+Variant = Literal["java", "pyfluss"]
+"""How tail bytes of 0x80 and above enter `fluss_hash`: sign-extended (Java, Flink, Spark) or not (pyfluss)."""
+
+U32 = npt.NDArray[np.uint32]
+
+_MASK = 0xFFFF_FFFF
+_C1 = 0xCC9E_2D51
+_C2 = 0x1B87_3593
+_FLUSS_SEED = 42
+
+_LONG_WORDS = 64
+"""Keys of more words are hashed one by one, so that one huge key does not cost a vectorised step per word."""
+
+
+def check_variant(variant: str) -> None:
+    """Refuse an unknown variant."""
+    if variant not in ("java", "pyfluss"):
+        raise InvalidArgumentError(f"bucketing variant must be 'java' or 'pyfluss', not {variant!r}")
+
+
+def _rotl(value: int, by: int) -> int:
+    return (value << by | value >> (32 - by)) & _MASK
+
+
+def _mix_k(k: int) -> int:
+    return _rotl(k * _C1 & _MASK, 15) * _C2 & _MASK
+
+
+def _mix_h(h: int, k: int) -> int:
+    return (_rotl(h ^ k, 13) * 5 + 0xE654_6B64) & _MASK
+
+
+def _fmix(h: int) -> int:
+    h ^= h >> 16
+    h = h * 0x85EB_CA6B & _MASK
+    h ^= h >> 13
+    h = h * 0xC2B2_AE35 & _MASK
+    return h ^ h >> 16
+
+
+def _signed(value: int) -> int:
+    return (value ^ 0x8000_0000) - 0x8000_0000
+
+
+def fluss_hash(data: bytes | memoryview, variant: str = "java") -> int:
+    """The hash of Fluss, as a signed 32-bit number."""
+    check_variant(variant)
+    size = len(data)
+    body = size & ~3
+    h = _FLUSS_SEED
+    for pos in range(0, body, 4):
+        h = _mix_h(h, _mix_k(int.from_bytes(data[pos : pos + 4], "little")))
+    for byte in data[body:]:
+        if variant == "java" and byte > 0x7F:
+            byte |= 0xFFFF_FF00
+        h = _mix_h(h, _mix_k(byte))
+    return _signed(_fmix(h ^ size & _MASK))
+
+
+def scramble(code: int) -> int:
+    """Spread a 32-bit hash code once more; the result is never negative."""
+    c = _rotl(_mix_k(code & _MASK), 13)
+    c = _fmix((c * 5 + 0xE654_6B64) & _MASK ^ 4)
+    value = abs(_signed(c))
+    return 0 if value == 1 << 31 else value
+
+
+def murmur3_32(data: bytes | memoryview, seed: int = 0) -> int:
+    """Standard Murmur3 (x86, 32 bits), as a signed 32-bit number."""
+    size = len(data)
+    body = size & ~3
+    h = seed
+    for pos in range(0, body, 4):
+        h = _mix_h(h, _mix_k(int.from_bytes(data[pos : pos + 4], "little")))
+    if size > body:
+        h ^= _mix_k(int.from_bytes(data[body:], "little"))
+    return _signed(_fmix(h ^ size & _MASK))
+
+
+# The vectorised twins. numpy multiplies unsigned arrays modulo 2^32, which is just what is wanted.
+
+
+_u32 = np.uint32
+
+
+def _rotl_many(values: U32, by: int) -> U32:
+    rotated: U32 = (values << _u32(by)) | (values >> _u32(32 - by))
+    return rotated
+
+
+def _mix_k_many(k: U32) -> U32:
+    mixed: U32 = _rotl_many(k * _u32(_C1), 15) * _u32(_C2)
+    return mixed
+
+
+def _mix_h_many(h: U32, k: U32) -> U32:
+    mixed: U32 = _rotl_many(h ^ k, 13) * _u32(5) + _u32(0xE654_6B64)
+    return mixed
+
+
+def _fmix_many(h: U32) -> U32:
+    h = h ^ (h >> _u32(16))
+    h = h * _u32(0x85EB_CA6B)
+    h = h ^ (h >> _u32(13))
+    h = h * _u32(0xC2B2_AE35)
+    mixed: U32 = h ^ (h >> _u32(16))
+    return mixed
+
+
+def _body_hashes(keys: Slices, seed: int) -> U32:
+    """Mix the full 4-byte words of every key."""
+    h = np.full(len(keys), seed, np.uint32)
+    counts = keys.lengths >> 2
+    most = min(int(counts.max(initial=0)), _LONG_WORDS)
+    if not most:
+        return h
+    words = np.ndarray((keys.data.size - 3,), "<u4", buffer=keys.data, strides=(1,))
+    fewest = int(counts.min())
+    rows: Any = slice(None)
+    for k in range(most):
+        if fewest <= k:
+            rows = np.flatnonzero(counts > k)
+        h[rows] = _mix_h_many(h[rows], _mix_k_many(words[keys.starts[rows] + 4 * k]))
+    return h
+
+
+def _long_keys(keys: Slices) -> npt.NDArray[np.intp]:
+    return np.flatnonzero(keys.lengths >= 4 * (_LONG_WORDS + 1))
+
+
+def fluss_hashes(keys: Slices, variant: str = "java") -> npt.NDArray[np.int32]:
+    """`fluss_hash` of every key."""
+    check_variant(variant)
+    h = _body_hashes(keys, _FLUSS_SEED)
+    data = padded(keys.data, 1)
+    tail_starts = keys.starts + (keys.lengths & ~np.int64(3))
+    tail_counts = keys.lengths & 3
+    tail_type = np.int8 if variant == "java" else np.uint8
+    for k in range(3):
+        rows = np.flatnonzero(tail_counts > k)
+        if not rows.size:
+            break
+        tail = data[tail_starts[rows] + k].view(tail_type).astype(np.int32).view(np.uint32)
+        h[rows] = _mix_h_many(h[rows], _mix_k_many(tail))
+    hashes = _fmix_many(h ^ keys.lengths.astype(np.uint32)).view(np.int32)
+    for i in _long_keys(keys).tolist():
+        hashes[i] = fluss_hash(keys[i], variant)
+    return hashes
+
+
+def scrambles(codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """`scramble` of every code."""
+    c = _rotl_many(_mix_k_many(codes.view(np.uint32)), 13)
+    c = _fmix_many((c * _u32(5) + _u32(0xE654_6B64)) ^ _u32(4))
+    values = np.abs(c.view(np.int32))
+    values[values < 0] = 0
+    return values
+
+
+def murmur3_32s(keys: Slices, seed: int = 0) -> npt.NDArray[np.int32]:
+    """`murmur3_32` of every key."""
+    h = _body_hashes(keys, seed)
+    data = padded(keys.data, 1)
+    tail_starts = keys.starts + (keys.lengths & ~np.int64(3))
+    tail_counts = keys.lengths & 3
+    tails = np.zeros(len(keys), np.uint32)
+    for k in range(3):
+        rows = np.flatnonzero(tail_counts > k)
+        tails[rows] |= data[tail_starts[rows] + k].astype(np.uint32) << _u32(8 * k)
+    h ^= _mix_k_many(tails)
+    hashes = _fmix_many(h ^ keys.lengths.astype(np.uint32)).view(np.int32)
+    for i in _long_keys(keys).tolist():
+        hashes[i] = murmur3_32(keys[i], seed)
+    return hashes

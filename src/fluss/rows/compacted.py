@@ -28,8 +28,7 @@ from fluss.metadata.types import (
     TinyIntType,
 )
 from fluss.rows import value_checks as v
-from fluss.rows.reader import Reader, write_varint32, write_varint64
-from fluss.rows.slots import NestedRows, decode_nested, encode_nested
+from fluss.rows.slots import NestedRows, Reader, decode_nested, encode_nested, write_varint32, write_varint64
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

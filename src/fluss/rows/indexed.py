@@ -9,38 +9,19 @@ from typing import Any
 
 from fluss.errors import FormatError, InvalidRowError
 from fluss.metadata.types import (
-    BigIntType,
     BinaryType,
-    BooleanType,
     BytesType,
     CharType,
     DataType,
-    DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
     StringType,
     TimestampLtzType,
     TimestampType,
-    TimeType,
-    TinyIntType,
 )
 from fluss.rows import value_checks as v
-from fluss.rows.reader import Reader
-from fluss.rows.slots import NestedRows, decode_nested, encode_nested
+from fluss.rows.slots import NestedRows, Reader, decode_nested, encode_nested
 
 _I32, _I64 = struct.Struct("<i"), struct.Struct("<q")
-_F32, _F64 = struct.Struct("<f"), struct.Struct("<d")
-
-_INTEGERS: dict[type[DataType], struct.Struct] = {
-    TinyIntType: struct.Struct("<b"),
-    SmallIntType: struct.Struct("<h"),
-    IntType: _I32,
-    BigIntType: _I64,
-    DateType: _I32,
-}
 
 
 def is_variable_length(dtype: DataType) -> bool:
@@ -101,9 +82,8 @@ def decode_row(
 
 
 def _write(out: bytearray, dtype: DataType, value: Any, depth: int) -> None:
-    kind = type(dtype)
-    if kind in _INTEGERS:
-        out += _INTEGERS[kind].pack(v.check_integer(value, v.INTEGER_BITS[kind]))
+    if v.fixed_size(dtype):
+        out += v.pack_fixed(value, dtype)
     elif isinstance(dtype, StringType):
         out += v.utf8(value)
     elif isinstance(dtype, BytesType):
@@ -112,22 +92,11 @@ def _write(out: bytearray, dtype: DataType, value: Any, depth: int) -> None:
         out += _fixed(v.utf8(value), dtype.length)
     elif isinstance(dtype, BinaryType):
         out += _fixed(v.check_bytes(value), dtype.length)
-    elif isinstance(dtype, BooleanType):
-        out.append(v.check_boolean(value))
-    elif isinstance(dtype, TimeType):
-        out += _I32.pack(v.check_time(value))
-    elif isinstance(dtype, FloatType):
-        out += v.pack_float32(value)
-    elif isinstance(dtype, DoubleType):
-        out += v.pack_float64(value)
     elif isinstance(dtype, DecimalType):
-        number = v.unscaled(value, dtype)
-        out += _I64.pack(number) if v.is_compact_decimal(dtype) else v.to_big_endian(number)
+        out += v.to_big_endian(v.unscaled(value, dtype))
     elif isinstance(dtype, (TimestampType, TimestampLtzType)):
         millis, nanos = v.split_timestamp(value, dtype)
-        out += _I64.pack(millis)
-        if not v.is_compact_timestamp(dtype):
-            out += _I32.pack(nanos)
+        out += _I64.pack(millis) + _I32.pack(nanos)
     else:
         out += encode_nested(dtype, value, _ROWS, depth)
 
@@ -142,33 +111,23 @@ def _fixed(data: bytes, length: int) -> bytes:
 
 
 def _read(reader: Reader, lengths: Reader, dtype: DataType, depth: int) -> Any:
-    integer = _INTEGERS.get(type(dtype))
-    if integer is not None:
-        return reader.unpack(integer)
-    if isinstance(dtype, StringType):
-        return v.text_of(reader.take(lengths.unpack(_I32)))
-    if isinstance(dtype, BytesType):
-        return bytes(reader.take(lengths.unpack(_I32)))
+    size = v.fixed_size(dtype)
+    if size:
+        return v.unpack_fixed(reader.take(size), dtype)
     if isinstance(dtype, CharType):
         return v.text_of(bytes(reader.take(dtype.length)).rstrip(b"\0"))
     if isinstance(dtype, BinaryType):
         return bytes(reader.take(dtype.length))
-    if isinstance(dtype, BooleanType):
-        return v.boolean_of(reader.byte())
-    if isinstance(dtype, TimeType):
-        return v.time_of(reader.unpack(_I32))
-    if isinstance(dtype, FloatType):
-        return reader.unpack(_F32)
-    if isinstance(dtype, DoubleType):
-        return reader.unpack(_F64)
-    if isinstance(dtype, DecimalType):
-        if v.is_compact_decimal(dtype):
-            return v.decimal_of(reader.unpack(_I64), dtype)
-        return v.decimal_of(v.from_big_endian(reader.take(lengths.unpack(_I32))), dtype)
     if isinstance(dtype, (TimestampType, TimestampLtzType)):
-        millis = reader.unpack(_I64)
-        return v.join_timestamp(millis, 0 if v.is_compact_timestamp(dtype) else reader.unpack(_I32))
-    return decode_nested(dtype, reader.take(lengths.unpack(_I32)), _ROWS, depth)
+        return v.join_timestamp(reader.unpack(_I64), reader.unpack(_I32))
+    data = reader.take(lengths.unpack(_I32))
+    if isinstance(dtype, StringType):
+        return v.text_of(data)
+    if isinstance(dtype, BytesType):
+        return bytes(data)
+    if isinstance(dtype, DecimalType):
+        return v.decimal_of(v.from_big_endian(data), dtype)
+    return decode_nested(dtype, data, _ROWS, depth)
 
 
 _ROWS = NestedRows(encode_row, decode_row)

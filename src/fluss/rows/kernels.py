@@ -9,11 +9,18 @@ the spill, and rows are spaced (`fluss.rows.slices.spaced`), so that the last co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from fluss._arrow_buffers import numpy_of, valid_mask
+from fluss.errors import InvalidRowError
+from fluss.metadata.types import BinaryType, DataType, DecimalType, TimeType
+from fluss.rows import value_checks as v
+from fluss.rows.arrow_values import NANOS_PER_UNIT
 from fluss.rows.slices import WORD_BYTES, Bytes, Ints, Slices, Words, padded, scatter, words_at
 
 Mask = npt.NDArray[np.bool_]
@@ -39,18 +46,6 @@ class Piece:
     def write(self, out: Bytes, target: Words, pos: Ints) -> None:
         """Write this part of all rows at their positions."""
         target[pos] = self.words
-
-
-class ZeroPiece(Piece):
-    """A part of every row that is zero, as the buffer already is."""
-
-    __slots__ = ()
-
-    def __init__(self, length: int) -> None:
-        super().__init__(np.empty(0, np.uint64), length)
-
-    def write(self, out: Bytes, target: Words, pos: Ints) -> None:
-        """Nothing to do."""
 
 
 class LongVarintPiece(Piece):
@@ -81,36 +76,8 @@ class BytesPiece(Piece):
         scatter(out, pos, self.slices.data, self.slices.starts, self.slices.lengths)
 
 
-class ShortBytesPiece(Piece):
-    """Byte strings behind their lengths, none of which takes more than one byte.
-
-    The length and the first 7 bytes are written as one word.
-    """
-
-    __slots__ = ("prefix", "slices")
-
-    def __init__(self, slices: Slices, valid: Mask | None) -> None:
-        slices = Slices.trusted(
-            padded(slices.data, int((slices.starts + slices.lengths).max(initial=0)) + 2 * WORD_BYTES),
-            slices.starts,
-            slices.lengths,
-        )
-        words = words_at(slices.data)[slices.starts]
-        words <<= _u64(8)
-        words |= slices.lengths.view(np.uint64)
-        self.prefix = 1 if valid is None else valid
-        super().__init__(words, slices.lengths + self.prefix)
-        self.slices = slices
-
-    def write(self, out: Bytes, target: Words, pos: Ints) -> None:
-        target[pos] = self.words
-        scatter(out, pos + self.prefix, self.slices.data, self.slices.starts, self.slices.lengths, done=WORD_BYTES - 1)
-
-
 def sized_pieces(slices: Slices, valid: Mask | None) -> list[Piece]:
     """Byte strings behind their varint lengths; null rows take no bytes."""
-    if int(slices.lengths.max(initial=0)) < 0x80:
-        return [ShortBytesPiece(slices, valid)]
     return [varint_piece(slices.lengths.view(np.uint64), valid), BytesPiece(slices)]
 
 
@@ -284,3 +251,133 @@ class RowsCursor:
     def finish(self) -> None:
         """Nothing may be left over."""
         refuse_rows(self.pos != self.ends, None, "bytes are left over behind the last value")
+
+
+def check_columns(types: Sequence[DataType], arrays: Sequence[pa.Array]) -> int:
+    if len(types) != len(arrays):
+        raise InvalidRowError(f"expected {len(types)} columns, got {len(arrays)}")
+    sizes = {len(array) for array in arrays}
+    if len(sizes) > 1:
+        raise InvalidRowError(f"columns of different lengths: {sorted(sizes)}")
+    return sizes.pop() if sizes else 0
+
+
+def validity(array: pa.Array, dtype: DataType) -> Mask | None:
+    """Which positions are not null (None if all are); refuses nulls where the type does."""
+    if not array.null_count:
+        return None
+    valid: Mask = valid_mask(array)
+    if not dtype.nullable:
+        raise InvalidRowError(f"null in row {int(np.flatnonzero(~valid)[0])}, but the type is NOT NULL")
+    return valid
+
+
+def booleans(array: pa.Array, valid: Mask | None) -> npt.NDArray[np.uint8]:
+    """Booleans as bytes."""
+    flags = numpy_of(array)
+    return (flags if valid is None else flags & valid).view(np.uint8)
+
+
+def primitives(array: pa.Array, kind: Any) -> npt.NDArray[Any]:
+    """The values of a fixed-width array, without copying; nulls hold anything."""
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return np.zeros(len(array), kind)
+    return np.frombuffer(buffer, kind, count=array.offset + len(array))[array.offset :]
+
+
+def byte_strings(dtype: DataType, array: pa.Array) -> Slices:
+    """The bytes of CHAR, STRING, BINARY and BYTES values; nulls are empty."""
+    if isinstance(dtype, BinaryType):
+        n = len(array)
+        data = np.frombuffer(array.buffers()[1] or b"", np.uint8)
+        starts = (np.arange(n, dtype=np.int64) + array.offset) * dtype.length
+        valid = validity(array, dtype)
+        lengths = np.full(n, dtype.length, np.int64)
+        if valid is not None:
+            lengths *= valid
+            # The buffer of an all-null array may be shorter than its length says.
+            starts *= valid
+        return Slices.trusted(data, starts, lengths)
+    if isinstance(dtype, v.STRINGS):
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidRowError(f"an Arrow array that is not valid: {error}") from None
+    return Slices.from_arrow(array)
+
+
+def time_millis(array: pa.Array, dtype: TimeType, valid: Mask | None) -> Ints:
+    """Milliseconds of the day."""
+    nanos = NANOS_PER_UNIT[array.type.unit]
+    if nanos >= v.NANOS_PER_MILLI:
+        millis = primitives(array, np.int32).astype(np.int64) * (nanos // v.NANOS_PER_MILLI)
+    else:
+        ints = primitives(array, np.int64)
+        per_milli = v.NANOS_PER_MILLI // nanos
+        millis = ints // per_milli
+        refuse_values(ints != millis * per_milli, valid, f"has a part below the millisecond, {dtype} loses it")
+    refuse_values((millis < 0) | (millis >= v.MILLIS_PER_DAY), valid, "is not a time of the day")
+    return millis
+
+
+def timestamp_parts(array: pa.Array, valid: Mask | None) -> tuple[Ints, Ints]:
+    """Milliseconds since the epoch (rounded down) and nanoseconds within them."""
+    nanos = NANOS_PER_UNIT[array.type.unit]
+    ints = primitives(array, np.int64)
+    if nanos == v.NANOS_PER_MILLI:
+        return ints, np.zeros(ints.size, np.int64)
+    if nanos > v.NANOS_PER_MILLI:
+        limit = v.INT64_MAX // 1000
+        refuse_values((ints > limit) | (ints < -limit), valid, "is out of the range of a timestamp")
+        return ints * 1000, np.zeros(ints.size, np.int64)
+    per_milli = v.NANOS_PER_MILLI // nanos
+    millis = ints // per_milli
+    return millis, (ints - millis * per_milli) * nanos
+
+
+def refuse_values(bad: Mask, valid: Mask | None, reason: str) -> None:
+    """Raise for the first bad value that is not null."""
+    try:
+        refuse_rows(bad, valid, reason)
+    except BadRowError as error:
+        raise InvalidRowError(f"the value in row {error.row} {reason}") from None
+
+
+def check_decimals(array: pa.Array, dtype: DecimalType) -> None:
+    """Arrays from foreign memory may hold numbers with more digits than their type has."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidRowError(f"a value does not fit {dtype}: {error}") from None
+
+
+def decimal_words(array: pa.Array) -> Words:
+    """Unscaled values as two words per row, least significant first."""
+    n = len(array)
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return np.zeros((n, 2), np.uint64)
+    words: Words = np.frombuffer(buffer, np.uint64, count=2 * (array.offset + n)).reshape(-1, 2)[array.offset :]
+    return words
+
+
+def big_endian_decimals(array: pa.Array, valid: Mask | None) -> Slices:
+    """Unscaled values as minimal two's-complement bytes, most significant first; nulls are empty."""
+    words = decimal_words(array)
+    signs = (words[:, 1].view(np.int64) >> 63).view(np.uint64)
+    low, high = words[:, 0] ^ signs, words[:, 1] ^ signs
+    lengths = np.ones(len(array), np.int64)
+    for bits in range(7, 64, 8):
+        lengths += low >= np.uint64(1 << bits)
+    wide = high != 0
+    lengths[wide] = 9 if lengths.size else 0
+    for bits in range(7, 64, 8):
+        lengths += high >= np.uint64(1 << bits)
+    # A number of exactly 64 bits has no word above it but needs a ninth byte for its sign: that is what comparing
+    # with 1 << 63 above counted.
+    data = np.ascontiguousarray(words.view(np.uint8).reshape(-1, 16)[:, ::-1])
+    starts = np.arange(len(array), dtype=np.int64) * 16 + (16 - lengths)
+    if valid is not None:
+        lengths *= valid
+    return Slices.trusted(data.reshape(-1), starts, lengths)

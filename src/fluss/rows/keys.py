@@ -35,7 +35,7 @@ from fluss.rows import aligned, compacted
 from fluss.rows import value_checks as v
 from fluss.rows.aligned import encode_aligned
 from fluss.rows.arrow_values import NANOS_PER_UNIT, conform
-from fluss.rows.columns import (
+from fluss.rows.kernels import (
     big_endian_decimals,
     byte_strings,
     check_columns,

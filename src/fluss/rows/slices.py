@@ -255,28 +255,25 @@ def gather_array(slices: Slices) -> pa.Array:
     return taken(dressed, array_of(np.arange(1, 2 * n + 1, 2)))
 
 
-def scatter(out: Bytes, positions: Ints, data: Bytes, starts: Ints, lengths: Ints, done: int = 0) -> None:
-    """Copy string ``i`` of ``data`` to ``out[positions[i]:]``, except its first ``done`` bytes (at most 8).
+def scatter(out: Bytes, positions: Ints, data: Bytes, starts: Ints, lengths: Ints) -> None:
+    """Copy string ``i`` of ``data`` to ``out[positions[i]:]``.
 
     Whole words are written, so up to `WORD_BYTES` bytes after each string are overwritten with rubbish: leave room
     (`spaced`), and write what follows a string after it.
     """
     longest = int(lengths.max(initial=0))
-    if longest <= done:
-        return
     if longest > _LONG_BYTES:
         long = lengths > _LONG_BYTES
         _scatter_long(out, data, positions[long], starts[long], lengths[long])
         short = ~long
         positions, starts, lengths = positions[short], starts[short], lengths[short]
         longest = int(lengths.max(initial=0))
-        if longest <= done:
-            return
+    if not longest:
+        return
     data = padded(data, int((starts + lengths).max()) + 2 * WORD_BYTES)
     source, target = words_at(data), words_at(out)
-    if not done:
-        target[positions] = source[starts]
-        done = WORD_BYTES
+    target[positions] = source[starts]
+    done = WORD_BYTES
     while done < longest:
         longer = lengths > done
         if 2 * int(np.count_nonzero(longer)) < lengths.size:

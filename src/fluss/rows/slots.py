@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slots that AlignedRow and BinaryArray are made of.
+"""What row formats share: varints, a cursor over the bytes of a row, and the slots of AlignedRow and BinaryArray.
 
 A slot holds a small value itself, or says where in the variable part behind the slots the value lies. Offsets count
 from the start of the row or array.
@@ -14,48 +14,23 @@ from typing import Any, NamedTuple
 from fluss.errors import FormatError, InvalidRowError
 from fluss.metadata.types import (
     ArrayType,
-    BigIntType,
-    BooleanType,
     DataType,
-    DateType,
     DecimalType,
     DoubleType,
     FloatType,
-    IntType,
     MapType,
     RowType,
-    SmallIntType,
     TimestampLtzType,
     TimestampType,
-    TimeType,
-    TinyIntType,
 )
 from fluss.rows import value_checks as v
 
-_I8, _I16, _I32, _I64 = (struct.Struct(f"<{code}") for code in "bhiq")
-_F32, _F64 = struct.Struct("<f"), struct.Struct("<d")
+_I32, _I64 = struct.Struct("<i"), struct.Struct("<q")
 _SIZE_AND_OFFSET = struct.Struct("<ii")
 
 _INLINE_BYTES_MAX = 7
 _INLINE_MARK = 0x80
 _DECIMAL_BYTES = 16
-
-_INTEGERS: dict[type[DataType], struct.Struct] = {
-    TinyIntType: _I8,
-    SmallIntType: _I16,
-    IntType: _I32,
-    BigIntType: _I64,
-    DateType: _I32,
-}
-_ELEMENT_BYTES: dict[type[DataType], int] = {
-    BooleanType: 1,
-    TinyIntType: 1,
-    SmallIntType: 2,
-    IntType: 4,
-    FloatType: 4,
-    DateType: 4,
-    TimeType: 4,
-}
 
 
 class NestedRows(NamedTuple):
@@ -67,7 +42,7 @@ class NestedRows(NamedTuple):
 
 def element_bytes(dtype: DataType) -> int:
     """The width of one array element."""
-    return _ELEMENT_BYTES.get(type(dtype), 8)
+    return v.fixed_size(dtype) or 8
 
 
 def len8(size: int) -> int:
@@ -77,37 +52,21 @@ def len8(size: int) -> int:
 
 def write_slot(out: bytearray, pos: int, dtype: DataType, value: Any, rows: NestedRows, depth: int) -> None:
     """Write a non-null value into the zeroed slot at ``pos``, appending to ``out`` what does not fit."""
-    kind = type(dtype)
-    integer = _INTEGERS.get(kind)
-    if integer is not None:
-        integer.pack_into(out, pos, v.check_integer(value, v.INTEGER_BITS[kind]))
+    size = v.fixed_size(dtype)
+    if size:
+        out[pos : pos + size] = v.pack_fixed(value, dtype)
     elif isinstance(dtype, v.STRINGS):
         _write_bytes(out, pos, v.utf8(value))
     elif isinstance(dtype, v.BINARIES):
         _write_bytes(out, pos, v.check_bytes(value))
-    elif isinstance(dtype, BooleanType):
-        out[pos] = v.check_boolean(value)
-    elif isinstance(dtype, TimeType):
-        _I32.pack_into(out, pos, v.check_time(value))
-    elif isinstance(dtype, FloatType):
-        out[pos : pos + 4] = v.pack_float32(value)
-    elif isinstance(dtype, DoubleType):
-        out[pos : pos + 8] = v.pack_float64(value)
     elif isinstance(dtype, DecimalType):
-        number = v.unscaled(value, dtype)
-        if v.is_compact_decimal(dtype):
-            _I64.pack_into(out, pos, number)
-        else:
-            data = v.to_big_endian(number)
-            _SIZE_AND_OFFSET.pack_into(out, pos, len(data), _offset(out))
-            out += data.ljust(_DECIMAL_BYTES, b"\0")
+        data = v.to_big_endian(v.unscaled(value, dtype))
+        _SIZE_AND_OFFSET.pack_into(out, pos, len(data), _offset(out))
+        out += data.ljust(_DECIMAL_BYTES, b"\0")
     elif isinstance(dtype, (TimestampType, TimestampLtzType)):
         millis, nanos = v.split_timestamp(value, dtype)
-        if v.is_compact_timestamp(dtype):
-            _I64.pack_into(out, pos, millis)
-        else:
-            _SIZE_AND_OFFSET.pack_into(out, pos, nanos, _offset(out))
-            out += _I64.pack(millis)
+        _SIZE_AND_OFFSET.pack_into(out, pos, nanos, _offset(out))
+        out += _I64.pack(millis)
     else:
         _append(out, pos, encode_nested(dtype, value, rows, depth))
 
@@ -144,34 +103,18 @@ class SlotReader:
 
     def read(self, pos: int, dtype: DataType, depth: int) -> Any:
         """The value of the slot at ``pos``, which the caller knows to lie inside the data."""
-        data = self.data
-        kind = type(dtype)
-        integer = _INTEGERS.get(kind)
-        if integer is not None:
-            return integer.unpack_from(data, pos)[0]
+        size = v.fixed_size(dtype)
+        if size:
+            return v.unpack_fixed(self.data[pos : pos + size], dtype)
         if isinstance(dtype, v.STRINGS):
             return v.text_of(self._bytes(pos))
         if isinstance(dtype, v.BINARIES):
             return bytes(self._bytes(pos))
-        if isinstance(dtype, BooleanType):
-            return v.boolean_of(data[pos])
-        if isinstance(dtype, TimeType):
-            return v.time_of(_I32.unpack_from(data, pos)[0])
-        if isinstance(dtype, FloatType):
-            return _F32.unpack_from(data, pos)[0]
-        if isinstance(dtype, DoubleType):
-            return _F64.unpack_from(data, pos)[0]
+        size, offset = _SIZE_AND_OFFSET.unpack_from(self.data, pos)
         if isinstance(dtype, DecimalType):
-            if v.is_compact_decimal(dtype):
-                return v.decimal_of(_I64.unpack_from(data, pos)[0], dtype)
-            size, offset = _SIZE_AND_OFFSET.unpack_from(data, pos)
             return v.decimal_of(v.from_big_endian(self._part(size, offset)), dtype)
         if isinstance(dtype, (TimestampType, TimestampLtzType)):
-            if v.is_compact_timestamp(dtype):
-                return v.join_timestamp(_I64.unpack_from(data, pos)[0], 0)
-            nanos, offset = _SIZE_AND_OFFSET.unpack_from(data, pos)
-            return v.join_timestamp(_I64.unpack(self._part(8, offset))[0], nanos)
-        size, offset = _SIZE_AND_OFFSET.unpack_from(data, pos)
+            return v.join_timestamp(_I64.unpack(self._part(8, offset))[0], size)  # the nanoseconds are in its place
         return decode_nested(dtype, self._part(size, offset), self.rows, depth)
 
     def _bytes(self, pos: int) -> memoryview:
@@ -272,3 +215,109 @@ def decode_array(dtype: DataType, data: memoryview, rows: NestedRows, depth: int
         except FormatError as error:
             raise FormatError(f"element {i} ({dtype}): {error.message}") from None
     return items
+
+
+VARINT32_BYTES_MAX = 5
+VARINT64_BYTES_MAX = 10
+
+_MASK32 = (1 << 32) - 1
+_MASK64 = (1 << 64) - 1
+
+
+def write_varint32(out: bytearray, value: int) -> None:
+    """Append the 32-bit pattern of ``value``, which must lie in the range of an i32 or u32."""
+    _write(out, value & _MASK32)
+
+
+def write_varint64(out: bytearray, value: int) -> None:
+    """Append the 64-bit pattern of ``value``, which must lie in the range of an i64 or u64."""
+    _write(out, value & _MASK64)
+
+
+def _write(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def read_varint32(data: bytes | memoryview, pos: int, end: int | None = None) -> tuple[int, int]:
+    """Read a signed 32-bit value; returns it and the position after it."""
+    pattern, pos = _read(data, pos, len(data) if end is None else end, VARINT32_BYTES_MAX, 32)
+    return (pattern ^ 0x8000_0000) - 0x8000_0000, pos
+
+
+def read_varint64(data: bytes | memoryview, pos: int, end: int | None = None) -> tuple[int, int]:
+    """Read a signed 64-bit value; returns it and the position after it."""
+    pattern, pos = _read(data, pos, len(data) if end is None else end, VARINT64_BYTES_MAX, 64)
+    return (pattern ^ (1 << 63)) - (1 << 63), pos
+
+
+def _read(data: bytes | memoryview, start: int, end: int, bytes_max: int, bits: int) -> tuple[int, int]:
+    pattern = 0
+    pos = start
+    for shift in range(0, 7 * bytes_max, 7):
+        if pos >= end:
+            raise FormatError(f"varint{bits} at byte {start} is cut off at byte {end}")
+        byte = data[pos]
+        pos += 1
+        pattern |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if pattern >> bits:
+                break
+            return pattern, pos
+    raise FormatError(f"varint{bits} at byte {start} does not fit {bits} bits")
+
+
+class Reader:
+    """Reads values one after another; every error says where."""
+
+    __slots__ = ("data", "end", "pos")
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self.data = memoryview(data)
+        self.pos = 0
+        self.end = len(self.data)
+
+    def take(self, count: int) -> memoryview:
+        """The next ``count`` bytes."""
+        start = self.pos
+        if not 0 <= count <= self.end - start:
+            raise FormatError(f"{count} bytes wanted at byte {start}, but the data ends at byte {self.end}")
+        self.pos = start + count
+        return self.data[start : self.pos]
+
+    def byte(self) -> int:
+        """The next byte."""
+        return self.take(1)[0]
+
+    def unpack(self, layout: struct.Struct) -> Any:
+        """The next value of a one-field layout."""
+        return layout.unpack(self.take(layout.size))[0]
+
+    def varint32(self) -> int:
+        """The next signed 32-bit varint."""
+        pos = self.pos
+        if pos < self.end and (byte := self.data[pos]) < 0x80:  # as most lengths are
+            self.pos = pos + 1
+            return byte
+        value, self.pos = read_varint32(self.data, self.pos, self.end)
+        return value
+
+    def varint64(self) -> int:
+        """The next signed 64-bit varint."""
+        pos = self.pos
+        if pos < self.end and (byte := self.data[pos]) < 0x80:  # as most lengths are
+            self.pos = pos + 1
+            return byte
+        value, self.pos = read_varint64(self.data, self.pos, self.end)
+        return value
+
+    def sized(self) -> memoryview:
+        """The bytes behind a varint length."""
+        return self.take(self.varint32())
+
+    def finish(self) -> None:
+        """Nothing may be left over."""
+        if self.pos != self.end:
+            raise FormatError(f"{self.end - self.pos} unexpected bytes from byte {self.pos} on")

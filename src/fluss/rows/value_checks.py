@@ -34,11 +34,14 @@ from fluss.metadata.types import (
     ArrayType,
     BigIntType,
     BinaryType,
+    BooleanType,
     BytesType,
     CharType,
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     IntType,
     MapType,
     RowType,
@@ -46,6 +49,7 @@ from fluss.metadata.types import (
     StringType,
     TimestampLtzType,
     TimestampType,
+    TimeType,
     TinyIntType,
 )
 
@@ -59,6 +63,14 @@ FIXED_BYTES_MAX = 256 * 1024 * 1024
 so it must not make a reader or writer allocate without bound."""
 
 INTEGER_BITS: dict[type[DataType], int] = {TinyIntType: 8, SmallIntType: 16, IntType: 32, BigIntType: 64, DateType: 32}
+
+_FIXED_SIZES: dict[type[DataType], int] = {
+    **{kind: bits // 8 for kind, bits in INTEGER_BITS.items()},
+    BooleanType: 1,
+    FloatType: 4,
+    TimeType: 4,
+    DoubleType: 8,
+}
 
 STRINGS = (CharType, StringType)
 BINARIES = (BinaryType, BytesType)
@@ -249,6 +261,50 @@ def time_of(millis: int) -> int:
     if not 0 <= millis < MILLIS_PER_DAY:
         raise FormatError(f"{millis} is not a millisecond of the day")
     return millis
+
+
+def fixed_size(dtype: DataType) -> int:
+    """The bytes of each value of a type; 0 if they differ. Compact decimals and timestamps take a 64-bit number."""
+    if isinstance(dtype, DecimalType):
+        return 8 if is_compact_decimal(dtype) else 0
+    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+        return 8 if is_compact_timestamp(dtype) else 0
+    return _FIXED_SIZES.get(type(dtype), 0)
+
+
+def pack_fixed(value: object, dtype: DataType) -> bytes:
+    """The bytes of a value of a type with a `fixed_size`, which all row formats but the compacted one share."""
+    if isinstance(dtype, BooleanType):
+        number = int(check_boolean(value))
+    elif isinstance(dtype, FloatType):
+        return pack_float32(value)
+    elif isinstance(dtype, DoubleType):
+        return pack_float64(value)
+    elif isinstance(dtype, TimeType):
+        number = check_time(value)
+    elif isinstance(dtype, DecimalType):
+        number = unscaled(value, dtype)
+    elif isinstance(dtype, (TimestampType, TimestampLtzType)):
+        number = split_timestamp(value, dtype)[0]
+    else:
+        number = check_integer(value, INTEGER_BITS[type(dtype)])
+    return number.to_bytes(fixed_size(dtype), "little", signed=True)
+
+
+def unpack_fixed(data: memoryview, dtype: DataType) -> Any:
+    """The inverse of `pack_fixed`."""
+    if isinstance(dtype, BooleanType):
+        return boolean_of(data[0])
+    if isinstance(dtype, (FloatType, DoubleType)):
+        return struct.unpack("<f" if isinstance(dtype, FloatType) else "<d", data)[0]
+    number = int.from_bytes(data, "little", signed=True)
+    if isinstance(dtype, TimeType):
+        return time_of(number)
+    if isinstance(dtype, DecimalType):
+        return decimal_of(number, dtype)
+    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+        return join_timestamp(number, 0)
+    return number
 
 
 def canonical(value: float) -> float:

@@ -35,27 +35,24 @@ from fluss.metadata.types import (
 from fluss.rows import compacted
 from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import NANOS_PER_UNIT, bitmap, check_fixed_bytes, conform, from_arrow, to_arrow
-from fluss.rows.columns import (
+from fluss.rows.kernels import (
+    BadRowError,
+    Mask,
+    Piece,
+    RowsCursor,
     big_endian_decimals,
     booleans,
     byte_strings,
     check_columns,
     check_decimals,
     decimal_words,
+    fixed_piece,
     primitives,
+    refuse_rows,
+    sized_pieces,
     time_millis,
     timestamp_parts,
     validity,
-)
-from fluss.rows.kernels import (
-    BadRowError,
-    Mask,
-    Piece,
-    RowsCursor,
-    ZeroPiece,
-    fixed_piece,
-    refuse_rows,
-    sized_pieces,
     varint_piece,
 )
 from fluss.rows.slices import Ints, Slices, Words, gather_array, spaced, words_at
@@ -117,8 +114,6 @@ def decode_compacted_key(types: Sequence[DataType], keys: Slices, names: Sequenc
 
 def _null_pieces(n: int, masks: list[Mask | None]) -> list[Piece]:
     size = (len(masks) + 7) // 8
-    if all(mask is None for mask in masks):
-        return [ZeroPiece(size)]
     bits = np.zeros((n, (size + 7) // 8 * 8), np.uint8)
     for i, mask in enumerate(masks):
         if mask is not None:
