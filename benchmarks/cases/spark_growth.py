@@ -16,7 +16,7 @@ from benchmarks.cases.spark_read import SUMS
 from benchmarks.harness import Bar, Result, Settings, ratio_of
 from fluss.client.blocking_client import close_shared_clients
 from fluss.lake.rounds import Round
-from fluss.lake.session import LakeSession
+from fluss.lake.tasks import LakeSession
 from fluss.metadata import TablePath
 from fluss.server.local import LocalServer
 from fluss.spark import create_table, session

@@ -17,8 +17,7 @@ from fluss.lake.api import OpenLakeTable
 from fluss.lake.layout import lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.rounds import Round, RoundReport, RoundSettings
-from fluss.lake.session import LakeSession
-from fluss.lake.tasks import LocalRunner
+from fluss.lake.tasks import LakeSession, LocalRunner
 from fluss.lake.union import union_read
 from fluss.server.local import LocalServer
 

@@ -20,7 +20,7 @@ from fluss import DataTypes
 from fluss.client.blocking_client import close_shared_clients
 from fluss.lake.rounds import RoundSettings
 from fluss.lake.service import ServiceSettings, TieringService
-from fluss.lake.session import LakeSession
+from fluss.lake.tasks import LakeSession
 from fluss.metadata import TablePath
 
 pytestmark = pytest.mark.interop

@@ -16,7 +16,7 @@ _KILLED = """
 import json, os, signal, sys
 from fluss.lake.rounds import Round
 from fluss.lake.tasks import LocalRunner
-from fluss.lake.session import LakeSession
+from fluss.lake.tasks import LakeSession
 from fluss.metadata import TablePath
 
 options = json.loads(sys.argv[1])

@@ -77,7 +77,7 @@ import json, resource, sys, threading, time
 import numpy as np, pyarrow as pa
 from fluss import Schema, TableDescriptor, TablePath
 from fluss.lake import TieringService
-from fluss.lake.session import LakeSession
+from fluss.lake.tasks import LakeSession
 
 client, rows, buckets = {"bootstrap.servers": sys.argv[1]}, int(sys.argv[2]), 4
 path = TablePath("fluss", "large")

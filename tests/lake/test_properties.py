@@ -18,7 +18,7 @@ from fluss.errors import ConfigError, FlussError, InvalidConfigError
 from fluss.lake.api import LakeTableChangedError
 from fluss.lake.layout import LakeConfig
 from fluss.lake.registry import open_lake
-from fluss.lake.session import LakeSession
+from fluss.lake.tasks import LakeSession
 from fluss.metadata import TableInfo
 
 FORBIDDEN = [

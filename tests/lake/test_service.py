@@ -212,7 +212,7 @@ def test_long_ranges_are_cut_into_tasks(paimon: LakeHarness) -> None:
 def test_a_killed_server_is_waited_for(tmp_path: Any) -> None:
     from tests.lake.support import lake_server_options
 
-    from fluss.lake.session import LakeSession
+    from fluss.lake.tasks import LakeSession
     from fluss.server.local import LocalServer
 
     warehouse = tmp_path / "lake"

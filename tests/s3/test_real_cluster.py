@@ -14,7 +14,7 @@ from tests.s3.server import BUCKET, REGION, S3Server
 
 from fluss import Schema, TableDescriptor, TablePath
 from fluss.client.scan import remote
-from fluss.lake.session import LakeSession
+from fluss.lake.tasks import LakeSession
 from fluss.metadata import EARLIEST_OFFSET, TableBucket
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]

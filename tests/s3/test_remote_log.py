@@ -13,7 +13,7 @@ import pytest
 from tests.s3.server import BUCKET, S3Server
 
 from fluss import Schema, TableDescriptor, TablePath
-from fluss.lake.session import LakeSession
+from fluss.lake.tasks import LakeSession
 from fluss.metadata import EARLIEST_OFFSET, TableBucket
 from fluss.server.local import LocalServer
 

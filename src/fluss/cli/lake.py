@@ -42,8 +42,8 @@ def status(link: CliTarget, tables: tuple[str, ...], buckets: bool) -> None:
 
     Example: fluss lake status fluss.events
     """
-    from fluss.lake.session import LakeSession
     from fluss.lake.status import lake_status, lake_tables
+    from fluss.lake.tasks import LakeSession
 
     with LakeSession(link.config().to_dict()) as session:
         paths = [parse_path(name) for name in tables] or lake_tables(session)

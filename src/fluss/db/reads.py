@@ -331,7 +331,7 @@ async def _current_rows(connection: FlussConnection, read: Read) -> _Batches:
 
 async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | None) -> _Batches:
     """The newest lake snapshot and the log after it, or an older snapshot alone."""
-    from fluss.lake.session import LakeSession
+    from fluss.lake.tasks import LakeSession
     from fluss.lake.union import plan_union, read_union_split
 
     session = LakeSession.over(connection)

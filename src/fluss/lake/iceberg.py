@@ -7,11 +7,13 @@ The files of a bucket lie in a partition of their own, so a task knows which fil
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -21,10 +23,12 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationException,
 )
-from pyiceberg.table import Table
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.table.snapshots import Snapshot
 
 from fluss.errors import ConfigError
-from fluss.lake import iceberg_files
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
     TIERING_USER,
@@ -50,9 +54,9 @@ from fluss.lake.iceberg_schema import (
     iceberg_type,
     layout_differences,
 )
-from fluss.lake.iceberg_store import IcebergStore
-from fluss.lake.iceberg_writer import IcebergAppendWriter, IcebergMergeWriter
+from fluss.lake.iceberg_writer import BucketFiles, IcebergAppendWriter, IcebergMergeWriter, IcebergStore, result_of
 from fluss.lake.layout import (
+    OFFSET_COLUMN,
     SYSTEM_COLUMNS,
     read_schema,
     to_fluss,
@@ -271,14 +275,118 @@ class IcebergTable(IcebergStore):
         )
 
     def compact(self, *, files_min: int) -> list[WrittenFiles]:
-        return iceberg_files.compact(self, files_min)
+        """Merge the small files of buckets that have many."""
+        current = self.table.current_snapshot()
+        if current is None:
+            return []
+        target = int(
+            self.table.metadata.properties.get(
+                TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
+            )
+        )
+        groups: dict[LakeBucket, list[FileScanTask]] = defaultdict(list)
+        for task in self.tasks(current.snapshot_id):
+            if task.file.file_size_in_bytes < target // 2 and not task.delete_files:
+                groups[self.bucket_of(task.file)].append(task)
+        results = []
+        for bucket, tasks in groups.items():
+            if len(tasks) < files_min:
+                continue
+            files = BucketFiles(self, bucket)
+            rows = 0
+            for batch in self.read_files(sorted(tasks, key=_first_offset(self)), self.table.schema()):
+                files.write(to_fluss(batch, files.schema))
+                rows += batch.num_rows
+            result = result_of(files, rows, [task.file for task in tasks], current.snapshot_id)
+            results.append(WrittenFiles(result.payload, rows, len(tasks), result.size_bytes))
+        return results
 
     def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
-        return iceberg_files.expire(self, keep_min, older_than_ms, keep_ids)
+        self.table.refresh()
+        history = list(self.history())
+        # Everything newer than a snapshot that the server knows stays: recovery walks from there to the newest.
+        floor = max([keep_min, *(i + 1 for i, s in enumerate(history) if s.snapshot_id in keep_ids)])
+        refs = {ref.snapshot_id for ref in self.table.metadata.refs.values()}
+        expired = [s for s in history[floor:] if s.timestamp_ms < older_than_ms and s.snapshot_id not in refs]
+        if not expired:
+            return []
+        ids = [snapshot.snapshot_id for snapshot in expired]
+        kept = [snapshot for snapshot in self.table.snapshots() if snapshot.snapshot_id not in ids]
+        live = _UsedFiles(self, kept).live
+        gone = _UsedFiles(self, expired).live
+        self.table.maintenance.expire_snapshots().by_ids(ids).commit()
+        self.table.refresh()
+        for path in gone - live:
+            with contextlib.suppress(Exception):
+                self.table.io.delete(path)
+        return sorted(ids)
 
     def sweep(self, *, older_than_ms: int) -> list[str]:
-        return iceberg_files.sweep(self, older_than_ms)
+        """Data, manifest and metadata files that the self does not refer to."""
+        # List first: a file that is committed after the listing is then found among the used ones.
+        files = list(self._files())
+        self.table.refresh()
+        metadata = self.table.metadata
+        used = _UsedFiles(self, self.table.snapshots()).live
+        used |= {entry.metadata_file for entry in metadata.metadata_log}
+        used.add(self.table.metadata_location)
+        used = {_plain(path) for path in used}
+        removed = []
+        for path, modified_ms in files:
+            known_kind = path.endswith((".parquet", ".avro", ".metadata.json"))
+            if known_kind and path not in used and modified_ms < older_than_ms:
+                with contextlib.suppress(Exception):
+                    self.table.io.delete(path)
+                    removed.append(path)
+        return removed
+
+    def _files(self) -> Iterator[tuple[str, int]]:
+        location = self.table.location()
+        if isinstance(self.table.io, PyArrowFileIO):
+            # The options of the catalog are in it, credentials among them.
+            kind, host, root = PyArrowFileIO.parse_location(location)
+            filesystem = self.table.io.fs_by_scheme(kind, host)
+        else:
+            filesystem, root = pafs.FileSystem.from_uri(location if "://" in location else f"file://{location}")
+        scheme = location.split("://")[0] + "://" if "://" in location and not location.startswith("file://") else ""
+        for info in filesystem.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True)):
+            if info.type == pafs.FileType.File:
+                modified_ms = 2**62 if info.mtime is None else int(info.mtime.timestamp() * 1000)
+                yield scheme + info.path, modified_ms
 
 
 def _no_retry() -> None:
     raise LakeCommitConflictError("another writer committed first")
+
+
+def _first_offset(table: IcebergStore):  # type: ignore[no-untyped-def]
+    field_id = table.table.schema().find_field(OFFSET_COLUMN).field_id
+
+    def key(task: FileScanTask) -> int:
+        bound = (task.file.lower_bounds or {}).get(field_id)
+        return int.from_bytes(bound, "little", signed=True) if bound else 0
+
+    return key
+
+
+class _UsedFiles:
+    """The files that snapshots need."""
+
+    def __init__(self, table: IcebergStore, snapshots: Iterable[Snapshot]) -> None:
+        self.live: set[str] = set()
+        io = table.table.io
+        read: set[str] = set()
+        for snapshot in snapshots:
+            self.live.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(io):
+                self.live.add(manifest.manifest_path)
+                if manifest.manifest_path in read:
+                    continue
+                read.add(manifest.manifest_path)
+                for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
+                    if entry.status != ManifestEntryStatus.DELETED:
+                        self.live.add(entry.data_file.file_path)
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("file://")

@@ -1,28 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data files of one bucket of an Iceberg table: appended, or rewritten where keys changed."""
+"""The files of an Iceberg table: which there are, and writing those of one bucket.
+
+Files are appended, or rewritten where keys changed.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.fileformat import FileFormatFactory
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionKey
-from pyiceberg.table import FileScanTask, TableProperties
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
-from fluss.lake.api import LakeBucket, LakeWriter, Rows, WrittenFiles
-from fluss.lake.iceberg_store import IcebergStore
-from fluss.lake.layout import LakeBatchConverter, cast_array
-from fluss.metadata import ChangeType, TableInfo
+from fluss.lake.api import LakeBucket, LakeWriter, OpenLakeTable, Rows, WrittenFiles
+from fluss.lake.layout import LakeBatchConverter, cast_array, to_fluss
+from fluss.metadata import ChangeType, TableInfo, TablePath
 from fluss.rows import kv_key_encoder
 
 _CHANGES_BYTES_MAX = 256 * 1024 * 1024
@@ -199,7 +204,7 @@ class IcebergMergeWriter(LakeWriter):
             deleted.append(task.file)
             kept = self._read(task, None).filter(pc.invert(hit))
             for batch in kept.combine_chunks().to_batches():
-                self._files.write(self._like(batch))
+                self._files.write(to_fluss(batch, self._files.schema))
         return deleted
 
     def _read(self, task: FileScanTask, columns: list[str] | None) -> pa.Table:
@@ -207,10 +212,6 @@ class IcebergMergeWriter(LakeWriter):
         projected = schema if columns is None else schema.select(*columns)
         batches = list(self._table.read_files([task], projected))
         return pa.Table.from_batches(batches) if batches else schema_to_pyarrow(projected).empty_table()
-
-    def _like(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [cast_array(batch.column(batch.schema.names.index(f.name)), f.type) for f in self._files.schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._files.schema)
 
     def _keys(self, table: pa.Table) -> pa.Array:
         columns = [
@@ -222,3 +223,39 @@ class IcebergMergeWriter(LakeWriter):
 
     def abort(self) -> None:
         self._files.remove()
+
+
+class IcebergStore(OpenLakeTable):
+    """The snapshots and files of one Iceberg table."""
+
+    kind = "Iceberg table"
+
+    def __init__(self, path: TablePath, table: Table) -> None:
+        self.path = path
+        self.table = table
+
+    def history(self) -> Iterator[Snapshot]:
+        """Walk through the snapshots that led to the current one, newest first."""
+        snapshot = self.table.current_snapshot()
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self.table.snapshot_by_id(parent)
+
+    def tasks(self, snapshot_id: int) -> list[FileScanTask]:
+        """Plan a read of every file of a snapshot."""
+        if self.table.snapshot_by_id(snapshot_id) is None:
+            raise self.gone(snapshot_id)
+        return list(self.table.scan(snapshot_id=snapshot_id).plan_files())
+
+    def bucket_of(self, file: DataFile) -> LakeBucket:
+        """Return the bucket whose rows a file holds."""
+        values = [file.partition[i] for i in range(len(self.table.spec().fields))]
+        return LakeBucket(int(values[-1]), tuple(str(value) for value in values[:-1]))
+
+    def read_files(self, tasks: Sequence[FileScanTask], projected: Schema) -> Iterator[pa.RecordBatch]:
+        """Read the rows of some files."""
+        scan = ArrowScan(self.table.metadata, self.table.io, projected, AlwaysTrue())
+        for batch in scan.to_record_batches(tasks):
+            if batch.num_rows:
+                yield batch

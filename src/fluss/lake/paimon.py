@@ -8,10 +8,9 @@ are plain Python, so a process that only drives never loads native code.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pypaimon import CatalogFactory
 from pypaimon.catalog.catalog_exception import (
@@ -27,7 +26,6 @@ from pypaimon.table.bucket_mode import BucketMode
 from pypaimon.write.commit_message_serializer import serialize_commit_message
 
 from fluss.errors import ConfigError
-from fluss.lake import paimon_files
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
     TIERING_USER,
@@ -36,7 +34,6 @@ from fluss.lake.api import (
     LakeBucket,
     LakeCommit,
     LakeSplit,
-    LakeStats,
     LakeWriter,
     OpenLakeTable,
     Options,
@@ -46,8 +43,8 @@ from fluss.lake.api import (
     WrittenFiles,
 )
 from fluss.lake.layout import SYSTEM_COLUMNS, LakeBatchConverter, read_schema, to_fluss
+from fluss.lake.paimon_files import NATIVE, Landed, PaimonStore, guard, with_kinds
 from fluss.lake.paimon_schema import differences, layout_differences, paimon_schema, paimon_type
-from fluss.lake.paimon_store import NATIVE, Landed, PaimonStore, guard
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath, format_partition_value
 from fluss.rows import logical
 
@@ -167,9 +164,6 @@ class PaimonTable(PaimonStore):
             commit.close()
         return landed.check(offsets_path, self.path)
 
-    def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
-        return paimon_files.commit_compaction(self, results, offsets_path, known_id)
-
     def abort(self, results: Sequence[WrittenFiles]) -> None:
         for message in self.messages(results):
             for file in message.new_files + message.changelog_files:
@@ -213,20 +207,6 @@ class PaimonTable(PaimonStore):
         schema = read_schema(info, columns)
         for batch in self.read_raw(snapshot_id, [raw], columns):
             yield to_fluss(batch, schema)
-
-    # -- files ----------------------------------------------------------------------------------------------------
-
-    def stats(self, snapshot_id: int | None = None) -> LakeStats:
-        return paimon_files.stats(self, snapshot_id)
-
-    def compact(self, *, files_min: int) -> list[WrittenFiles]:
-        return paimon_files.compact(self, files_min)
-
-    def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
-        return paimon_files.expire(self, keep_min, older_than_ms, keep_ids)
-
-    def sweep(self, *, older_than_ms: int) -> list[str]:
-        return paimon_files.sweep(self, older_than_ms)
 
 
 def _partition_text(field: Any, value: Any) -> str:
@@ -278,7 +258,7 @@ class _PaimonWriter(LakeWriter):
             self._python.write_arrow_batch(batch, bucket)
             return
         if self._kinds:
-            batch = _with_kinds(batch, rows.change_types)
+            batch = with_kinds(batch, rows.change_types)
         self._native.write_arrow(batch, bucket)
 
     def finish(self) -> WrittenFiles | None:
@@ -304,13 +284,3 @@ class _PaimonWriter(LakeWriter):
         for writer in (self._native, self._python):
             if writer is not None:
                 writer.close()
-
-
-def _with_kinds(batch: pa.RecordBatch, change_types: bytes | None) -> pa.RecordBatch:
-    """Row kinds as Paimon counts them: +I 0, -U 1, +U 2, -D 3."""
-    if change_types is None:
-        kinds = np.zeros(batch.num_rows, np.int8)
-    else:
-        kinds = np.maximum(np.frombuffer(change_types, np.uint8).astype(np.int8) - 1, 0)
-    field = pa.field("_VALUE_KIND", pa.int8(), nullable=False)
-    return pa.RecordBatch.from_arrays([*batch.columns, pa.array(kinds, pa.int8())], schema=batch.schema.append(field))

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a Paimon table: how many, which to merge, which are no longer used."""
+"""A Paimon table as its commits and its maintenance see it: snapshots, raw rows, and its files.
+
+Which files there are, which to merge, and which are no longer used.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +21,21 @@ from pypaimon.schema.data_types import PyarrowFieldParser
 from pypaimon.snapshot.snapshot import BATCH_COMMIT_IDENTIFIER
 from pypaimon.table.bucket_mode import BucketMode
 from pypaimon.tag.tag_manager import TagManager
-from pypaimon.write.commit_message_serializer import serialize_commit_message
+from pypaimon.utils.file_store_path_factory import canonical_data_file_path
+from pypaimon.write.commit_message_serializer import deserialize_commit_message, serialize_commit_message
 
-from fluss.lake.api import OFFSETS_PROPERTY, TIERING_USER, LakeStats, LakeTableChangedError, WrittenFiles
-from fluss.lake.paimon_store import Landed, PaimonStore, guard
+from fluss.lake.api import (
+    OFFSETS_PROPERTY,
+    TIERING_USER,
+    LakeCommitConflictError,
+    LakeStats,
+    LakeTableChangedError,
+    OpenLakeTable,
+    TieredSnapshot,
+    WrittenFiles,
+)
+from fluss.lake.layout import to_fluss
+from fluss.metadata import TablePath
 
 _log = logging.getLogger("fluss.lake")
 
@@ -30,153 +44,12 @@ _SMALL_SHARE = 0.25
 _LEVEL_MAX = 5
 
 
-def stats(table: PaimonStore, snapshot_id: int | None) -> LakeStats:
-    latest = table.snapshots.get_latest_snapshot()
-    if latest is None:
-        return LakeStats(0, 0, 0, 0)
-    files = [file for split in table.raw_splits(snapshot_id or latest.id) for file in split.files]
-    return LakeStats(
-        len(files),
-        sum(file.file_size for file in files),
-        sum(file.row_count for file in files),
-        sum(1 for _ in _snapshots(table)),
-    )
-
-
 def _snapshots(table: PaimonStore) -> Iterator[Any]:
     """All snapshots there are, newest first."""
     snapshot = table.snapshots.get_latest_snapshot()
     while snapshot is not None:
         yield snapshot
         snapshot = table.snapshots.get_snapshot_by_id(snapshot.id - 1)
-
-
-# -- compaction ---------------------------------------------------------------------------------------------------
-
-
-def compact(table: PaimonStore, files_min: int) -> list[WrittenFiles]:
-    """Merge buckets of many files. The rows stay what they are, so nothing but speed depends on this."""
-    latest = table.snapshots.get_latest_snapshot()
-    if latest is None:
-        return []
-    groups: dict[tuple[tuple[Any, ...], int], list[Any]] = defaultdict(list)
-    for split in table.raw_splits(latest.id):
-        groups[tuple(split.partition.values), split.bucket].append(split)
-    results = []
-    for (partition, bucket), splits in groups.items():
-        chosen = _worth_it(table, splits, files_min)
-        if chosen:
-            results.append(_rewrite(table, latest.id, partition, bucket, chosen))
-    return results
-
-
-def _worth_it(table: PaimonStore, splits: Sequence[Any], files_min: int) -> list[Any]:
-    """The splits of a bucket to rewrite; none if it is not worth the work yet."""
-    files = [file for split in splits for file in split.files]
-    target = table.table.options.target_file_size(table.table.is_primary_key_table)
-    if table.table.is_primary_key_table:
-        # Only a whole bucket may drop deletes and older rows, so the size of what is new decides.
-        new = [file for file in files if file.level == 0]
-        enough = sum(file.file_size for file in new) >= _SMALL_SHARE * sum(file.file_size for file in files)
-        return list(splits) if len(new) >= files_min and (enough or len(new) >= 5 * files_min) else []
-    small = [split for split in splits if all(file.file_size < target // 2 for file in split.files)]
-    return small if sum(len(split.files) for split in small) >= files_min else []
-
-
-def _rewrite(
-    table: PaimonStore, snapshot_id: int, partition: tuple[Any, ...], bucket: int, splits: Sequence[Any]
-) -> WrittenFiles:
-    from pypaimon.write.native_commit import create_native_write_table, from_native_commit_messages
-
-    raw = table.table
-    # Compaction changes no row, so it has no changelog.
-    quiet = raw.copy({"changelog-producer": "none", "write.native.enabled": "true"})
-    native = create_native_write_table(quiet)
-    if native is None:
-        raise LakeTableChangedError(f"the Paimon table {table.path} cannot be compacted without pypaimon-rust")
-    writer = native.new_batch_write_builder()._with_commit_user(TIERING_USER).new_write()
-    schema = PyarrowFieldParser.from_paimon_schema(raw.table_schema.fields)
-    aware = raw.bucket_mode() == BucketMode.HASH_FIXED
-    rows = 0
-    try:
-        for batch in table.read_raw(snapshot_id, splits, None):
-            batch = _like(batch, schema)
-            if raw.is_primary_key_table:
-                kinds = pa.array(np.zeros(batch.num_rows, np.int8))
-                batch = pa.RecordBatch.from_arrays(
-                    [*batch.columns, kinds], schema=schema.append(pa.field("_VALUE_KIND", pa.int8(), nullable=False))
-                )
-            writer.write_arrow(batch, bucket if aware else None)
-            rows += batch.num_rows
-        messages = from_native_commit_messages(quiet, writer.prepare_commit()) if rows else []
-    finally:
-        with contextlib.suppress(Exception):
-            writer.close()
-    new = [file for message in messages for file in message.new_files]
-    if raw.is_primary_key_table and len(new) == 1:
-        # One sorted run that holds all there is: readers need not merge it with anything.
-        new[0].level = _LEVEL_MAX
-    old = [file for split in splits for file in split.files]
-    payload = {
-        "partition": partition,
-        "bucket": bucket,
-        "new": [serialize_commit_message(message, raw.partition_keys_fields) for message in messages],
-        "old": old,
-    }
-    return WrittenFiles([payload], rows, len(old), sum(file.file_size for file in new))
-
-
-def _like(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    names = batch.schema.names
-    arrays = [
-        batch.column(names.index(field.name)).cast(field.type)
-        if field.name in names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def commit_compaction(
-    table: PaimonStore, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None
-) -> int:
-    from pypaimon.write.commit_message import CommitMessage
-
-    messages = []
-    for result in results:
-        for payload in result.payload:
-            new = table.messages([WrittenFiles(payload["new"], 0, 0, 0)])
-            files = [file for message in new for file in message.new_files]
-            messages.append(
-                CommitMessage(
-                    partition=payload["partition"],
-                    bucket=payload["bucket"],
-                    new_files=files,
-                    deleted_files=payload["old"],
-                )
-            )
-    commit = table.table.new_batch_write_builder()._with_commit_user(TIERING_USER).new_commit()
-    landed = Landed()
-    try:
-        commit.add_commit_callback(landed)
-        store = commit.file_store_commit
-        guard(store, table, known_id)
-        entries = store._collect_manifest_entries(messages)
-        store._try_commit(
-            commit_kind="COMPACT",
-            commit_identifier=BATCH_COMMIT_IDENTIFIER,
-            commit_entries_plan=lambda latest: entries,
-            detect_conflicts=True,
-            allow_rollback=False,
-            changelog_entries=[],
-            snapshot_properties={OFFSETS_PROPERTY: offsets_path},
-        )
-    finally:
-        commit.close()
-    return landed.check(offsets_path, table.path)
-
-
-# -- expiry and orphans -------------------------------------------------------------------------------------------
 
 
 class _UsedFiles:
@@ -248,48 +121,6 @@ def _has_branches(table: PaimonStore) -> bool:
     return bool(table.table.file_io.exists(f"{table.table.table_path}/branch"))
 
 
-def expire(table: PaimonStore, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
-    if _has_branches(table):
-        _log.warning("snapshots of the Paimon table %s are not expired: it has branches", table.path)
-        return []
-    snapshots = list(_snapshots(table))
-    floor = min([snapshot.id for snapshot in snapshots[:keep_min]] + list(keep_ids), default=0)
-    expired = [snapshot for snapshot in snapshots if snapshot.id < floor and snapshot.time_millis < older_than_ms]
-    if not expired:
-        return []
-    # Only a run at the old end may go: a snapshot is found from its neighbours.
-    kept = [snapshot for snapshot in snapshots if snapshot not in expired]
-    oldest_kept = min(snapshot.id for snapshot in kept)
-    expired = [snapshot for snapshot in expired if snapshot.id < oldest_kept]
-    file_io = table.table.file_io
-    # What files are for is read before anything is deleted. A crash half-way leaves unused files to the sweep.
-    live = _UsedFiles(table).add(kept + _pinned(table)).live
-    gone = _UsedFiles(table).add(expired).paths
-    file_io.overwrite_file_utf8(f"{table.table.table_path}/snapshot/EARLIEST", str(oldest_kept))
-    for snapshot in sorted(expired, key=lambda one: one.id):
-        file_io.delete_quietly(table.snapshots.get_snapshot_path(snapshot.id))
-    for name, path in gone.items():
-        if name not in live:
-            file_io.delete_quietly(path)
-    return sorted(snapshot.id for snapshot in expired)
-
-
-def sweep(table: PaimonStore, older_than_ms: int) -> list[str]:
-    """Files of data, manifests and indexes that no snapshot or tag refers to."""
-    if _has_branches(table):
-        return []
-    # List first: a file that is committed after the listing is then found among the used ones.
-    files = list(_files(table))
-    used = _UsedFiles(table).add([*_snapshots(table), *_pinned(table)]).live
-    removed = []
-    for path, modified_ms in files:
-        name = path.rsplit("/", 1)[-1]
-        if name not in used and modified_ms < older_than_ms:
-            table.table.file_io.delete_quietly(path)
-            removed.append(path)
-    return removed
-
-
 def _files(table: PaimonStore) -> Iterator[tuple[str, int]]:
     file_io, root = table.table.file_io, table.table.table_path
     folders = [f"{root}/{name}" for name in ("manifest", "index", "statistics")]
@@ -322,3 +153,300 @@ def _modified_ms(entry: Any) -> int:
     if stamp is None:
         return 2**62  # unknown is not old
     return int((stamp if isinstance(stamp, float | int) else stamp.timestamp()) * 1000)
+
+
+NATIVE = {"write.native.enabled": "true", "read.native.enabled": "true"}
+
+
+class PaimonStore(OpenLakeTable):
+    """The snapshots and files of one Paimon table."""
+
+    kind = "Paimon table"
+
+    def __init__(self, path: TablePath, table: Any) -> None:
+        self.path = path
+        self.table = table.copy({"snapshot.ignore-empty-commit": "false"})
+
+    @property
+    def snapshots(self) -> Any:
+        """Return Paimon's own access to the snapshots."""
+        return self.table.snapshot_manager()
+
+    def snapshot(self, snapshot_id: int) -> Any:
+        """Return a snapshot, None if it is gone."""
+        return self.snapshots.get_snapshot_by_id(snapshot_id)
+
+    def newer_than(self, known_id: int | None, latest: Any) -> TieredSnapshot | None:
+        """Return the newest tiered snapshot up to `latest` that came after a known one."""
+        if known_id is not None:
+            latest_id = 0 if latest is None else latest.id
+            if latest_id < known_id:
+                raise LakeTableChangedError(
+                    f"the Paimon table {self.path} ends at snapshot {latest_id}, but snapshot {known_id} was tiered "
+                    "before: it was rolled back or created anew. Put it back, or drop both tables and start over"
+                )
+            known = self.snapshot(known_id)
+            if known is not None and known.commit_user != TIERING_USER:
+                raise LakeTableChangedError(
+                    f"snapshot {known_id} of the Paimon table {self.path} was tiered once and is now another writer's: "
+                    "the table was created anew. Drop both tables and start over"
+                )
+        snapshot = latest
+        while snapshot is not None and (known_id is None or snapshot.id > known_id):
+            if snapshot.commit_user == TIERING_USER:
+                path = (snapshot.properties or {}).get(OFFSETS_PROPERTY)
+                return TieredSnapshot(snapshot.id, path)
+            snapshot = self.snapshot(snapshot.id - 1)
+        return None
+
+    def data_path(self, partition: tuple[Any, ...], bucket: int, file: Any) -> str:
+        """Return the path of a data file."""
+        return str(canonical_data_file_path(self.table, partition, bucket, file.file_name))
+
+    def messages(self, results: Sequence[WrittenFiles]) -> list[Any]:
+        """Return the commit messages that writers left, with the paths of their files."""
+        fields, key = self.table.partition_keys_fields, self.table.trimmed_primary_keys_fields
+        messages = []
+        for data in self._serialized(results):
+            message = deserialize_commit_message(data, fields, key)
+            for file in message.new_files + message.changelog_files:
+                file.file_path = file.external_path or self.data_path(tuple(message.partition), message.bucket, file)
+            messages.append(message)
+        return messages
+
+    @staticmethod
+    def _serialized(results: Sequence[WrittenFiles]) -> Iterator[bytes]:
+        for result in results:
+            for item in result.payload:
+                # A compaction also says which files it replaces.
+                yield from item["new"] if isinstance(item, dict) else [item]
+
+    def raw_splits(self, snapshot_id: int) -> list[Any]:
+        """Plan a read of a whole snapshot."""
+        if self.snapshot(snapshot_id) is None:
+            raise self.gone(snapshot_id)
+        options = {"scan.snapshot-id": str(snapshot_id), "read.native.enabled": "false"}
+        return list(self.table.copy(options).new_read_builder().new_scan().plan().splits())
+
+    def read_raw(self, snapshot_id: int, splits: Sequence[Any], columns: Sequence[str] | None) -> Iterator[Any]:
+        """Read the rows of some splits as Paimon has them."""
+        table = self.table.copy({"scan.snapshot-id": str(snapshot_id), **NATIVE})
+        builder = table.new_read_builder()
+        if columns is not None:
+            known = {field.name for field in table.table_schema.fields}
+            builder = builder.with_projection([name for name in columns if name in known])
+        reader = builder.new_read().to_arrow_batch_reader(list(splits))
+        try:
+            for batch in reader:
+                if batch.num_rows:
+                    yield batch
+        finally:
+            close = getattr(reader, "close", None)
+            if close is not None:
+                close()
+
+    def stats(self, snapshot_id: int | None = None) -> LakeStats:
+        latest = self.snapshots.get_latest_snapshot()
+        if latest is None:
+            return LakeStats(0, 0, 0, 0)
+        files = [file for split in self.raw_splits(snapshot_id or latest.id) for file in split.files]
+        return LakeStats(
+            len(files),
+            sum(file.file_size for file in files),
+            sum(file.row_count for file in files),
+            sum(1 for _ in _snapshots(self)),
+        )
+
+    def compact(self, *, files_min: int) -> list[WrittenFiles]:
+        """Merge buckets of many files. The rows stay what they are, so nothing but speed depends on this."""
+        latest = self.snapshots.get_latest_snapshot()
+        if latest is None:
+            return []
+        groups: dict[tuple[tuple[Any, ...], int], list[Any]] = defaultdict(list)
+        for split in self.raw_splits(latest.id):
+            groups[tuple(split.partition.values), split.bucket].append(split)
+        results = []
+        for (partition, bucket), splits in groups.items():
+            chosen = self._worth_it(splits, files_min)
+            if chosen:
+                results.append(self._rewrite(latest.id, partition, bucket, chosen))
+        return results
+
+    def _worth_it(self, splits: Sequence[Any], files_min: int) -> list[Any]:
+        """The splits of a bucket to rewrite; none if it is not worth the work yet."""
+        files = [file for split in splits for file in split.files]
+        target = self.table.options.target_file_size(self.table.is_primary_key_table)
+        if self.table.is_primary_key_table:
+            # Only a whole bucket may drop deletes and older rows, so the size of what is new decides.
+            new = [file for file in files if file.level == 0]
+            enough = sum(file.file_size for file in new) >= _SMALL_SHARE * sum(file.file_size for file in files)
+            return list(splits) if len(new) >= files_min and (enough or len(new) >= 5 * files_min) else []
+        small = [split for split in splits if all(file.file_size < target // 2 for file in split.files)]
+        return small if sum(len(split.files) for split in small) >= files_min else []
+
+    def _rewrite(
+        self, snapshot_id: int, partition: tuple[Any, ...], bucket: int, splits: Sequence[Any]
+    ) -> WrittenFiles:
+        from pypaimon.write.native_commit import create_native_write_table, from_native_commit_messages
+
+        raw = self.table
+        # Compaction changes no row, so it has no changelog.
+        quiet = raw.copy({"changelog-producer": "none", "write.native.enabled": "true"})
+        native = create_native_write_table(quiet)
+        if native is None:
+            raise LakeTableChangedError(f"the Paimon self {self.path} cannot be compacted without pypaimon-rust")
+        writer = native.new_batch_write_builder()._with_commit_user(TIERING_USER).new_write()
+        schema = PyarrowFieldParser.from_paimon_schema(raw.table_schema.fields)
+        aware = raw.bucket_mode() == BucketMode.HASH_FIXED
+        rows = 0
+        try:
+            for batch in self.read_raw(snapshot_id, splits, None):
+                batch = to_fluss(batch, schema)
+                if raw.is_primary_key_table:
+                    batch = with_kinds(batch, None)
+                writer.write_arrow(batch, bucket if aware else None)
+                rows += batch.num_rows
+            messages = from_native_commit_messages(quiet, writer.prepare_commit()) if rows else []
+        finally:
+            with contextlib.suppress(Exception):
+                writer.close()
+        new = [file for message in messages for file in message.new_files]
+        if raw.is_primary_key_table and len(new) == 1:
+            # One sorted run that holds all there is: readers need not merge it with anything.
+            new[0].level = _LEVEL_MAX
+        old = [file for split in splits for file in split.files]
+        payload = {
+            "partition": partition,
+            "bucket": bucket,
+            "new": [serialize_commit_message(message, raw.partition_keys_fields) for message in messages],
+            "old": old,
+        }
+        return WrittenFiles([payload], rows, len(old), sum(file.file_size for file in new))
+
+    def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
+        from pypaimon.write.commit_message import CommitMessage
+
+        messages = []
+        for result in results:
+            for payload in result.payload:
+                new = self.messages([WrittenFiles(payload["new"], 0, 0, 0)])
+                files = [file for message in new for file in message.new_files]
+                messages.append(
+                    CommitMessage(
+                        partition=payload["partition"],
+                        bucket=payload["bucket"],
+                        new_files=files,
+                        deleted_files=payload["old"],
+                    )
+                )
+        commit = self.table.new_batch_write_builder()._with_commit_user(TIERING_USER).new_commit()
+        landed = Landed()
+        try:
+            commit.add_commit_callback(landed)
+            store = commit.file_store_commit
+            guard(store, self, known_id)
+            entries = store._collect_manifest_entries(messages)
+            store._try_commit(
+                commit_kind="COMPACT",
+                commit_identifier=BATCH_COMMIT_IDENTIFIER,
+                commit_entries_plan=lambda latest: entries,
+                detect_conflicts=True,
+                allow_rollback=False,
+                changelog_entries=[],
+                snapshot_properties={OFFSETS_PROPERTY: offsets_path},
+            )
+        finally:
+            commit.close()
+        return landed.check(offsets_path, self.path)
+
+    def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
+        if _has_branches(self):
+            _log.warning("snapshots of the Paimon self %s are not expired: it has branches", self.path)
+            return []
+        snapshots = list(_snapshots(self))
+        floor = min([snapshot.id for snapshot in snapshots[:keep_min]] + list(keep_ids), default=0)
+        expired = [snapshot for snapshot in snapshots if snapshot.id < floor and snapshot.time_millis < older_than_ms]
+        if not expired:
+            return []
+        # Only a run at the old end may go: a snapshot is found from its neighbours.
+        kept = [snapshot for snapshot in snapshots if snapshot not in expired]
+        oldest_kept = min(snapshot.id for snapshot in kept)
+        expired = [snapshot for snapshot in expired if snapshot.id < oldest_kept]
+        file_io = self.table.file_io
+        # What files are for is read before anything is deleted. A crash half-way leaves unused files to the sweep.
+        live = _UsedFiles(self).add(kept + _pinned(self)).live
+        gone = _UsedFiles(self).add(expired).paths
+        file_io.overwrite_file_utf8(f"{self.table.table_path}/snapshot/EARLIEST", str(oldest_kept))
+        for snapshot in sorted(expired, key=lambda one: one.id):
+            file_io.delete_quietly(self.snapshots.get_snapshot_path(snapshot.id))
+        for name, path in gone.items():
+            if name not in live:
+                file_io.delete_quietly(path)
+        return sorted(snapshot.id for snapshot in expired)
+
+    def sweep(self, *, older_than_ms: int) -> list[str]:
+        """Files of data, manifests and indexes that no snapshot or tag refers to."""
+        if _has_branches(self):
+            return []
+        # List first: a file that is committed after the listing is then found among the used ones.
+        files = list(_files(self))
+        used = _UsedFiles(self).add([*_snapshots(self), *_pinned(self)]).live
+        removed = []
+        for path, modified_ms in files:
+            name = path.rsplit("/", 1)[-1]
+            if name not in used and modified_ms < older_than_ms:
+                self.table.file_io.delete_quietly(path)
+                removed.append(path)
+        return removed
+
+
+def guard(file_store_commit: Any, table: PaimonStore, known_id: int | None) -> None:
+    """Let a commit, and every retry of it, go ahead only while no other tiered snapshot has come."""
+    attempt: Callable[..., Any] = file_store_commit._try_commit
+
+    def guarded(*arguments: Any, **options: Any) -> Any:
+        entries_of = options["commit_entries_plan"]
+
+        def checked(latest: Any) -> Any:
+            newer = table.newer_than(known_id, latest)
+            if newer is not None:
+                raise LakeCommitConflictError(
+                    f"snapshot {newer.snapshot_id} of the Paimon table {table.path} was tiered meanwhile by another "
+                    "service; this round ends"
+                )
+            return entries_of(latest)
+
+        options["commit_entries_plan"] = checked
+        return attempt(*arguments, **options)
+
+    file_store_commit._try_commit = guarded
+
+
+class Landed:
+    """A commit callback that remembers the snapshot."""
+
+    def __init__(self) -> None:
+        self.snapshot: Any = None
+
+    def call(self, context: Any) -> None:
+        self.snapshot = context.snapshot
+
+    def close(self) -> None:
+        pass
+
+    def check(self, offsets_path: str, path: TablePath) -> int:
+        # A commit that raced with another of the same user may look as if it landed when the other one did.
+        snapshot = self.snapshot
+        if snapshot is None or (snapshot.properties or {}).get(OFFSETS_PROPERTY) != offsets_path:
+            raise LakeCommitConflictError(f"the commit to the Paimon table {path} was overtaken by another one")
+        return int(snapshot.id)
+
+
+def with_kinds(batch: pa.RecordBatch, change_types: bytes | None) -> pa.RecordBatch:
+    """Row kinds as Paimon counts them: +I 0, -U 1, +U 2, -D 3."""
+    if change_types is None:
+        kinds = np.zeros(batch.num_rows, np.int8)
+    else:
+        kinds = np.maximum(np.frombuffer(change_types, np.uint8).astype(np.int8) - 1, 0)
+    field = pa.field("_VALUE_KIND", pa.int8(), nullable=False)
+    return pa.RecordBatch.from_arrays([*batch.columns, pa.array(kinds, pa.int8())], schema=batch.schema.append(field))

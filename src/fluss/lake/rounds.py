@@ -25,8 +25,7 @@ from fluss.errors import FencedTieringEpochError, FlussError, TableNotExistError
 from fluss.lake.api import Lake, LakeCommitConflictError, LakeTableChangedError, OpenLakeTable, WrittenFiles
 from fluss.lake.layout import LakeConfig, lake_config
 from fluss.lake.registry import open_lake
-from fluss.lake.session import LakeSession
-from fluss.lake.tasks import BucketResult, BucketTask, check_same_table, lake_partition
+from fluss.lake.tasks import BucketResult, BucketTask, LakeSession, check_same_table, lake_partition
 from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath
 
 _DURATION_S_MIN = 30.0

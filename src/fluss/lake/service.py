@@ -20,9 +20,8 @@ from typing import Any
 from fluss.client.admin.types import TieringHeartbeat, TieringTable
 from fluss.errors import FlussError
 from fluss.lake.rounds import Progress, Round, RoundReport, RoundSettings, TaskRunner
-from fluss.lake.session import LakeSession
 from fluss.lake.status import lake_tables
-from fluss.lake.tasks import LocalRunner
+from fluss.lake.tasks import LakeSession, LocalRunner
 from fluss.metadata import TablePath
 
 _log = logging.getLogger("fluss.lake")

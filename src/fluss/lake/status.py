@@ -10,7 +10,7 @@ from fluss.errors import FlussError
 from fluss.lake.api import LakeStats
 from fluss.lake.layout import lake_config
 from fluss.lake.registry import open_lake
-from fluss.lake.session import LakeSession
+from fluss.lake.tasks import LakeSession
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, TableBucket, TableInfo, TablePath
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.scan import RecordBatch
+from fluss.client.blocking_client import BlockingClient, shared_client
+from fluss.client.scan import RecordBatch, TableScan
 from fluss.errors import (
     FlussError,
     InvalidArgumentError,
+    LakeSnapshotNotExistError,
     PartitionNotExistsError,
     TableNotExistError,
     UnknownTableOrBucketError,
@@ -28,8 +30,7 @@ from fluss.errors import (
 from fluss.lake.api import LakeBucket, LakeWriter, Rows, WrittenFiles
 from fluss.lake.layout import LakeConfig
 from fluss.lake.registry import open_lake
-from fluss.lake.session import LakeSession, session_of
-from fluss.metadata import TableBucket, TableInfo, TablePath
+from fluss.metadata import LakeSnapshot, TableBucket, TableInfo, TablePath
 
 _ROWS_AT_ONCE = 65_536
 _BYTES_AT_ONCE = 32 * 1024 * 1024
@@ -213,3 +214,24 @@ def lake_partition(info: TableInfo, name: str | None) -> tuple[str, ...]:
     if len(values) != len(info.partition_keys):
         raise FlussError(f"partition '{name}' of {info.table_path} does not have {len(info.partition_keys)} values")
     return values
+
+
+class LakeSession(BlockingClient):
+    """A connection with the questions that tiering and union reads ask."""
+
+    def scan(self, path: TablePath) -> TableScan:
+        table = self.table(path)
+        return self.call(table.new_scan)
+
+    def lake_snapshot(self, path: TablePath, *, readable: bool = False) -> LakeSnapshot | None:
+        """The newest snapshot the server knows; None if there is none."""
+        ask = self.admin.get_readable_lake_snapshot if readable else self.admin.get_latest_lake_snapshot
+        try:
+            return self.run(ask(path))
+        except LakeSnapshotNotExistError:
+            return None
+
+
+def session_of(options: Mapping[str, Any]) -> LakeSession:
+    """The connection of this process for these client options, which many tasks share."""
+    return shared_client(LakeSession, options)

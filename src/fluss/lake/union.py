@@ -20,8 +20,7 @@ from fluss.errors import InvalidArgumentError
 from fluss.lake.api import LakeBucket, LakeSplit, LakeTableChangedError
 from fluss.lake.layout import LakeConfig, lake_config, read_schema
 from fluss.lake.registry import open_lake
-from fluss.lake.session import LakeSession
-from fluss.lake.tasks import check_same_table, lake_partition
+from fluss.lake.tasks import LakeSession, check_same_table, lake_partition
 from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath, partition_name
 
 
@@ -234,7 +233,7 @@ def union_read(
         snapshot_id: Start from this lake snapshot; the newest by default.
         lake_only: Leave the log out: the table as of the snapshot.
     """
-    from fluss.lake.session import session_of
+    from fluss.lake.tasks import session_of
 
     if not isinstance(session, LakeSession):
         session = session_of(session)

@@ -253,6 +253,11 @@ class RowsCursor:
         refuse_rows(self.pos != self.ends, None, "bytes are left over behind the last value")
 
 
+# -- Arrow columns as numpy arrays ---------------------------------------------------------------------------------
+#
+# Arrays have passed `fluss.rows.arrow_values.conform`, so their Arrow type is that of their column.
+
+
 def check_columns(types: Sequence[DataType], arrays: Sequence[pa.Array]) -> int:
     if len(types) != len(arrays):
         raise InvalidRowError(f"expected {len(types)} columns, got {len(arrays)}")

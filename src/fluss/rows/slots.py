@@ -217,6 +217,11 @@ def decode_array(dtype: DataType, data: memoryview, rows: NestedRows, depth: int
     return items
 
 
+# -- varints and bytes ---------------------------------------------------------------------------------------------
+#
+# A varint has 7 bits per byte, least significant group first, no zig-zag. A negative number is written as its
+# two's-complement pattern, so it always takes the longest form: 5 bytes for 32 bits, 10 bytes for 64 bits.
+
 VARINT32_BYTES_MAX = 5
 VARINT64_BYTES_MAX = 10
 

@@ -21,7 +21,7 @@ from fluss.aio import RecordBatch
 from fluss.errors import ConfigError
 from fluss.lake.api import LakeSplit
 from fluss.lake.layout import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
-from fluss.lake.session import session_of
+from fluss.lake.tasks import session_of
 from fluss.lake.union import UnionPlan, UnionSplit, plan_union, read_union_split
 from fluss.metadata import OffsetSpec, Predicate, TableBucket, TableInfo
 from fluss.spark.batches import table_columns

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from fluss.errors import LogOffsetOutOfRangeError, TableNotExistError
 from fluss.lake.api import LakeTableChangedError
-from fluss.lake.session import session_of
+from fluss.lake.tasks import session_of
 from fluss.metadata import LakeSnapshot, TableInfo
 from fluss.spark.batches import check_schema
 from fluss.spark.connect import client_of

@@ -16,9 +16,8 @@ from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError
 from fluss.lake.layout import lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.service import TieringService
-from fluss.lake.session import LakeSession
 from fluss.lake.status import lake_status
-from fluss.lake.tasks import LocalRunner
+from fluss.lake.tasks import LakeSession, LocalRunner
 from fluss.metadata import OffsetSpec, PartitionInfo, TableInfo, TablePath
 
 
