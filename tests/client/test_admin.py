@@ -383,3 +383,21 @@ async def test_columns_cannot_be_dropped_or_renamed_yet(config, database):
             await admin.alter_table(path, drop_columns=["name"])
         with pytest.raises(fluss.FlussError, match="Not support rename column now"):
             await admin.alter_table(path, rename_columns={"name": "other"})
+
+
+async def test_offsets_of_a_table_that_another_client_created_again(open_admin, config, database):
+    """With more buckets, and with partitions: what the cache knows of the table is refreshed, not trusted."""
+    path, schema = fluss.TablePath(database, "again"), fluss.Schema(LOG_SCHEMA)
+    async with open_admin() as (_, admin), await fluss.FlussConnection.create(config) as other:
+        await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
+        assert await admin.list_offsets(path, [0], "latest") == {0: 0}
+        await other.get_admin().drop_table(path)
+        await other.get_admin().create_table(path, fluss.TableDescriptor(schema, bucket_count=3))
+        assert await admin.list_offsets(path, [0, 1, 2], "latest") == {0: 0, 1: 0, 2: 0}
+        await other.get_admin().drop_table(path)
+        parts = fluss.TableDescriptor(schema, bucket_count=1, partition_keys=["name"])
+        await other.get_admin().create_table(path, parts)
+        await other.get_admin().create_partition(path, {"name": "a"})
+        assert await admin.list_partition_offsets(path, "a", [0], "latest") == {0: 0}
+        with pytest.raises(fluss.InvalidArgumentError, match="name a partition"):
+            await admin.list_offsets(path, [0], "latest")

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from fluss.client.cluster import Cluster
 from fluss.client.requests import raise_for_code
+from fluss.client.state import TableState
 from fluss.errors import (
     FormatError,
     InvalidArgumentError,
@@ -63,22 +64,35 @@ async def buckets_of(
 ) -> list[TableBucket]:
     """The named buckets (None: all) of a table or of one of its partitions, checked."""
     state = await cluster.table(path, deadline=deadline)
-    wanted = list(range(state.num_buckets)) if bucket_ids is None else list(bucket_ids)
+    named = None if bucket_ids is None else list(bucket_ids)
+    try:
+        wanted = _checked_buckets(state, path, named, partition_name)
+    except (InvalidArgumentError, TableNotPartitionedError):
+        # The cached state may be that of a table that was dropped and created again with another layout.
+        state = await cluster.table(path, refresh=True, deadline=deadline)
+        wanted = _checked_buckets(state, path, named, partition_name)
+    if partition_name is None:
+        return [state.bucket(bucket_id) for bucket_id in wanted]
+    partition = await cluster.partition(path, partition_name, deadline=deadline)
+    if partition is None:
+        raise PartitionNotExistsError(f"Table '{path}' has no partition '{partition_name}'")
+    return [partition.bucket(bucket_id) for bucket_id in wanted]
+
+
+def _checked_buckets(
+    state: TableState, path: TablePath, bucket_ids: list[int] | None, partition_name: str | None
+) -> list[int]:
+    wanted = list(range(state.num_buckets)) if bucket_ids is None else bucket_ids
     for bucket_id in wanted:
         if not 0 <= bucket_id < state.num_buckets:
             raise InvalidArgumentError(
                 f"Bucket {bucket_id} does not exist: table '{path}' has buckets 0 to {state.num_buckets - 1}"
             )
-    if partition_name is None:
-        if state.is_partitioned:
-            raise InvalidArgumentError(f"Table '{path}' is partitioned: name a partition")
-        return [state.bucket(bucket_id) for bucket_id in wanted]
-    if not state.is_partitioned:
+    if partition_name is None and state.is_partitioned:
+        raise InvalidArgumentError(f"Table '{path}' is partitioned: name a partition")
+    if partition_name is not None and not state.is_partitioned:
         raise TableNotPartitionedError(f"Table '{path}' is not partitioned")
-    partition = await cluster.partition(path, partition_name, deadline=deadline)
-    if partition is None:
-        raise PartitionNotExistsError(f"Table '{path}' has no partition '{partition_name}'")
-    return [partition.bucket(bucket_id) for bucket_id in wanted]
+    return wanted
 
 
 async def list_offsets(
