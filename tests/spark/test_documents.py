@@ -42,12 +42,11 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
     yield
+    spark.sql("USE spark_catalog.default")
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
     for name in ("spark.fluss.bootstrap.servers", "spark.sql.streaming.stateStore.providerClass"):
         spark.conf.unset(name)
     configure(spark)
-    for database in ("shop",):
-        spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
 
 
 def runs_here(block: Block) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short forms, save modes, and tables that a write creates."""
+"""Short forms, and tables that a write creates."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
 import fluss.spark
-from fluss.errors import InvalidArgumentError, TableAlreadyExistError
+from fluss.errors import InvalidArgumentError
 from fluss.metadata import TablePath
 
 if TYPE_CHECKING:
@@ -38,33 +39,17 @@ def test_large_buckets_of_log_tables_are_read_by_several_tasks(harness: SparkHar
     assert harness.read(path, scan__maxRecordsPerPartition=2_000_000).rdd.getNumPartitions() == 1
 
 
-def test_save_modes(harness: SparkHarness) -> None:
+def test_a_write_creates_its_table(harness: SparkHarness) -> None:
     frame = harness.spark.range(10).selectExpr("id", "cast(id % 2 as string) as day")
-    with_servers = {"bootstrap.servers": harness.bootstrap}
-    # Spark's default mode is error: without a table it creates one.
-    frame.write.format("fluss").options(**with_servers).option("create.buckets", 3).save("modes.log")
-    info = harness.client.info(TablePath("modes", "log"))
-    assert (info.num_buckets, info.has_primary_key()) == (3, False)
-    for mode in ("error", "errorifexists"):
-        with pytest.raises(TableAlreadyExistError, match=r"table modes\.log exists.*mode\('append'\)"):
-            frame.write.mode(mode).format("fluss").options(**with_servers).save("modes.log")
-    frame.write.format("fluss").mode("ignore").options(**with_servers).save("modes.log")
-    assert harness.read("modes.log").count() == 10
-    frame.write.save("modes.log", format="fluss", mode="append", **with_servers)
-    assert harness.read("modes.log").count() == 20
     keys = {"create.primary-key": "id,day", "create.partitioned-by": "day", "create.bucket-key": "id"}
     harness.write(frame, "modes.keyed", **keys)
     harness.write(frame, "modes.keyed", **keys)
     info = harness.client.info(TablePath("modes", "keyed"))
     assert (info.schema.primary_key, info.get_partition_keys()) == (("id", "day"), ["day"])
     assert harness.read("modes.keyed").count() == 10
-
-
-def test_other_formats_keep_their_modes(harness: SparkHarness, tmp_path: Path) -> None:
-    target = str(tmp_path / "rows")
-    harness.spark.range(3).write.mode("error").parquet(target)
-    harness.spark.range(9).write.format("parquet").mode("ignore").save(target)
-    assert harness.spark.read.parquet(target).count() == 3
+    for mode in ("error", "ignore"):
+        with pytest.raises(PySparkException, match=r"(?i)append.*overwrite"):
+            harness.write(frame, "modes.keyed", mode)
 
 
 def test_upsert_stream_keeps_an_aggregation_up_to_date(harness: SparkHarness, tmp_path: Path) -> None:

@@ -102,14 +102,15 @@ def sql(probe: Probe) -> bool:
     return bool(probe.spark.table("probe.target").count() == 20)
 
 
-@feature("`CREATE TABLE … USING fluss`, also with `AS SELECT`")
-def create(probe: Probe) -> bool:
-    servers = f"`bootstrap.servers` '{probe.servers}'"
-    probe.spark.sql("CREATE DATABASE IF NOT EXISTS probe")
-    probe.spark.sql(f"CREATE TABLE probe.made (id BIGINT, k BIGINT) USING fluss OPTIONS ({servers})")
-    probe.spark.sql("INSERT INTO probe.made VALUES (1, 2)")
-    probe.spark.sql(f"CREATE TABLE probe.ctas USING fluss OPTIONS ({servers}) AS SELECT id, k FROM probe.made")
-    return [tuple(row) for row in probe.spark.table("probe.ctas").collect()] == [(1, 2)]
+@feature("the catalog `fluss`")
+def catalog(probe: Probe) -> bool:
+    own = probe.spark.newSession()
+    configure(own)
+    own.conf.set("spark.sql.catalog.fluss.bootstrap.servers", probe.servers)
+    own.sql("CREATE TABLE fluss.probe.made (id BIGINT, k BIGINT) TBLPROPERTIES ('primary.key' 'id')")
+    own.sql("INSERT INTO fluss.probe.made VALUES (1, 2)")
+    own.sql("CREATE OR REPLACE TABLE fluss.probe.ctas AS SELECT id, k FROM fluss.probe.made")
+    return [tuple(row) for row in own.table("fluss.probe.ctas").collect()] == [(1, 2)]
 
 
 @feature("streams from and to tables, exactly once")

@@ -9,13 +9,13 @@ from fluss._lazy import lazy_names
 # Loaded at first use: `fluss.spark.session()` finds a JRE and an interpreter before PySpark is imported.
 NAMES = {
     "fluss.spark.bridge": "bridge_jar",
-    "fluss.spark.catalog": "tables",
     "fluss.spark.creation": "create_table",
     "fluss.spark.launch": "ensure_java session",
     "fluss.spark.lookup": "lookup_join",
     "fluss.spark.metrics": "LagListener",
     "fluss.spark.options": "OPTIONS",
     "fluss.spark.presets": "configure",
+    "fluss.spark.registration": "tables",
     "fluss.spark.shortcuts": "read upsert_stream",
     "fluss.spark.source": "FlussDataSource",
     "fluss.spark.threads": "activate",

@@ -1,167 +1,208 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of a server as tables of a Spark session."""
+"""The calls of the Spark catalog `fluss.spark.FlussCatalog`: databases, tables and their changes.
+
+The Java class asks, and this module does the work: see `catalog_process`.
+"""
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
-import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 
 from fluss.client.blocking_client import BlockingClient
+from fluss.client.virtual import split_virtual
 from fluss.errors import InvalidArgumentError, TableNotExistError
-from fluss.metadata import TablePath
-from fluss.spark.creation import client_options_of
-from fluss.spark.options import is_client_option, is_lake_option
-from fluss.spark.source import FlussDataSource
-from fluss.spark.types import to_spark_schema
+from fluss.metadata import Column, DatabaseDescriptor, TableDescriptor, TableInfo, TablePath
+from fluss.spark.batches import source_schema
+from fluss.spark.creation import table_descriptor
+from fluss.spark.options import OPTIONS
+from fluss.spark.overwrite import Overwrite
+from fluss.spark.types import to_fluss_type
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+_LAYOUT = {"primary.key": "primary-key", "bucket.key": "bucket-key", "bucket.num": "buckets"}
+"""Table properties of CREATE TABLE that are part of the layout; options `create.*` mean the same."""
 
+_OPTION = "option."
+"""Spark's prefix for what a statement has behind OPTIONS; each is there without the prefix as well."""
 
-_PREFIX = "fluss_"
-"""How the names of the sources of single tables begin."""
-
-
-def tables(
-    spark: SparkSession,
-    bootstrap_servers: str | None = None,
-    *,
-    databases: Sequence[str] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> list[str]:
-    """Register all tables of a server in the catalog of a session, so that SQL finds them by name.
-
-    Each database becomes one of the session's catalog. The tables take SELECT, INSERT INTO, INSERT OVERWRITE,
-    `spark.table`, `df.writeTo(…).append()` and `spark.readStream.table`. Tables that are registered already are
-    replaced, so call it again when tables were made or changed. Tables with types that Spark does not have are left
-    out. A Spark table of the same name that is not of Fluss is left alone, and an error names it.
-
-    Args:
-        spark: The session.
-        bootstrap_servers: The server, `host:port`; default what the session or the environment says.
-        databases: Only these databases; default all.
-        options: More options of the client, such as `security.sasl.username`, and of the data source.
-
-    Returns:
-        The names of the registered tables, `database.table`.
-
-    Example:
-        fluss.spark.tables(spark, "localhost:9123")
-        spark.sql("INSERT INTO shop.copy SELECT * FROM shop.orders WHERE amount > 10")
-    """
-    client_options, shown = preset_options({**session_options(spark), **(options or {})}, bootstrap_servers)
-    registered = []
-    with BlockingClient(client_options) as client:
-        for database in databases if databases is not None else client.run(client.admin.list_databases()):
-            spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
-            for name in sorted(client.run(client.admin.list_tables(database))):
-                path = TablePath(database, name)
-                if _register_if_possible(spark, client, path, shown):
-                    registered.append(str(path))
-    return registered
+_OF_SPARK = frozenset({"provider", "owner", "external", "is_managed_location", "comment", "collation", "table_type"})
 
 
-def _register_if_possible(spark: SparkSession, client: BlockingClient, path: TablePath, shown: dict[str, Any]) -> bool:
-    """Register a table; False if it is gone, or has a type that Spark, or Spark's catalog, does not have."""
-    try:
-        info = client.info(path)
-    except TableNotExistError:
-        return False  # dropped since the tables were listed
-    try:
-        schema = to_spark_schema(info.schema)
-    except InvalidArgumentError:
-        return False
-    try:
-        register(spark, path, {**shown, "table": str(path)})
-    except AnalysisException:
-        if "time(" not in schema.simpleString():
-            raise
-        return False  # Spark's catalog does not take TIME
-    return True
+class CatalogCalls:
+    """What the catalog of a server can do. Arguments and results are JSON documents."""
+
+    def __init__(self, client: BlockingClient) -> None:
+        self._client = client
+        self._admin = client.admin
+
+    # -- databases ------------------------------------------------------------------------------------------------
+
+    def list_databases(self) -> list[str]:
+        return sorted(self._client.run(self._admin.list_databases()))
+
+    def load_database(self, database: str) -> dict[str, str]:
+        descriptor = self._client.run(self._admin.get_database_info(database)).database_descriptor
+        shown = descriptor.custom_properties
+        return {**shown, "comment": descriptor.comment} if descriptor.comment else shown
+
+    def create_database(self, database: str, properties: dict[str, str]) -> None:
+        custom = {name: value for name, value in properties.items() if name not in _OF_SPARK}
+        if "location" in custom:
+            raise InvalidArgumentError(f"database {database}: Fluss keeps databases on its server; leave LOCATION out")
+        self._client.run(self._admin.create_database(database, DatabaseDescriptor(properties.get("comment"), custom)))
+
+    def alter_database(self, database: str, set: dict[str, str], remove: list[str]) -> None:
+        comment = set.pop("comment", None)
+        change = self._admin.alter_database(database, set_properties=set, reset_properties=remove, comment=comment)
+        self._client.run(change)
+
+    def drop_database(self, database: str, cascade: bool) -> None:
+        self._client.run(self._admin.drop_database(database, False, cascade))
+
+    # -- tables ---------------------------------------------------------------------------------------------------
+
+    def list_tables(self, database: str) -> list[str]:
+        return sorted(self._client.run(self._admin.list_tables(database)))
+
+    def load_table(self, table: str) -> dict[str, Any]:
+        path, view = split_virtual(_path(table))
+        info = self._client.info(path)
+        schema = source_schema(info, None, metadata=False, changelog=False, view=view)
+        shown = {} if view is not None else _layout(info)
+        comment = {"comment": info.comment} if info.comment else {}
+        return {
+            "schema": schema.json(),
+            "partitioned_by": [] if view is not None else list(info.partition_keys),
+            "properties": {"provider": "fluss", **comment, **shown, **info.properties, **info.custom_properties},
+        }
+
+    def create_table(self, table: str, schema: str, partitioning: list[dict[str, Any]], **rest: Any) -> None:
+        descriptor = self._described(table, schema, partitioning, **rest)
+        self._client.run(self._admin.create_table(_path(table), descriptor))
+
+    def drop_table(self, table: str) -> bool:
+        try:
+            self._client.run(self._admin.drop_table(_path(table)))
+        except TableNotExistError:
+            return False
+        return True
+
+    def alter_table(self, table: str, set: dict[str, str], remove: list[str], add: list[dict[str, Any]]) -> None:
+        path = _path(table)
+        fixed = sorted(_LAYOUT.keys() & {*set, *remove})
+        if fixed:
+            raise InvalidArgumentError(f"table {path}: {fixed[0]} cannot be changed; create another table")
+        columns = [Column(one["name"], _column_type(one), one.get("comment")) for one in add]
+        if set or remove:
+            self._client.run(self._admin.alter_table(path, set_properties=set, reset_properties=remove))
+        if columns:
+            self._client.run(self._admin.alter_table(path, add_columns=columns))
+
+    # -- CREATE and REPLACE TABLE AS SELECT -----------------------------------------------------------------------
+
+    def stage_table(self, table: str, schema: str, partitioning: list[dict[str, Any]], **rest: Any) -> str:
+        """Create the table that the rows of a statement are written to; returns its name.
+
+        It is the table itself where there is none yet, else one beside it, which `commit_table` puts in its place.
+        """
+        path = _path(table)
+        descriptor = self._described(table, schema, partitioning, **rest)
+        if not self._client.run(self._admin.table_exists(path)):
+            self._client.run(self._admin.create_table(path, descriptor))
+            return table
+        overwrite = Overwrite(path, descriptor)
+        overwrite.prepare(self._client)
+        return str(overwrite.staging)
+
+    def commit_table(
+        self, table: str, staged: str, schema: str, partitioning: list[dict[str, Any]], **rest: Any
+    ) -> None:
+        if staged != table:
+            descriptor = self._described(table, schema, partitioning, **rest)
+            Overwrite(_path(table), descriptor, staging=_path(staged)).finish(self._client)
+
+    def _described(
+        self,
+        table: str,
+        schema: str,
+        partitioning: list[dict[str, Any]],
+        properties: dict[str, str],
+        options: dict[str, str],
+    ) -> TableDescriptor:
+        if "location" in properties:
+            raise InvalidArgumentError(f"table {table}: a Fluss table lies on its server; leave LOCATION out")
+        own, layout = _split(table, properties, options)
+        layout = {**_clauses(table, partitioning), **layout}
+        columns = StructType.fromJson(json.loads(schema))
+        return table_descriptor(
+            columns,
+            primary_key=layout.get("primary-key") or (),
+            partitioned_by=layout.get("partitioned-by") or (),
+            bucket_key=layout.get("bucket-key"),
+            buckets=layout.get("buckets"),
+            properties={name: value for name, value in own.items() if name.startswith("table.")},
+            custom_properties={name: value for name, value in own.items() if not name.startswith("table.")},
+            comment=properties.get("comment"),
+        )
 
 
-def preset_options(
-    given: Mapping[str, Any], bootstrap_servers: str | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of the client, checked; and those for tables of the catalog, where the former stand in a file."""
-    client = client_options_of(bootstrap_servers, {k: v for k, v in given.items() if is_client_option(k)})
-    lake = {name: value for name, value in given.items() if is_lake_option(name)}
-    shown = {name: value for name, value in given.items() if not is_client_option(name) and name not in lake}
-    shown["client.options.file"] = _private_file({**client, **lake})
-    return client, shown
+def _path(table: str) -> TablePath:
+    database, _, name = table.partition(".")
+    return TablePath(database, name)
 
 
-def register(spark: SparkSession, path: TablePath, options: Mapping[str, Any]) -> DataFrame:
-    """Make a table of the session's catalog that stands for a table of a server; returns the result of the statement.
+def _layout(info: TableInfo) -> dict[str, str]:
+    """The layout of a table as properties of CREATE TABLE."""
+    names = {"primary.key": info.primary_keys, "bucket.key": info.bucket_keys}
+    shown = {name: ",".join(columns) for name, columns in names.items() if columns}
+    return {**shown, "bucket.num": str(info.num_buckets)}
 
-    Spark hands a Python source no options of a catalog table, neither for reads nor for writes. So each table has a
-    source of its own, which knows them.
 
-    Args:
-        spark: The session.
-        path: Database and name in the catalog of the session.
-        options: Options of the data source, `table` among them.
-    """
-    name = f"{_quoted(path.database_name)}.{_quoted(path.table_name)}"
-    source = f"{_PREFIX}{path.database_name}__{path.table_name}".lower()
-    preset = {key: str(value) for key, value in options.items()}
-    own = {"PRESET": preset, "name": classmethod(lambda cls: source)}
-    spark.dataSource.register(type("TableDataSource", (FlussDataSource,), own))
-    provider = provider_of(spark, path)
-    if provider is not None:
-        if not provider.lower().startswith(_PREFIX):
+def _split(
+    table: str, properties: Mapping[str, str], options: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Properties of the table itself, and the layout that properties and options of the write give."""
+    layout: dict[str, Any] = {}
+    own: dict[str, str] = {}
+    behind_options = {name[len(_OPTION) :] for name in properties if name.startswith(_OPTION)}
+    for name, value in {**properties, **options}.items():
+        key = _LAYOUT.get(name)
+        option = OPTIONS.find(name if key is None else f"create.{key}")
+        if option is not None and option.key.startswith("create."):
+            layout[option.key.removeprefix("create.")] = option.parse(value.strip())
+        elif name in behind_options:
             raise InvalidArgumentError(
-                f"the catalog of the session has a table {path} of {provider}, not of Fluss; drop it, or name other "
-                "databases"
+                f"table {table}: OPTIONS has {name!r:.100}, which no table of this catalog keeps; set options of the "
+                "client for the catalog, and properties of the table with TBLPROPERTIES"
             )
-        spark.sql(f"DROP TABLE {name}")
-    return spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING {_quoted(source)}")
+        elif name in properties and name not in _OF_SPARK and not name.startswith(_OPTION):
+            own[name] = value
+    return own, layout
 
 
-def provider_of(spark: SparkSession, path: TablePath) -> str | None:
-    """What a table of the catalog is made with; None if there is none, or if a Spark Connect server keeps it."""
-    session = getattr(spark, "_jsparkSession", None)
-    if session is None:
-        return None
-    catalog = session.sharedState().externalCatalog()
-    if not catalog.tableExists(path.database_name, path.table_name):
-        return None
-    provider = catalog.getTable(path.database_name, path.table_name).provider()
-    return str(provider.get()) if provider.isDefined() else "a view"
-
-
-def session_options(spark: SparkSession) -> dict[str, str]:
-    """The options under `spark.fluss.` in the configuration of a session.
-
-    Example:
-        fluss.spark.session(config={"spark.fluss.bootstrap.servers": "localhost:9123"})
-    """
-    prefix = "spark.fluss."
-    found: dict[str, str] = {}
-    context = getattr(spark, "_sc", None)
-    if context is not None:
-        found.update((k[len(prefix) :], v) for k, v in context.getConf().getAll() if k.startswith(prefix))
-    everything = getattr(spark.conf, "getAll", None)  # what was set while the session runs
-    if isinstance(everything, Mapping):
-        found.update((k[len(prefix) :], v) for k, v in everything.items() if k.startswith(prefix))
+def _clauses(table: str, partitioning: list[dict[str, Any]]) -> dict[str, Any]:
+    """What PARTITIONED BY and CLUSTERED BY say."""
+    found: dict[str, Any] = {}
+    for transform in partitioning:
+        if transform["name"] == "identity":
+            found.setdefault("partitioned-by", []).extend(transform["columns"])
+        elif transform["name"] == "bucket":
+            found["bucket-key"], found["buckets"] = transform["columns"], transform["buckets"]
+        else:
+            raise InvalidArgumentError(
+                f"table {table}: Fluss has no partitions of the kind {transform['text']}; use PARTITIONED BY (columns) "
+                "and CLUSTERED BY (columns) INTO n BUCKETS"
+            )
     return found
 
 
-def _private_file(options: Mapping[str, Any]) -> str:
-    """Client options in a file that only this user can read: the options of a table can be read by everyone."""
-    handle, name = tempfile.mkstemp(prefix="fluss-spark-", suffix=".json")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(dict(options), file)
-    atexit.register(Path(name).unlink, missing_ok=True)
-    return name
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def _column_type(column: Mapping[str, Any]) -> Any:
+    field = StructType.fromJson(json.loads(column["schema"])).fields[0]
+    if not field.nullable:
+        raise InvalidArgumentError(
+            f"column '{field.name}' is new and NOT NULL, but rows that exist have no value for it"
+        )
+    return to_fluss_type(field.dataType, True, field.name)

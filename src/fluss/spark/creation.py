@@ -71,17 +71,43 @@ def create_table(
     parts = table.split(".")
     if len(parts) != 2 or not all(parts):
         raise InvalidArgumentError(f"{table!r:.200} is not the name of a table; write 'database.table'")
-    for name in (*partitioned_by, *(bucket_key or ()), *not_null):
-        if name not in schema.names:
-            raise InvalidArgumentError(f"column '{name}' is not among {', '.join(schema.names)}")
-    descriptor = TableDescriptor(
-        schema=to_fluss_schema(schema, primary_key, not_null),
-        partition_keys=list(partitioned_by),
-        bucket_count=buckets,
-        bucket_keys=list(bucket_key) if bucket_key is not None else None,
-        properties=dict(properties or {}),
+    descriptor = table_descriptor(
+        schema,
+        primary_key=primary_key,
+        not_null=not_null,
+        partitioned_by=partitioned_by,
+        bucket_key=bucket_key,
+        buckets=buckets,
+        properties=properties,
         comment=comment,
     )
     with BlockingClient(client_options_of(bootstrap_servers, options)) as client:
         client.run(client.admin.create_database(parts[0], None, True))
         client.run(client.admin.create_table(TablePath(*parts), descriptor, if_not_exists))
+
+
+def table_descriptor(
+    schema: StructType,
+    *,
+    primary_key: Sequence[str] = (),
+    not_null: Sequence[str] = (),
+    partitioned_by: Sequence[str] = (),
+    bucket_key: Sequence[str] | None = None,
+    buckets: int | None = None,
+    properties: Mapping[str, str] | None = None,
+    custom_properties: Mapping[str, str] | None = None,
+    comment: str | None = None,
+) -> TableDescriptor:
+    """Describe a table for rows of a Spark schema; the arguments are those of `create_table`."""
+    for name in (*partitioned_by, *(bucket_key or ()), *not_null):
+        if name not in schema.names:
+            raise InvalidArgumentError(f"column '{name}' is not among {', '.join(schema.names)}")
+    return TableDescriptor(
+        schema=to_fluss_schema(schema, primary_key, not_null),
+        partition_keys=list(partitioned_by),
+        bucket_count=buckets,
+        bucket_keys=list(bucket_key) if bucket_key is not None else None,
+        properties=dict(properties or {}),
+        custom_properties=dict(custom_properties or {}),
+        comment=comment,
+    )

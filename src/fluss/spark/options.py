@@ -464,6 +464,20 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
         lake = {**{name: str(value) for name, value in filed.items() if is_lake_option(name)}, **lake}
         client = {**{name: value for name, value in filed.items() if not is_lake_option(name)}, **client}
     path, view = split_virtual(_table_path(values.get("table")))
+    return SourceOptions(path, _checked_client(client), values, lake, view)
+
+
+def client_options(options: Mapping[str, str]) -> dict[str, Any]:
+    """The options of the client among those of a catalog, checked."""
+    found: dict[str, Any] = {}
+    for name, value in {**options_of_file(options), **options}.items():
+        option = _CLIENT.find(name)
+        if option is not None:
+            found[option.key] = value
+    return _checked_client(found)
+
+
+def _checked_client(client: dict[str, Any]) -> dict[str, Any]:
     client = {**environment_options(), **client}
     if "bootstrap.servers" not in client:
         raise ConfigError(
@@ -472,7 +486,7 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
             "FLUSS_BOOTSTRAP_SERVERS of the driver"
         )
     Config(client).validate()
-    return SourceOptions(path, client, values, lake, view)
+    return client
 
 
 def environment_options() -> dict[str, Any]:
@@ -506,6 +520,14 @@ def of_catalog(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def options_of_file(options: Mapping[str, str]) -> dict[str, Any]:
+    """What the file of the option `client.options.file` gives; nothing where there is none."""
+    for name, value in options.items():
+        if name.lower().removeprefix(_CATALOG_PREFIX) == "client.options.file":
+            return _from_file(value)
+    return {}
+
+
 def _from_file(name: str) -> dict[str, Any]:
     try:
         document = json.loads(Path(name).read_text("utf-8"))
@@ -528,10 +550,10 @@ def _unknown(given: str, side: str) -> str:
 def _table_path(text: str | None) -> TablePath:
     if not text:
         raise ConfigError(
-            "no table is named: write load('database.table'), save('database.table'), or the option table. Spark keeps "
-            "the options of a CREATE TABLE statement to itself: call fluss.spark.configure(spark) before it, make "
-            "tables for SQL with fluss.spark.tables(), or name the table in the statement: INSERT INTO t WITH (table = "
-            "'database.table') ..."
+            "no table is named: write load('database.table'), save('database.table'), or the option table. Without the "
+            "bridge of fluss.spark.configure(spark), Spark keeps the options of a CREATE TABLE statement to itself: "
+            "make tables for SQL with fluss.spark.tables(), or name the table in the statement: INSERT INTO t WITH "
+            "(table = 'database.table') ..."
         )
     parts = text.split(".")
     if len(parts) != 2 or not all(parts):

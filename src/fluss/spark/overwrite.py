@@ -27,38 +27,45 @@ _KEPT_PROPERTIES = ("table.merge-engine", "table.delete.behavior")
 class Overwrite:
     """The replacement of the rows of a table, or of some of its partitions. Made on the driver."""
 
-    def __init__(self, info: TableInfo, partitions: Sequence[str] | None) -> None:
-        self._info = info
-        self._partitions = None if partitions is None else [_partition_spec(info, name) for name in partitions]
-        path = info.table_path
-        self.staging = TablePath(
-            path.database_name, f"{path.table_name[:_NAME_MAX]}__overwrite_{uuid.uuid4().hex[:12]}"
+    def __init__(
+        self,
+        path: TablePath,
+        descriptor: TableDescriptor,
+        partitions: Sequence[str] | None = None,
+        staging: TablePath | None = None,
+    ) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        """What the table is afterwards."""
+        self._partitions = (
+            None if partitions is None else [_partition_spec(path, descriptor, name) for name in partitions]
         )
+        name = f"{path.table_name[:_NAME_MAX]}__overwrite_{uuid.uuid4().hex[:12]}"
+        self.staging = staging or TablePath(path.database_name, name)
         """Where tasks write to."""
 
     def prepare(self, client: BlockingClient) -> TableInfo:
         """Create the staging table."""
-        info = self._info
+        wanted = self._descriptor
         descriptor = TableDescriptor(
-            info.schema,
-            bucket_count=info.num_buckets,
-            bucket_keys=list(info.bucket_keys) or None,
-            properties={name: v for name, v in info.get_properties().items() if name.startswith(_KEPT_PROPERTIES)},
-            comment=f"New rows of {info.table_path}, until they replace the old ones",
+            wanted.schema,
+            bucket_count=wanted.bucket_count,
+            bucket_keys=list(wanted.bucket_keys) or None,
+            properties={name: v for name, v in wanted.properties.items() if name.startswith(_KEPT_PROPERTIES)},
+            comment=f"New rows of {self._path}, until they replace the old ones",
         )
         client.run(client.admin.create_table(self.staging, descriptor))
         return client.info(self.staging)
 
     def finish(self, client: BlockingClient) -> None:
         """Replace the old rows by those of the staging table, and drop it."""
-        path = self._info.table_path
         try:
             self._empty(client)
-            _copy(client, client.table(self.staging), client.table(path))
+            _copy(client, client.table(self.staging), client.table(self._path))
         except FlussError as error:
             raise FlussError(
-                f"the rows of {path} could not be replaced: {error}. All new rows are in table {self.staging}: run the "
-                "job again, or copy them, and drop that table"
+                f"the rows of {self._path} could not be replaced: {error}. All new rows are in table {self.staging}: "
+                "run the job again, or copy them, and drop that table"
             ) from error
         self.discard(client)
 
@@ -67,20 +74,20 @@ class Overwrite:
         client.run(client.admin.drop_table(self.staging, True))
 
     def _empty(self, client: BlockingClient) -> None:
-        path, admin = self._info.table_path, client.admin
+        path, admin = self._path, client.admin
         if self._partitions is None:
             client.run(admin.drop_table(path))
-            client.run(admin.create_table(path, self._info.to_table_descriptor()))
+            client.run(admin.create_table(path, self._descriptor))
             return
         for spec in self._partitions:
             client.run(admin.drop_partition(path, spec, True))
             client.run(admin.create_partition(path, spec, True))
 
 
-def _partition_spec(info: TableInfo, name: str) -> PartitionSpec:
-    if not info.is_partitioned():
-        raise InvalidArgumentError(f"overwrite.partitions: table {info.table_path} has no partitions")
-    keys = info.get_partition_keys()
+def _partition_spec(path: TablePath, descriptor: TableDescriptor, name: str) -> PartitionSpec:
+    keys = list(descriptor.partition_keys)
+    if not keys:
+        raise InvalidArgumentError(f"overwrite.partitions: table {path} has no partitions")
     if name.count("$") != len(keys) - 1:
         raise InvalidArgumentError(
             f"overwrite.partitions: {name!r} is not the name of a partition by {', '.join(keys)}; "

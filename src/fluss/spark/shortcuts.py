@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fluss.client.blocking_client import BlockingClient
 from fluss.errors import InvalidArgumentError
-from fluss.spark.catalog import session_options
 from fluss.spark.options import is_client_option, write_options
+from fluss.spark.presets import session_options
 from fluss.spark.threads import activate
 
 if TYPE_CHECKING:

@@ -14,7 +14,15 @@ from fluss.spark.batches import source_schema
 from fluss.spark.connect import client_of
 from fluss.spark.creation import create_table
 from fluss.spark.failures import driver_side
-from fluss.spark.options import SourceOptions, is_option_of, names_table, of_catalog, read_options, write_options
+from fluss.spark.options import (
+    SourceOptions,
+    is_option_of,
+    names_table,
+    of_catalog,
+    options_of_file,
+    read_options,
+    write_options,
+)
 from fluss.spark.reader import FlussReader
 from fluss.spark.stream_reader import FlussStreamReader
 from fluss.spark.types import all_nullable
@@ -59,7 +67,7 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
                 given[name] = value
         if schema is not None and not names_table(given):
             given = {**options_in(schema), **given}
-        known = {name.lower().removeprefix("option.") for name in given}
+        known = {name.lower().removeprefix("option.") for name in (*given, *options_of_file(given))}
         known |= {"table", "path"} if names_table(given) else set()
         preset = {
             name: value for name, value in session.items() if name.lower() not in known and is_option_of(name, side)

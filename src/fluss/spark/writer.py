@@ -77,7 +77,7 @@ class SparkWriter:
             create_ledger(client, self._ledger_path())
         self._overwrite: Overwrite | None = None
         if overwrite and not streaming:
-            self._overwrite = Overwrite(info, partitions)
+            self._overwrite = Overwrite(info.table_path, info.to_table_descriptor(), partitions)
             self._path = self._overwrite.staging
             self._table_id = self._overwrite.prepare(client).table_id
 

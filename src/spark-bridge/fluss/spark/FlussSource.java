@@ -22,7 +22,7 @@ public class FlussSource implements TableProvider, DataSourceRegister {
   static final String NAME = "fluss";
 
   /** Options of the session, for reads and writes that do not give them themselves, have this prefix. */
-  private static final String SESSION_PREFIX = "session.";
+  static final String SESSION_PREFIX = "session.";
 
   private static final String CONF_PREFIX = "spark.fluss.";
 
@@ -38,17 +38,24 @@ public class FlussSource implements TableProvider, DataSourceRegister {
     return source;
   }
 
-  /** The options of a query, and those under {@code spark.fluss.} of the configuration of the session. */
-  static CaseInsensitiveStringMap withSession(Map<String, String> options) {
-    Map<String, String> all = new LinkedHashMap<>();
+  /** The options under {@code spark.fluss.} of the configuration of the session. */
+  static Map<String, String> sessionOptions() {
+    Map<String, String> found = new LinkedHashMap<>();
     scala.collection.Iterator<scala.Tuple2<String, String>> settings =
         SparkSession.active().conf().getAll().iterator();
     while (settings.hasNext()) {
       scala.Tuple2<String, String> setting = settings.next();
       if (setting._1().startsWith(CONF_PREFIX)) {
-        all.put(SESSION_PREFIX + setting._1().substring(CONF_PREFIX.length()), setting._2());
+        found.put(setting._1().substring(CONF_PREFIX.length()), setting._2());
       }
     }
+    return found;
+  }
+
+  /** The options of a query, and those of the session. */
+  static CaseInsensitiveStringMap withSession(Map<String, String> options) {
+    Map<String, String> all = new LinkedHashMap<>();
+    sessionOptions().forEach((name, value) -> all.put(SESSION_PREFIX + name, value));
     all.putAll(options);
     return new CaseInsensitiveStringMap(all);
   }

@@ -21,16 +21,16 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** A table of Fluss with the options it was named with. */
 class FlussTable implements SupportsRead, SupportsWrite {
   private final StructType schema;
-  private final Map<String, String> properties;
+  private final Map<String, String> options;
 
-  FlussTable(StructType schema, Map<String, String> properties) {
+  FlussTable(StructType schema, Map<String, String> options) {
     this.schema = schema;
-    this.properties = properties;
+    this.options = options;
   }
 
   @Override
   public String name() {
-    CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(properties);
+    CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
     return FlussSource.NAME + " " + given.getOrDefault("table", given.getOrDefault("path", ""));
   }
 
@@ -51,22 +51,29 @@ class FlussTable implements SupportsRead, SupportsWrite {
   }
 
   @Override
-  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return new FlussScanBuilder(schema, withTable(options));
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+    return new FlussScanBuilder(schema, withTable(given.asCaseSensitiveMap()));
   }
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    return newWriteBuilder(info, Map.of());
+  }
+
+  /** A write with more options than the query gives. */
+  WriteBuilder newWriteBuilder(LogicalWriteInfo info, Map<String, String> more) {
     SupportsWrite python =
         (SupportsWrite) FlussSource.python().getTable(info.schema(), new Transform[0], Map.of());
-    return new UpsertingBuilder(python.newWriteBuilder(new WriteInfo(info, withTable(info.options()))));
+    Map<String, String> given = new LinkedHashMap<>(info.options().asCaseSensitiveMap());
+    given.putAll(more);
+    return new UpsertingBuilder(python.newWriteBuilder(new WriteInfo(info, withTable(given))));
   }
 
   /** The options of a query, those of the table where it is one of a catalog, and those of the session. */
-  private CaseInsensitiveStringMap withTable(CaseInsensitiveStringMap options) {
-    CaseInsensitiveStringMap known = new CaseInsensitiveStringMap(options.asCaseSensitiveMap());
+  private CaseInsensitiveStringMap withTable(Map<String, String> given) {
+    CaseInsensitiveStringMap known = new CaseInsensitiveStringMap(given);
     Map<String, String> all = new LinkedHashMap<>();
-    properties.forEach(
+    options.forEach(
         (name, value) -> {
           // Spark gives each table of a catalog a location, under the name of an option of ours.
           boolean location = name.equalsIgnoreCase("path") && value.contains("/");
@@ -74,7 +81,7 @@ class FlussTable implements SupportsRead, SupportsWrite {
             all.put(name, value);
           }
         });
-    all.putAll(options.asCaseSensitiveMap());
+    all.putAll(given);
     return FlussSource.withSession(all);
   }
 

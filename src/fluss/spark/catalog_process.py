@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that works for the Spark catalog: one request per line on its input, one answer per line on its output.
+
+`fluss.spark.FlussCatalog` starts it when the catalog is first used, and it ends with its input. A request is
+`{"call": NAME, "options": {…}, "arguments": {…}}`, where the call is a method of `CatalogCalls`. The answer is
+`{"result": …}` or `{"error": KIND, "message": TEXT}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import IO, Any
+
+from fluss import errors
+from fluss.spark.planner import prefer_compiled
+
+_KINDS: tuple[tuple[type[errors.FlussError], str], ...] = (
+    (errors.TableNotExistError, "no table"),
+    (errors.TableAlreadyExistError, "table exists"),
+    (errors.DatabaseNotExistError, "no database"),
+    (errors.DatabaseAlreadyExistError, "database exists"),
+    (errors.DatabaseNotEmptyError, "database not empty"),
+)
+"""Errors that Spark has exceptions of its own for."""
+
+
+def answer(line: str) -> dict[str, Any]:
+    """Do what one request asks for."""
+    from fluss.spark.catalog import CatalogCalls
+    from fluss.spark.connect import client_of
+    from fluss.spark.options import client_options
+
+    try:
+        request = json.loads(line)
+        catalog = CatalogCalls(client_of(client_options(request["options"])))
+        return {"result": getattr(catalog, request["call"])(**request["arguments"])}
+    except errors.FlussError as error:
+        kind = next((name for kind, name in _KINDS if isinstance(error, kind)), "failed")
+        return {"error": kind, "message": str(error)}
+    except Exception as error:
+        return {"error": "failed", "message": f"{type(error).__name__}: {error}"}
+
+
+def serve(requests: IO[str], answers: IO[str]) -> None:
+    """Answer requests until there are no more."""
+    for line in requests:
+        answers.write(json.dumps(answer(line)) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    prefer_compiled()  # before anything of PySpark is imported
+    # What a library prints must not stand among the answers.
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)
+        with open(0, encoding="utf-8", closefd=False) as requests:
+            serve(requests, answers)
+    sys.exit(0)

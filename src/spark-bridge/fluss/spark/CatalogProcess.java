@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+package fluss.spark;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.BufferedWriter;
+import java.io.File;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.python.PythonUtils;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
+import org.apache.spark.sql.SparkSession;
+
+/**
+ * The Python process that works for catalogs: one per driver, started with the first call, ended with the application.
+ *
+ * <p>A request is a line of JSON on its input, and the answer a line on its output. It ends when its input ends, also
+ * when the driver is killed.
+ */
+final class CatalogProcess {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final CatalogProcess SHARED = new CatalogProcess();
+
+  private Process process;
+  private BufferedWriter requests;
+  private BufferedReader answers;
+  private SparkContext watched;
+
+  private CatalogProcess() {}
+
+  /** A call that failed: of which kind, and the message of Python. */
+  static final class Failure extends IllegalArgumentException {
+    private static final long serialVersionUID = 1;
+    final String kind;
+
+    Failure(String kind, String message) {
+      super(message);
+      this.kind = kind;
+    }
+  }
+
+  /** Have Python run a call of its class {@code CatalogCalls}; throws Failure if it fails. */
+  static JsonNode call(String name, Map<String, String> options, Map<String, ?> arguments) {
+    JsonNode answer = SHARED.ask(Map.of("call", name, "options", options, "arguments", arguments));
+    if (answer.has("error")) {
+      throw new Failure(answer.get("error").asText(), answer.get("message").asText());
+    }
+    return answer.get("result");
+  }
+
+  private synchronized JsonNode ask(Map<String, ?> request) {
+    String line;
+    try {
+      line = JSON.writeValueAsString(request);
+    } catch (JsonProcessingException error) {
+      throw new IllegalStateException(error);
+    }
+    try {
+      start();
+      requests.write(line);
+      requests.newLine();
+      requests.flush();
+      String answer = answers.readLine();
+      if (answer != null) {
+        return JSON.readTree(answer);
+      }
+    } catch (IOException error) {
+      stop();
+      throw new IllegalStateException(
+          "The catalog process of Fluss cannot be used: " + error.getMessage()
+              + ". Set PYSPARK_PYTHON to a Python that has fluss-python.", error);
+    }
+    stop();
+    throw new IllegalStateException(
+        "The catalog process of Fluss ended during the call " + request.get("call")
+            + ", which may have been carried out. Its error is in the log of the driver; the next call starts it again.");
+  }
+
+  private void start() throws IOException {
+    if (process != null && process.isAlive()) {
+      return;
+    }
+    SparkContext context = SparkSession.active().sparkContext();
+    ProcessBuilder builder = new ProcessBuilder(python(context), "-m", "fluss.spark.catalog_process");
+    String path = System.getenv("PYTHONPATH");
+    builder.environment().put("PYTHONPATH",
+        path == null ? PythonUtils.sparkPythonPath() : path + File.pathSeparator + PythonUtils.sparkPythonPath());
+    builder.redirectError(ProcessBuilder.Redirect.INHERIT);
+    process = builder.start();
+    requests = process.outputWriter(StandardCharsets.UTF_8);
+    answers = process.inputReader(StandardCharsets.UTF_8);
+    if (watched != context) {
+      watched = context;
+      context.addSparkListener(
+          new SparkListener() {
+            @Override
+            public void onApplicationEnd(SparkListenerApplicationEnd end) {
+              stop();
+            }
+          });
+    }
+  }
+
+  private static String python(SparkContext context) {
+    String variable = System.getenv("PYSPARK_PYTHON");
+    return context.conf().get("spark.pyspark.python", variable == null ? "python3" : variable);
+  }
+
+  private synchronized void stop() {
+    if (process != null) {
+      try {
+        requests.close(); // it ends when its input ends
+      } catch (IOException error) {
+        process.destroy();
+      }
+      process = null;
+    }
+  }
+}
