@@ -511,7 +511,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "waiting-frame-overtaken",
         f"{_SERVER}/memory.py",
-        "        wanted = next(iter(self._queue.values())) if self._queue else 0",
+        "        wanted = self._next()[1]",
         "        wanted = 0",
         _MEMORY,
     ),

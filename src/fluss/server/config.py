@@ -166,6 +166,12 @@ _ROWS: tuple[ServerOption[Any], ...] = (
        "the answer; beyond it large requests wait unread"),
     _o("server.connection.max-unsent-size", Size(1024), 64 * MB, "unsent answer bytes of one connection before its "
        "reading pauses"),
+    # Limits of each user, or of each address where clients do not log in.
+    _o("quota.producer_byte_rate", Size(1), None, "bytes per second that one user may write; a user beyond it is not "
+       "read from for a while", dynamic=True),
+    _o("quota.consumer_byte_rate", Size(1), None, "bytes per second of the answers of one user", dynamic=True),
+    _o("quota.max_connections", Whole(1), None, "connections of one user; without it, three quarters of "
+       "server.max-connections for users who log in", dynamic=True),
     # Operations.
     _o("metrics.reporters", Names(), (), "`prometheus` serves the /metrics page, on port 9249 if none is named"),
     _o("metrics.prometheus.port", Whole(0, 65535), None, "port of the /metrics page; unset means none",

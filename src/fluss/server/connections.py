@@ -18,6 +18,8 @@ from fluss.net.deadline import wait_for
 from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.server.auth import Principal
 from fluss.server.channel import Channel
+from fluss.server.quotas import USER_SHARE
+from fluss.server.scheduler import Share
 from fluss.server.services import Services
 
 logger = logging.getLogger("fluss.server.connections")
@@ -46,6 +48,10 @@ class OpenSession(Protocol):
     is_established: bool
     software: str
     last_fetch: FetchLogRequest | None
+
+    @property
+    def share(self) -> Share:
+        """The part of the server that the user has."""
 
     @property
     def requests_in_work(self) -> int:
@@ -132,6 +138,36 @@ class Connections:
         self._log("refused", f"refused {peer}: {maximum} connections are open (option 'server.max-connections')")
         return False
 
+    def has_room_for(self, session: OpenSession, share: Share | None = None) -> bool:
+        """Whether the user of a session, or its future one, may have it; an idle connection of the user makes room."""
+        share = share or session.share
+        limit = self._server.quotas.connections_max
+        if limit is None and isinstance(share.owner, Principal):
+            limit = max(1, int(self.maximum * USER_SHARE))
+        held = share.usage.connections - (share is session.share)
+        if limit is None or held < limit or self._close_idle_of(share, session):
+            return True
+        self._server.metrics.add("tabletserver_refusedConnections_total")
+        self._log("refused", f"refused {session}: {share.owner} has {held} connections, the limit of a user")
+        return False
+
+    def _close_idle_of(self, share: Share, kept: OpenSession) -> bool:
+        """Close the connection of a user that was idle for longest; False if none is."""
+        latest = monotonic() - _IDLE_SECONDS_MIN
+        idle = [
+            session
+            for session in self.sessions
+            if session is not kept
+            and session.share is share
+            and session.is_idle
+            and session.channel.last_activity < latest
+        ]
+        if not idle:
+            return False
+        oldest = min(idle, key=lambda one: one.channel.last_activity)
+        self._close(oldest, "idle", f"its place was needed by another connection of {share.owner}")
+        return True
+
     def make_room(self) -> bool:
         """Close the oldest connection that is not established, or else idle ones; False if there is none."""
         for session in self._new:
@@ -157,6 +193,7 @@ class Connections:
 
     def add(self, session: OpenSession) -> None:
         self.sessions.add(session)
+        session.share.usage.connections += 1
         self._new[session] = monotonic()
         self._incoming.register(session.channel.fd, select.POLLIN)
 
@@ -165,6 +202,7 @@ class Connections:
 
     def remove(self, session: OpenSession) -> None:
         self.sessions.discard(session)
+        session.share.usage.connections -= 1
         self._new.pop(session, None)
         self._arrivals.pop(session, None)
         self._untaken.pop(session, None)

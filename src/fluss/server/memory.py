@@ -7,8 +7,11 @@ socket. Small frames fit into the receive buffer of their connection and are cha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
+
+from fluss.server.quotas import USER_SHARE
 
 LARGE_BYTES_MIN: Final = 64 * 1024
 """Frames of this size and more are charged before they are received."""
@@ -100,7 +103,8 @@ class UnsentAnswers:
 
 
 class RequestMemory:
-    """Counts bytes. Large frames are granted in the order in which they were announced.
+    """Counts bytes. Large frames are granted in the order in which they were announced, except that those of a user
+    who holds three quarters of the bytes wait for this user's own.
 
     There is no deadlock: a large frame is granted at the latest when no other large frame is held, whatever small ones
     take, and those that are held either arrive, or are closed because they make no progress.
@@ -112,16 +116,18 @@ class RequestMemory:
         """Everything that is charged."""
         self.large_bytes = 0
         """The part of it that large frames take, from their first byte until they are answered."""
-        self._queue: dict[Callable[[], None], int] = {}
+        self._by_user: Counter[object] = Counter()
+        """The part of it that large frames of each user take."""
+        self._queue: dict[Callable[[], None], tuple[int, object]] = {}
         self._waiting: dict[Callable[[], None], None] = {}
 
     @property
     def exhausted(self) -> bool:
         """Whether a connection that has a request in flight should read no further one.
 
-        What the first large frame in the queue needs counts as taken: small requests must not overtake it for ever.
+        What the next large frame in the queue needs counts as taken: small requests must not overtake it for ever.
         """
-        wanted = next(iter(self._queue.values())) if self._queue else 0
+        wanted = self._next()[1]
         return self.taken_bytes + wanted >= self.limit_bytes
 
     @property
@@ -139,24 +145,32 @@ class RequestMemory:
         if self._queue or self._waiting:
             self._wake()
 
-    def charge(self, size_bytes: int, granted: Callable[[], None]) -> bool:
+    def charge(self, size_bytes: int, granted: Callable[[], None], user: object = None) -> bool:
         """Charge a large frame before it is received; if that is not possible yet, `granted` is called once it is."""
-        if self._queue or not self._fits(size_bytes):
-            self._queue[granted] = size_bytes
+        is_first = self._next()[0] is None and self._has_share(user, size_bytes)
+        if not is_first or not self._fits(size_bytes):
+            self._queue[granted] = (size_bytes, user)
             return False
-        self._charge(size_bytes)
+        self._charge(size_bytes, user)
         return True
+
+    def held_by(self, user: object) -> int:
+        """Return how many bytes the large frames of a user take."""
+        return self._by_user[user]
 
     def cancel(self, granted: Callable[[], None]) -> None:
         """Forget a charge that was not granted yet."""
         if self._queue.pop(granted, None) is not None:
             self._wake()
 
-    def give_back(self, size_bytes: int) -> None:
+    def give_back(self, size_bytes: int, user: object = None) -> None:
         """Return what a request took, small or large."""
         self.taken_bytes -= size_bytes
         if size_bytes >= LARGE_BYTES_MIN:
             self.large_bytes -= size_bytes
+            self._by_user[user] -= size_bytes
+            if not self._by_user[user]:
+                del self._by_user[user]
         if self._queue or self._waiting:
             self._wake()
 
@@ -170,17 +184,29 @@ class RequestMemory:
     def _fits(self, size_bytes: int) -> bool:
         return self.taken_bytes + size_bytes <= self.limit_bytes or not self.large_bytes
 
-    def _charge(self, size_bytes: int) -> None:
+    def _has_share(self, user: object, size_bytes: int) -> bool:
+        """Whether a user may have so many bytes more; one frame of each user is always allowed."""
+        held = self._by_user[user]
+        return user is None or not held or held + size_bytes <= self.limit_bytes * USER_SHARE
+
+    def _next(self) -> tuple[Callable[[], None] | None, int]:
+        """Return the frame that gets memory next, and its size: the first that waits for others, not for its user."""
+        for granted, (size_bytes, user) in self._queue.items():
+            if self._has_share(user, size_bytes):
+                return granted, size_bytes
+        return None, 0
+
+    def _charge(self, size_bytes: int, user: object) -> None:
         self.taken_bytes += size_bytes
         self.large_bytes += size_bytes
+        self._by_user[user] += size_bytes
 
     def _wake(self) -> None:
-        while self._queue:
-            granted, size_bytes = next(iter(self._queue.items()))
-            if not self._fits(size_bytes):
+        while True:
+            granted, size_bytes = self._next()
+            if granted is None or not self._fits(size_bytes):
                 break
-            del self._queue[granted]
-            self._charge(size_bytes)
+            self._charge(*self._queue.pop(granted))
             granted()
         if self._waiting and not self.exhausted:
             waiting, self._waiting = self._waiting, {}

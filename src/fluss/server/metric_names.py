@@ -15,6 +15,7 @@ _REQUEST = ("request",)
 _TABLE = ("database", "table")
 _BUCKET = ("database", "table", "partition", "bucket")
 _USER = ("user", "database", "table")
+_OWNER = ("user",)
 
 
 class Metric(NamedTuple):
@@ -176,6 +177,10 @@ METRICS: dict[str, Metric] = {
     "tabletserver_maxConnections": Metric("gauge", "Connections that there may be."),
     "tabletserver_unauthenticatedConnections": Metric("gauge", "Connections that have not authenticated."),
     "tabletserver_refusedConnections_total": Metric("counter", "Connections refused because all were taken."),
+    "tabletserver_user_connections": Metric("gauge", "Connections of a user.", _OWNER),
+    "tabletserver_user_requestMemorySize": Metric("gauge", "Bytes of large requests of a user.", _OWNER),
+    "tabletserver_user_cpuTimeMs": Metric("gauge", "Processor time since a user connected.", _OWNER),
+    "tabletserver_user_throttleTimeMs": Metric("gauge", "Time for which a user was throttled by quotas.", _OWNER),
     "tabletserver_closedConnections_total": Metric(
         "counter", "Connections closed because they were slow, idle, or did not authenticate.", ("reason",)
     ),

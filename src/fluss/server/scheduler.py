@@ -18,6 +18,8 @@ from time import monotonic, thread_time
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
+from fluss.server.quotas import Usage
+
 T = TypeVar("T")
 
 _SLICE_SECONDS = 0.002
@@ -28,12 +30,19 @@ _LARGE_AT_ONCE = 2
 
 
 class Share:
-    """The part of the processor time that one user has; shared by all its connections."""
+    """The part of the server that one user has; shared by all its connections."""
 
-    __slots__ = ("__weakref__", "_scheduler", "_spent", "_window_start", "deficit", "is_active", "queue")
+    __slots__ = (
+        "__weakref__", "_scheduler", "_spent", "_window_start", "charged_seconds", "deficit", "is_active", "owner",
+        "queue", "usage",
+    )  # fmt: skip
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, owner: Hashable) -> None:
         self._scheduler = scheduler
+        self.owner = owner
+        """The user, or the address of one who is not known."""
+        self.usage = scheduler.usage_of(owner)
+        self.charged_seconds = 0.0
         self._window_start = self._spent = 0.0
         self.deficit = 0.0
         self.is_active = False
@@ -55,6 +64,7 @@ class Share:
         if now - self._window_start > _WINDOW_SECONDS:
             self._window_start, self._spent = now, 0.0
         self._spent += seconds
+        self.charged_seconds += seconds
         self.deficit -= seconds
 
     async def run(self, work: Coroutine[Any, Any, T], *, from_start: bool = True) -> T:
@@ -104,6 +114,7 @@ class Scheduler:
 
     def __init__(self) -> None:
         self._shares: WeakValueDictionary[Hashable, Share] = WeakValueDictionary()
+        self._usages: WeakValueDictionary[Hashable, Usage] = WeakValueDictionary()
         self._active: deque[Share] = deque()
         self._scheduled = False
         self.large = asyncio.Semaphore(_LARGE_AT_ONCE)
@@ -113,8 +124,20 @@ class Scheduler:
         """Return the share of a user, or of an address whose user is not known."""
         found = self._shares.get(owner)
         if found is None:
-            found = self._shares[owner] = Share(self)
+            found = self._shares[owner] = Share(self, owner)
         return found
+
+    def usage_of(self, owner: Hashable) -> Usage:
+        """Return what a user has of its limits; kept while the user is connected or has to wait."""
+        found = self._usages.get(owner)
+        if found is None:
+            found = self._usages[owner] = Usage()
+        return found
+
+    @property
+    def shares(self) -> list[Share]:
+        """The shares of all users who are connected."""
+        return list(self._shares.values())
 
     def begin(self, share: Share | None = None) -> TimeSlice:
         """Start the first slice of a request, which it does not have to wait for."""

@@ -15,7 +15,7 @@ from functools import partial
 from fluss._version import VERSION
 from fluss.metadata import TableBucket
 from fluss.net.deadline import wait_for
-from fluss.server.auth import check_users
+from fluss.server.auth import Principal, check_users
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.commit import GroupCommitter
@@ -29,7 +29,10 @@ from fluss.server.handlers.registry import register_all
 from fluss.server.handlers.request import Handler
 from fluss.server.kv.service import Kv
 from fluss.server.loop_watch import LoopWatch
+from fluss.server.metrics import Labels
 from fluss.server.metrics_page import MetricsPage
+from fluss.server.quotas import Quotas
+from fluss.server.scheduler import Share
 from fluss.server.services import Services
 from fluss.server.session import ServerSession
 from fluss.server.tablets import Tablets
@@ -234,10 +237,14 @@ class Server(Services):
             return
         session = ServerSession(self, self.connections, self.handlers, sock, listener, peer)
         self.connections.add(session)
+        if session.authenticated and not self.connections.has_room_for(session):
+            session.close()
+            return
         session.start()
 
     def _config_changed(self, config: ServerConfig) -> None:
         self.config = config
+        self.quotas = Quotas.of(config)
         self.clock.jump_tolerance_ms = config.integer("clock.jump-tolerance")
         self._configured.set()
 
@@ -310,7 +317,20 @@ class Server(Services):
         gauge("tabletserver_eventLoop_stalls", lambda: self.loop_watch.stall_count)
         gauge("tabletserver_requestMemorySize", lambda: self.memory.taken_bytes)
         gauge("tabletserver_answerMemorySize", lambda: self.answers.held_bytes)
+        series = self.metrics.series
+        series("tabletserver_user_connections", lambda: self._by_user(lambda one: one.usage.connections))
+        series("tabletserver_user_requestMemorySize", lambda: self._by_user(lambda one: self.memory.held_by(one.owner)))
+        series("tabletserver_user_cpuTimeMs", lambda: self._by_user(lambda one: one.charged_seconds * 1000))
+        series("tabletserver_user_throttleTimeMs", lambda: self._by_user(lambda one: one.usage.throttled_ms))
         gauge("tabletserver_request_requestQueueSize", lambda: sum(s.requests_in_work for s in self.sessions))
+
+    def _by_user(self, figure: Callable[[Share], float]) -> list[tuple[Labels, float]]:
+        """A figure of each user who is connected, and of each address whose clients do not log in."""
+        return [((("user", _user_label(share.owner)),), figure(share)) for share in self.scheduler.shares]
+
+
+def _user_label(owner: object) -> str:
+    return owner.name if isinstance(owner, Principal) else f"anonymous@{owner}"
 
 
 async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:

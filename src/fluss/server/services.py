@@ -20,6 +20,7 @@ from fluss.server.kv.service import Kv
 from fluss.server.listener import Listener
 from fluss.server.memory import RequestMemory, UnsentAnswers
 from fluss.server.metrics import ServerMetrics
+from fluss.server.quotas import Quotas
 from fluss.server.scheduler import Scheduler
 from fluss.server.store_tokens import StoreTokens
 from fluss.server.tablets import Tablets
@@ -50,6 +51,7 @@ class Services:
         # thread keeps the memory of the largest message it had.
         self.codec = environment.executor(1, "fluss-codec")
         self.scheduler = Scheduler()
+        self.quotas = Quotas.of(config)
         self.accounts = Accounts(lambda: self.config)
         self.login_throttle = LoginThrottle()
         self.listeners: dict[str, Listener] = {}

@@ -18,12 +18,13 @@ from typing import Any
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
 from fluss.net.eager import start_eagerly
-from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, api_name
+from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, PRODUCE_LOG, PUT_KV, api_name
 from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.protocol.frames import (
     REQUEST_HEADER_BYTES,
     FrameReader,
     Parts,
+    body_size,
     encode_error,
     encode_response,
     parse_request,
@@ -42,6 +43,7 @@ from fluss.server.tls import TlsSocket, user_of_certificate
 
 logger = logging.getLogger("fluss.server.session")
 
+_WRITES = frozenset({PRODUCE_LOG.key, PUT_KV.key})
 _BEFORE_AUTHENTICATION = frozenset({API_VERSIONS.key, AUTHENTICATE.key})
 
 # Before authentication a connection holds at most 64 KB: a receive buffer, one frame, and answers that it did not take.
@@ -126,7 +128,7 @@ class ServerSession:
             on_sent=self._on_sent,
             on_error=self._on_error,
             answers=services.answers,
-            share=services.scheduler.share(self.host),
+            share=services.scheduler.share(self.host if self.principal is ANONYMOUS else self.principal),
         )
 
     def __repr__(self) -> str:
@@ -175,8 +177,16 @@ class ServerSession:
     def authenticate(self, principal: Principal) -> None:
         """Take the client for this principal from now on, with the limits of clients that are known."""
         config = self.services.config
+        share = self.services.scheduler.share(principal)
+        if not self._connections.has_room_for(self, share):
+            raise AuthenticateError(
+                f"{principal} has {share.usage.connections} connections, the limit of a user (server option "
+                "'quota.max_connections'). Close some of them."
+            )
         self.principal = principal
-        self.channel.share = self.services.scheduler.share(principal)
+        self.share.usage.connections -= 1
+        share.usage.connections += 1
+        self.channel.share = share
         self.authenticated = True
         self._requests_max = config.integer("netty.server.max-queued-requests")
         self._unsent_bytes_max = config.integer("server.connection.max-unsent-size")
@@ -191,7 +201,7 @@ class ServerSession:
         """Charge a large frame before it gets memory. One that has to wait is left unread in the socket."""
         if length < LARGE_BYTES_MIN:
             return True
-        if not self.services.memory.charge(length, self._frame_granted):
+        if not self.services.memory.charge(length, self._frame_granted, self.share.owner):
             return False
         self._charged_bytes += length
         return True
@@ -212,6 +222,9 @@ class ServerSession:
         if size_bytes >= LARGE_BYTES_MIN:
             self._charged_bytes -= size_bytes  # from here on it is charged to the request
         api_key, version, request_id, body = request
+        rate = self.services.quotas.producer_byte_rate
+        if rate is not None and api_key in _WRITES:
+            self.share.usage.charge_bytes("produce", size_bytes, rate)
         reply = _Reply(self, api_key, request_id, size_bytes)
         try:
             handler = self._handler(api_key)
@@ -230,10 +243,10 @@ class ServerSession:
             self._adjust_reading()
             return
         if size_bytes >= LARGE_BYTES_MIN:
-            self.services.memory.give_back(size_bytes)
+            self.services.memory.give_back(size_bytes, self.share.owner)
         if self._closes_soon:
             self.close_after_sending()
-        elif self.channel.unsent_bytes:
+        elif self.channel.unsent_bytes or self.share.usage.is_throttled:
             self._adjust_reading()
 
     def _handler(self, api_key: int) -> Handler:
@@ -264,7 +277,7 @@ class ServerSession:
     def _replied(self, reply: _Reply) -> None:
         """A request that had to wait is answered."""
         self._replies.discard(reply)
-        self.services.memory.give_back(reply.size_bytes)
+        self.services.memory.give_back(reply.size_bytes, self.share.owner)
         self.services.memory.release(_WAITING_REQUEST_BYTES)
         if self._closes_soon:
             self.close_after_sending()
@@ -333,6 +346,9 @@ class ServerSession:
         in_work = len(self._replies)
         if self._holds or in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
             self.channel.pause_reading()
+        elif self.share.usage.is_throttled:
+            self.share.usage.wait_until_paid(self._adjust_reading)
+            self.channel.pause_reading()
         elif self.channel.held_bytes and self.services.answers.exhausted:
             self.services.answers.wait_for_room(self._adjust_reading)
             self.channel.pause_reading()
@@ -350,8 +366,9 @@ class ServerSession:
         memory.cancel(self._frame_granted)
         memory.stop_waiting(self._adjust_reading)
         self.services.answers.stop_waiting(self._adjust_reading)
+        self.share.usage.stop_waiting(self._adjust_reading)
         if self._charged_bytes:
-            memory.give_back(self._charged_bytes)
+            memory.give_back(self._charged_bytes, self.share.owner)
             self._charged_bytes = 0
         for task in tuple(self._tasks):
             # A parked fetch would otherwise hold its place until its time is over. Appends are shielded by their queue.
@@ -420,6 +437,9 @@ class _Reply:
         session = self._session
         began = monotonic()
         if answer is not None:
+            rate = session.services.quotas.consumer_byte_rate
+            if rate is not None:
+                session.share.usage.charge_bytes("consume", body_size(answer), rate)
             session.channel.write(answer)
         self.ended = True
         session.services.metrics.request(

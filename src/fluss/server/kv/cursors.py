@@ -15,6 +15,7 @@ from fluss.records import encode_values, value_batch_header
 from fluss.server.config import ServerConfig
 from fluss.server.kv.ordered import Values
 from fluss.server.kv.tablet import KvTablet
+from fluss.server.quotas import USER_SHARE
 from fluss.server.scheduler import TimeSlice
 
 Buffer = bytes | memoryview
@@ -23,8 +24,6 @@ _EXPIRED_REMEMBERED = 1_000
 _VALUE_OVERHEAD_BYTES = 4
 _VIEW_BYTES_PER_ROW = 100
 _VALUES_PER_STEP = 2_000
-_SHARE_OF_A_USER = 0.75
-"""What one user may have of the cursors of a bucket and of the server; the rest is for others."""
 
 
 @dataclass
@@ -101,7 +100,7 @@ def _fitting(values: Sequence[bytes], size_max: int, at_least: int) -> int:
 def _check_count(cursors: Collection[Cursor], limit: int, owner: str | None, what: str) -> None:
     if len(cursors) >= limit:
         raise TooManyScannersError(f"{what} has {len(cursors)} open scans, its limit")
-    share = max(1, int(limit * _SHARE_OF_A_USER))
+    share = max(1, int(limit * USER_SHARE))
     if owner is not None and sum(cursor.owner == owner for cursor in cursors) >= share:
         raise TooManyScannersError(
             f"{owner} has {share} of the {limit} scans that {what} may have, the limit of a user. End some, or wait."

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one user may have of the server: bytes per second, connections, and the memory of requests.
+
+A user is who logged in; where clients do not log in, each address is one. Processor time is shared in `scheduler`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from fluss.server.config import ServerConfig
+
+USER_SHARE = 0.75
+"""What one user may have of connections, of the memory of requests, and of cursors; the rest is for others."""
+_BURST_SECONDS = 1.0
+"""Bytes that were not used for so long may be used at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """The limits of each user; None where there is none."""
+
+    producer_byte_rate: int | None
+    consumer_byte_rate: int | None
+    connections_max: int | None
+
+    @classmethod
+    def of(cls, config: ServerConfig) -> Quotas:
+        """Read the limits from the options."""
+        names = ("quota.producer_byte_rate", "quota.consumer_byte_rate", "quota.max_connections")
+        producer, consumer, connections = (None if config.get(name) is None else config.integer(name) for name in names)
+        return cls(producer, consumer, connections)
+
+
+class Usage:
+    """What a user has of the limits now. A user beyond a rate is not read from until the time is paid."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.throttled_ms = 0.0
+        """How long it had to wait, in total."""
+        self._paid_until: dict[str, float] = {}
+        self._waiting: dict[Callable[[], None], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_throttled(self) -> bool:
+        return self._timer is not None
+
+    def charge_bytes(self, kind: str, size_bytes: int, rate: int) -> None:
+        """Count bytes of a kind that may be `rate` bytes per second."""
+        now = monotonic()
+        until = max(self._paid_until.get(kind, 0.0), now - _BURST_SECONDS) + size_bytes / rate
+        self._paid_until[kind] = until
+        if until > now and self._timer is None:
+            self._start_timer(until - now)
+
+    def wait_until_paid(self, callback: Callable[[], None]) -> None:
+        """Call back once when the user may be read from again."""
+        self._waiting[callback] = None
+
+    def stop_waiting(self, callback: Callable[[], None]) -> None:
+        self._waiting.pop(callback, None)
+
+    def _start_timer(self, seconds: float) -> None:
+        # The timer also keeps this object: a user who connects anew still has to pay.
+        self.throttled_ms += seconds * 1000
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._check_paid)
+
+    def _check_paid(self) -> None:
+        self._timer = None
+        left = max(self._paid_until.values()) - monotonic()
+        if left > 0:
+            self._start_timer(left)
+            return
+        waiting, self._waiting = self._waiting, {}
+        for callback in waiting:
+            callback()

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of each user: bytes per second, connections, and the memory of requests."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from tests.server.log_support import Client, connected, make_batch, running_server, until
+from tests.server.test_session import SASL
+
+from fluss.errors import AuthenticateError, FlussError
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.sasl import Credentials
+from fluss.server.memory import LARGE_BYTES_MIN, RequestMemory
+from fluss.server.scheduler import Scheduler
+from fluss.server.server import Server
+
+ALICE, BOB = Credentials("alice", "alice-secret"), Credentials("bob", 'b"ob')
+
+
+def set_quotas(server: Server, **quotas: object) -> None:
+    """Change options as a request at run time does."""
+    server._config_changed(server.config.with_options({f"quota.{name}": value for name, value in quotas.items()}))
+
+
+async def test_a_user_beyond_a_rate_waits_until_it_is_paid_whatever_connections_it_has() -> None:
+    scheduler = Scheduler()
+    share = scheduler.share("mallory")
+    began = time.monotonic()
+    share.usage.charge_bytes("produce", 500, 1_000)
+    assert not share.usage.is_throttled, "what was not used in the last second may be used at once"
+    share.usage.charge_bytes("produce", 700, 1_000)
+    assert share.usage.is_throttled
+    assert not scheduler.share("alice").usage.is_throttled
+    del share
+    gc.collect()
+    usage = scheduler.share("mallory").usage
+    assert usage.is_throttled, "a user who connects anew still has to pay"
+    paid: list[float] = []
+    usage.wait_until_paid(lambda: paid.append(time.monotonic() - began))
+    usage.charge_bytes("produce", 100, 1_000)
+    await until(lambda: bool(paid))
+    assert paid[0] >= 0.25
+    assert not usage.is_throttled
+    assert usage.throttled_ms > 0
+
+
+async def test_writes_beyond_the_rate_of_producers_are_slowed_down(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(running_server(tmp_path, **SASL))
+        clients = [
+            await stack.enter_async_context(connected(server, "CLIENT", credentials=user)) for user in (ALICE, BOB)
+        ]
+        table = await clients[0].create_table()
+        batch = make_batch(count=1_000)
+        set_quotas(server, producer_byte_rate=4 * len(batch))
+
+        async def produce(client: Client, count: int) -> float:
+            began = time.monotonic()
+            for _ in range(count):
+                await client.produce(table, batch)
+            return time.monotonic() - began
+
+        slow = asyncio.ensure_future(produce(clients[0], 9))
+        await until(lambda: server.scheduler.share(_principal(server, "alice")).usage.is_throttled)
+        await clients[1].call(apis.LIST_DATABASES, pb.ListDatabasesRequest())
+        assert not slow.done(), "the other user is served meanwhile"
+        # Of nine batches four are allowed at once, and the last is answered before it has to be paid.
+        assert await slow >= 0.9
+
+
+def _principal(server: Server, name: str) -> object:
+    return next(session.principal for session in server.sessions if session.principal.name == name)
+
+
+async def test_answers_beyond_the_rate_of_consumers_are_slowed_down(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connected(server) as client:
+        table = await client.create_table()
+        await client.produce(table, make_batch(count=1_000))
+        size_bytes = len(make_batch(count=1_000))
+        set_quotas(server, consumer_byte_rate=2 * size_bytes)
+        scan = pb.LimitScanRequest(table_id=table, bucket_id=0, limit=1_000)
+        began = time.monotonic()
+        for _ in range(5):
+            assert (await client.call(apis.LIMIT_SCAN, scan)).records
+        assert time.monotonic() - began >= 0.9, "of five answers two are allowed at once, and the last is paid later"
+        text = server.metrics.text()
+        assert 'fluss_tabletserver_user_connections{user="anonymous@127.0.0.1"} 1' in text
+        assert 'fluss_tabletserver_user_throttleTimeMs{user="anonymous@127.0.0.1"}' in text
+        assert 'fluss_tabletserver_user_cpuTimeMs{user="anonymous@127.0.0.1"}' in text
+
+
+async def test_connections_of_a_user_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluss.server.connections._IDLE_SECONDS_MIN", 3600.0)
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(running_server(tmp_path, **SASL))
+        set_quotas(server, max_connections=2)
+        for _ in range(2):
+            await stack.enter_async_context(connected(server, "CLIENT", credentials=ALICE))
+        with pytest.raises(AuthenticateError, match=r"User:alice has 2 connections, .* 'quota.max_connections'"):
+            await stack.enter_async_context(connected(server, "CLIENT", credentials=ALICE))
+        await stack.enter_async_context(connected(server, "CLIENT", credentials=BOB))
+        assert server.metrics.value("tabletserver_refusedConnections_total") == 1
+        await until(lambda: len(server.sessions) == 3)
+        # A connection that is idle makes room for one that is wanted.
+        monkeypatch.setattr("fluss.server.connections._IDLE_SECONDS_MIN", 0.0)
+        await stack.enter_async_context(connected(server, "CLIENT", credentials=ALICE))
+        await until(lambda: len(server.sessions) == 3)
+        usage = server.scheduler.share(_principal(server, "alice")).usage
+        assert usage.connections == 2
+    assert usage.connections == 0
+
+
+async def test_connections_of_an_address_are_limited_where_clients_do_not_log_in(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(running_server(tmp_path))
+        set_quotas(server, max_connections=1)
+        client = await stack.enter_async_context(connected(server))
+        await client.call(apis.LIST_DATABASES, pb.ListDatabasesRequest())
+        with pytest.raises(FlussError):
+            await stack.enter_async_context(connected(server))
+        await client.call(apis.LIST_DATABASES, pb.ListDatabasesRequest())
+        set_quotas(server, max_connections=2)
+        await stack.enter_async_context(connected(server))
+
+
+def test_a_user_with_most_of_the_memory_waits_for_its_own() -> None:
+    size = LARGE_BYTES_MIN
+    budget = RequestMemory(8 * size)
+    granted: list[str] = []
+    assert budget.charge(6 * size, lambda: None, "mallory")
+    assert not budget.charge(size, lambda: granted.append("mallory"), "mallory"), "three quarters are taken"
+    assert not budget.exhausted, "it waits for itself, and keeps no small requests out"
+    assert budget.charge(size, lambda: None, "alice"), "another user is not behind it"
+    assert not budget.charge(2 * size, lambda: granted.append("bob"), "bob")
+    assert budget.exhausted
+    assert budget.held_by("mallory") == 6 * size
+    budget.give_back(size, "alice")
+    assert granted == ["bob"]
+    budget.give_back(6 * size, "mallory")
+    assert granted == ["bob", "mallory"]
+    budget.give_back(size, "mallory")
+    budget.give_back(2 * size, "bob")
+    assert budget.taken_bytes == budget.large_bytes == budget.held_by("bob") == 0
