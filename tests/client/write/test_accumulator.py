@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
+import pytest
 
 from fluss.client.write.accumulator import RowAccumulator, RowReader, row_taker
 from fluss.client.write.handle import Ticket
@@ -16,7 +18,7 @@ SCHEMA = Schema(pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.strin
 
 
 class Desk:
-    """A accumulator with the `_collect` of a writer, and the chunks that left it."""
+    """An accumulator with the `_collect` of a writer, and the chunks that left it."""
 
     def __init__(self, rows_max: int) -> None:
         self.accumulator = RowAccumulator(lambda: Ticket(lambda: None, 2), 2, rows_max)
@@ -28,9 +30,10 @@ class Desk:
         accumulator = self.accumulator
         with accumulator.lock:
             self.collected += 1
-            last = len(accumulator.flat) >= accumulator.last
+            self.chunks.append(accumulator.enter())
+            is_last = accumulator.is_full
             handle = accumulator.add(values, False)
-            if last:
+            if is_last:
                 self.chunks.append(accumulator.take())
         return handle
 
@@ -66,40 +69,53 @@ def test_a_kept_handle_stays_the_one_of_its_row():
     for i, handle in kept.items():
         assert handle.place == (i % 50) * 2
     assert len({id(handle) for handle in kept.values()}) == len(kept)
-    tickets = {i: handle.ticket for i, handle in kept.items()}
-    desk.finish()
-    assert all(tickets[i] is desk.chunks[i // 50].ticket for i in kept)
+    chunks = desk.finish()
+    assert all(handle.ticket is chunks[i // 50].ticket for i, handle in kept.items())
 
 
-def test_many_threads_lose_and_double_nothing_and_keep_their_own_order():
+def test_a_chunk_passes_from_the_thread_that_began_it_to_all_threads():
+    desk = Desk(rows_max=100)
+    desk.take((0, "own"))
+    desk.take((1, "own"))
+    with ThreadPoolExecutor(1) as pool:
+        handle = pool.submit(desk.take, (2, "of another thread")).result()
+    desk.take((3, "shared"))
+    chunks = desk.finish()
+    assert [rows_of(chunk) for chunk in chunks] == [
+        [(0, "own"), (1, "own")],
+        [(2, "of another thread"), (3, "shared")],
+    ]
+    assert (handle.ticket, handle.place) == (chunks[1].ticket, 0)
+
+
+@pytest.mark.parametrize("producers", [1, 4])
+def test_threads_lose_and_double_nothing_and_keep_their_own_order(producers):
+    """While one more thread takes chunks, full or not, as the event loop does."""
     desk = Desk(rows_max=64)
-    mixed = []
+    handles = []
 
     def produce(thread: int) -> None:
-        for i in range(5_000):
-            handle = desk.take((thread * 10_000 + i, "x"))
-            if i % 1000 == 0:
-                mixed.append((thread * 10_000 + i, handle))
+        for number in range(thread * 10_000, thread * 10_000 + 5_000):
+            handle = desk.take((number, "x"))
+            handles.append((number, handle))
 
-    threads = [threading.Thread(target=produce, args=(i,)) for i in range(4)]
+    threads = [threading.Thread(target=produce, args=(i,)) for i in range(producers)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)  # so that threads meet everywhere
     try:
         for thread in threads:
             thread.start()
-        for _ in range(50):
+        while any(thread.is_alive() for thread in threads):
             with desk.accumulator.lock:
                 desk.chunks.append(desk.accumulator.take())
-        for thread in threads:
-            thread.join(60)
     finally:
         sys.setswitchinterval(interval)
     chunks = desk.finish()
     ids = [value for chunk in chunks for value in chunk.flat[::2]]
-    assert sorted(ids) == sorted(t * 10_000 + i for t in range(4) for i in range(5_000))
-    for t in range(4):
+    assert sorted(ids) == sorted(t * 10_000 + i for t in range(producers) for i in range(5_000))
+    for t in range(producers):
         own = [value for value in ids if value // 10_000 == t]
         assert own == sorted(own)
     by_ticket = {id(chunk.ticket): chunk for chunk in chunks}
-    for value, handle in mixed:
+    for value, handle in handles:
         assert by_ticket[id(handle.ticket)].flat[handle.place] == value

@@ -124,6 +124,26 @@ def fields_of(row: Any) -> dict[str, Any]:
     return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
 
 
+class OpenChunk:
+    """Rows that are being accumulated: the values of all of them in one list.
+
+    The thread that gave the first row owns the chunk: it adds rows without the lock, which would cost more than all the
+    rest. A chunk without an owner is shared by several threads, and changed with the lock held.
+    """
+
+    __slots__ = ("closed_at", "flat", "marks", "owner", "ticket")
+
+    def __init__(self, ticket: Ticket) -> None:
+        self.flat: list[Any] = []
+        self.marks: list[int] = []
+        """Positions of rows that are deletes."""
+        self.ticket = ticket
+        self.owner = 0
+        """The ident of a thread, or 0."""
+        self.closed_at = 0
+        """How much of `flat` left with the chunk, once it is closed."""
+
+
 class Chunk:
     """Rows taken out of an accumulator, in the order in which they were given."""
 
@@ -140,56 +160,83 @@ class Chunk:
 
 
 class RowAccumulator:
-    """The rows of one writer that are not converted yet. Everything in it is read and changed with `lock` held.
+    """The rows of one writer that are not converted yet. All methods but `includes` are called with `lock` held.
 
     Every chunk gets a number under the lock; chunks that several threads convert at the same time are restored to the
     order of their numbers on the event loop. The number of rows is derived from the length of `flat` alone: an
     interrupt between two steps cannot make two counts disagree.
     """
 
-    __slots__ = ("_make_ticket", "flat", "last", "lock", "marks", "numbers", "rows_before", "ticket", "width")
+    __slots__ = ("_make_ticket", "last", "lock", "numbers", "open", "rows_before", "width")
 
     def __init__(self, make_ticket: Callable[[], Ticket], width: int, rows_max: int) -> None:
         self.lock = threading.Lock()
         self.width = width
-        self.flat: list[Any] = []
+        self.open = OpenChunk(make_ticket())
         self.rows_before = 0
-        self.marks: list[int] = []
-        """Positions of rows that are deletes."""
         self.last = 0
         """The length of `flat` from which on the next row completes the chunk."""
         self.limit(rows_max)
         self.numbers = 0
         """How many numbers were given out."""
         self._make_ticket = make_ticket
-        self.ticket = make_ticket()
 
     def limit(self, rows_max: int) -> None:
-        """Set how many rows a chunk may have; with 0, every row completes one. Call it with the lock held."""
+        """Set how many rows a chunk may have; with 0, every row completes one."""
         self.last = (rows_max - 1) * self.width
 
+    @property
+    def is_empty(self) -> bool:
+        return not self.open.flat
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next row completes the chunk."""
+        return len(self.open.flat) >= self.last
+
+    def enter(self) -> Chunk | None:
+        """Let the calling thread add a row; return the chunk that another thread owned and that had to be closed."""
+        chunk, thread = self.open, threading.get_ident()
+        if not chunk.flat:
+            chunk.owner = thread
+        elif chunk.owner not in (thread, 0):
+            closed = self.take()
+            self.open.owner = 0
+            return closed
+        return None
+
     def add(self, values: Values, is_delete: bool) -> WriteResultHandle:
-        """Take a row. Call it with the lock held."""
-        place = len(self.flat)
-        self.flat.extend(values)
+        """Take a row, after `enter`."""
+        chunk = self.open
+        place = len(chunk.flat)
+        chunk.flat.extend(values)
         if is_delete:
-            self.marks.append(place // self.width)
-        return make_handle(self.ticket, place)
+            chunk.marks.append(place // self.width)
+        return make_handle(chunk.ticket, place)
+
+    def includes(self, chunk: OpenChunk, place: int) -> bool:
+        """Whether a row that its owner added at `place` left with a chunk that was closed meanwhile."""
+        with self.lock:
+            return place < chunk.closed_at
 
     def next_number(self) -> int:
-        """Return the number of the next chunk. Call it with the lock held."""
+        """Return the number of the next chunk."""
         number = self.numbers
         self.numbers = number + 1
         return number
 
     def take(self) -> Chunk | None:
-        """Return all rows as a chunk whose ticket is closed; None if there are none. Call it with the lock held."""
-        rows = len(self.flat) // self.width
-        if not rows:
+        """Return all rows as a chunk whose ticket is closed; None if there are none."""
+        closed = self.open
+        if not closed.flat:
             return None
-        chunk = Chunk(self.next_number(), self.flat, rows, self.marks, self.ticket, self.rows_before)
+        # In this order: the owner adds a row, then looks whether the chunk is still open.
+        self.open = OpenChunk(self._make_ticket())
+        closed.closed_at = len(closed.flat)
+        rows = closed.closed_at // self.width
+        flat = closed.flat[: closed.closed_at]
+        chunk = Chunk(self.next_number(), flat, rows, closed.marks, closed.ticket, self.rows_before)
         self.rows_before += rows
-        self.flat, self.marks, self.ticket = [], [], self._make_ticket()
         chunk.ticket.close(rows)
         return chunk
 
@@ -199,12 +246,13 @@ def row_taker(
 ) -> Callable[[Any], WriteResultHandle]:
     """Make the function that takes one row: `append` and `upsert`.
 
-    `collect` takes the rows that begin or end a chunk. All others are added here, without a call in between.
+    `collect` takes the rows that begin or end a chunk, and those of threads that do not own it. All others are added
+    here, without a call or a lock in between.
     """
     if not reader.is_plain:
         return lambda row: collect(reader.read(row))
-    width, values_of, read, lock = reader.width, reader.fast, reader.read, accumulator.lock
-    new_handle = WriteResultHandle
+    width, values_of, read = reader.width, reader.fast, reader.read
+    this_thread, new_handle = threading.get_ident, WriteResultHandle
 
     def take(row: Any) -> WriteResultHandle:
         values: Values
@@ -217,15 +265,18 @@ def row_taker(
             values = row
         else:
             values = read(row)
-        with lock:
-            flat = accumulator.flat
+        chunk = accumulator.open
+        if chunk.owner == this_thread():
+            flat = chunk.flat
             place = len(flat)
-            if 0 < place < accumulator.last:
+            if place < accumulator.last:
                 flat += values
-                handle = new_handle()
-                handle.ticket = accumulator.ticket
-                handle.place = place
-                return handle
+                # Another thread may have closed the chunk meanwhile, before or after this row.
+                if accumulator.open is chunk or accumulator.includes(chunk, place):
+                    handle = new_handle()
+                    handle.ticket = chunk.ticket
+                    handle.place = place
+                    return handle
         return collect(values)
 
     return take

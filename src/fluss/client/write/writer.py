@@ -258,34 +258,22 @@ class WriterBase:
         return ConnectionClosedError(f"the connection that wrote to {self._info.table_path} is closed")
 
     def _collect(self, values: Sequence[Any], is_delete: bool = False) -> WriteResultHandle:
+        """Take a row. The one that completes a chunk waits here while the write buffer is full."""
         accumulator = self._accumulator
-        with accumulator.lock:
-            first = not accumulator.flat
-            last = len(accumulator.flat) >= accumulator.last
-            if not last:
-                handle = accumulator.add(values, is_delete)
-        if last:
-            return self._collect_last(values, is_delete)
-        if first:
-            self._arm()
-        return handle
-
-    def _collect_last(self, values: Sequence[Any], is_delete: bool) -> WriteResultHandle:
-        """Take the row that completes a chunk; blocks here while the write buffer is full."""
-        self._check_open()
-        self._sender.memory.wait_for_room(may_block=not self._on_loop())
-        accumulator = self._accumulator
+        if accumulator.is_full:
+            self._check_open()
+            self._sender.memory.wait_for_room(may_block=not self._on_loop())
         with accumulator.lock:
             self._check_open()
-            first = not accumulator.flat
-            chunk = None
-            full = len(accumulator.flat) >= accumulator.last
+            chunks = [accumulator.enter()]
+            is_first, is_last = accumulator.is_empty, accumulator.is_full
             handle = accumulator.add(values, is_delete)
-            if full:
-                chunk = accumulator.take()
-        if chunk is not None:
-            self._emit(chunk)
-        elif first:
+            if is_last:
+                chunks.append(accumulator.take())
+        for chunk in chunks:
+            if chunk is not None:
+                self._emit(chunk)
+        if is_first and not is_last:
             self._arm()
         return handle
 
