@@ -306,7 +306,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.background import Background
+from fluss.client.runner import Background
 """
 
 WRITERS = Target(

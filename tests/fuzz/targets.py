@@ -22,9 +22,9 @@ from tests.records.forge import CODECS, Parts
 from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A, ROW_B, project_batch, to_batch
 
 from fluss._checksum import crc32c
+from fluss.client.lookup_wire import ValueDecoder
 from fluss.client.scan.decode import BatchDecoder
-from fluss.client.scan.python_rows import column_to_python
-from fluss.client.stored_values import ValueDecoder
+from fluss.client.scan.records import column_to_python
 from fluss.errors import FlussError, FormatError
 from fluss.metadata import (
     ArrayType,

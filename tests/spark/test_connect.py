@@ -15,7 +15,7 @@ import pytest
 
 import fluss
 from fluss.client.blocking_client import BlockingClient
-from fluss.client.scan import decode_pool
+from fluss.client.scan import decode
 from fluss.spark import connect
 
 
@@ -23,7 +23,7 @@ def run_as(main: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("__main__")
     module.__spec__ = None if main is None else ModuleSpec(main, None)
     monkeypatch.setitem(sys.modules, "__main__", module)
-    monkeypatch.setattr(decode_pool, "_ahead", True)  # restored after the test
+    monkeypatch.setattr(decode, "_ahead", True)  # restored after the test
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_only_workers_of_spark_freeze_their_loaded_modules(
     try:
         assert connect.client_of(options) is client
         assert len(calls) == frozen
-        assert decode_pool._ahead is not bool(frozen)
+        assert decode._ahead is not bool(frozen)
     finally:
         client.close()
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
-from fluss.client.background import Background
+from fluss.client.runner import Background
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from fluss.client.background import Background
+from fluss.client.runner import Background
 from fluss.errors import FlussError
 from fluss.net.blocking_connection import BlockingConnection
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.background import Background
 from fluss.client.blocking_base import BlockingWriterBase
+from fluss.client.runner import Background
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from fluss.client.metadata_cache import MetadataCache
+from fluss.client.metadata_cache import MetadataCache, PartitionState, TableState
 from fluss.client.metrics import Metrics, NoMetrics
 from fluss.client.nodes import NodePool, first_that_answers
 from fluss.client.requests import pb_path, subject_of
 from fluss.client.retry import retry, within
 from fluss.client.singleflight import SingleFlight
-from fluss.client.state import PartitionState, TableState
 from fluss.config import Config
 from fluss.errors import (
     ConnectionClosedError,
@@ -44,7 +43,7 @@ from fluss.protocol import messages as pb
 from fluss.protocol.sasl import Credentials
 
 if TYPE_CHECKING:
-    from fluss.client.write.failures import Failures
+    from fluss.client.write.handle import Failures
     from fluss.metadata import Schema
 
 T = TypeVar("T")

@@ -9,11 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from fluss.client.cluster import Cluster
-from fluss.client.runner import Direct, Runner
-from fluss.client.senders import Senders
-from fluss.client.state import TableState
-from fluss.client.table import TableBase
-from fluss.client.virtual import split_virtual
+from fluss.client.metadata_cache import TableState
+from fluss.client.runner import Direct, Runner, Senders
+from fluss.client.table import TableBase, split_virtual
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import MergeMode, TablePath, table_path_of
@@ -21,8 +19,8 @@ from fluss.metadata import MergeMode, TablePath, table_path_of
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
     from fluss.client.multi_table import MultiTable
+    from fluss.client.runner import OnWriterId
     from fluss.client.scan import TableScan
-    from fluss.client.senders import OnWriterId
     from fluss.client.write import AppendWriter, UpsertWriter
 
 

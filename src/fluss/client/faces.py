@@ -14,10 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from fluss.client import core
-from fluss.client.background import Background
-from fluss.client.state import TableState
-from fluss.client.table import TableBase
-from fluss.client.virtual import split_virtual
+from fluss.client.metadata_cache import TableState
+from fluss.client.runner import Background
+from fluss.client.table import TableBase, split_virtual
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import MergeMode, TablePath, table_path_of
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from fluss.client.blocking_multi_table import MultiTable
     from fluss.client.blocking_scanners import TableScan
     from fluss.client.blocking_writers import AppendWriter, UpsertWriter
-    from fluss.client.senders import OnWriterId
+    from fluss.client.runner import OnWriterId
 
 
 class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):

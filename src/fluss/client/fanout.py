@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from fluss.client.cluster import Cluster
+from fluss.client.metadata_cache import TableState
 from fluss.client.requests import raise_for_code
-from fluss.client.state import TableState
 from fluss.errors import (
     FormatError,
     InvalidArgumentError,

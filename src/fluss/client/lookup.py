@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from fluss.client.arguments import strings
 from fluss.client.convert import Key, KeyMaker
 from fluss.client.lookup_queue import LookupQueue
-from fluss.client.lookup_wire import InsertingLookupWire, LookupWire, PrefixWire, values_of
+from fluss.client.lookup_wire import InsertingLookupWire, LookupWire, PrefixWire, ValueDecoder, schema_id_of, values_of
+from fluss.client.metadata_cache import TableState, require_primary_key
 from fluss.client.runner import Runner
-from fluss.client.state import TableState, require_primary_key
-from fluss.client.stored_values import ValueDecoder, schema_id_of
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import Schema, TableInfo
 from fluss.net.deadline import Deadline

@@ -14,10 +14,9 @@ from fluss._arrow_buffers import array_of
 from fluss.client.arguments import wrong_argument
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
-from fluss.client.lookup_wire import LookupWire, values_of
+from fluss.client.lookup_wire import LookupWire, decode_values, schema_ids_of, values_of
+from fluss.client.metadata_cache import PartitionState, TableState
 from fluss.client.runner import Runner
-from fluss.client.state import PartitionState, TableState
-from fluss.client.stored_values import decode_values, schema_ids_of
 from fluss.client.write.routing import groups_of, partition_codes
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, NetworkError
 from fluss.metadata import PhysicalTablePath, Schema, TableBucket, TablePath

@@ -20,9 +20,9 @@ from typing import Any, Generic, TypeVar
 from fluss.client.cluster import Cluster
 from fluss.client.convert import Key
 from fluss.client.lookup_wire import Found, Wire
+from fluss.client.metadata_cache import TableState
 from fluss.client.promise import Inbox, Promise, wake
 from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text, is_retriable, log_retry
-from fluss.client.state import TableState
 from fluss.errors import (
     ConnectionClosedError,
     DeadlineExceededError,

@@ -19,7 +19,7 @@ from fluss.net.eager import retrieve_exception
 if TYPE_CHECKING:
     from fluss.client.table import TableBase
     from fluss.client.write import WriteResultHandle
-    from fluss.client.write.failures import Failures
+    from fluss.client.write.handle import Failures
 
 OpenTable = Callable[[TablePath], Awaitable["TableBase[Any, Any, Any]"]]
 

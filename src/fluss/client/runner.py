@@ -2,17 +2,28 @@
 """The seam between the two faces: where an operation of the client runs.
 
 Classes whose waiting calls are all awaited (the admin, lookups) are the same in `fluss` and `fluss.aio`; they hold a
-`Runner` and never ask which. `Direct` runs on the caller's own loop; `Background` is in `background.py`.
+`Runner` and never ask which. `Direct` runs on the caller's own loop, `Background` on one in a thread of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+import contextlib
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fluss.client.cluster import Cluster
+from fluss.errors import FlussError, InvalidArgumentError
+from fluss.net.background import LoopThread
+
+if TYPE_CHECKING:
+    from fluss.client.write import Sender
 
 T = TypeVar("T")
+
+OnWriterId = Callable[[int], Awaitable[None] | None]
+"""Called with each new writer id: an asynchronous function, which is awaited, or a plain one."""
+CLOSE_TIMEOUT_S = 10.0
 
 
 class Runner(Protocol):
@@ -36,3 +47,75 @@ class Direct:
 
     async def run(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         return await op(self.cluster)
+
+
+class Senders:
+    """Makes the sender that all writers of a connection share, when the first of them is created.
+
+    Programs that only read do without its modules.
+
+    All calls are made on the loop of the connection.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._sender: Sender | None = None
+        self._on_writer_id: OnWriterId | None = None
+
+    def get(self) -> Sender:
+        if self._sender is None:
+            from fluss.client.write import Sender
+
+            self._sender = Sender(self._cluster, self._cluster.config)
+            self._sender.on_writer_id = self._on_writer_id
+            self._cluster.attach(self._sender)
+        return self._sender
+
+    def on_writer_id(self, callback: OnWriterId) -> None:
+        if not callable(callback):
+            given = f"{type(callback).__name__} {callback!r:.80}"
+            raise InvalidArgumentError(f"on_writer_id(): callback must be a function of a writer id, got {given}")
+        self._on_writer_id = callback
+        if self._sender is not None:
+            self._sender.on_writer_id = callback
+
+
+class Background:
+    """The `Runner` of `fluss`: a cluster on a loop in a thread of its own."""
+
+    def __init__(self, thread: LoopThread, cluster: Cluster, senders: Senders) -> None:
+        self.thread = thread
+        self.cluster = cluster
+        self.senders = senders
+        # A connection that is dropped without close(), or alive at interpreter exit, still ends its thread.
+        self._finalizer = weakref.finalize(self, _shut_down, thread, cluster)
+
+    async def run(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        return await self.thread.wrap(op(self.cluster))
+
+    async def wrap(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Await a coroutine of the core on whatever loop the caller runs."""
+        return await self.thread.wrap(coro)
+
+    def block(self, coro: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine of the core and wait for it here."""
+        return self.thread.run(coro, timeout)
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Make a plain call of the core on its loop and wait for it here."""
+        return self.thread.call(function, *arguments)
+
+    def iterate(self, generator: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        """Give the items of a generator of the core to a plain loop."""
+        return self.thread.iterate(generator)
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+def _shut_down(thread: LoopThread, cluster: Cluster) -> None:
+    if not thread.closed and not thread.in_loop_thread():
+        # Whatever goes wrong while closing, the thread must end; what was pending has failed already.
+        with contextlib.suppress(FlussError):
+            thread.run(cluster.close(), CLOSE_TIMEOUT_S)
+    thread.close()

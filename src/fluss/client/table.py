@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`FlussTable` and the builders of writers. Both faces use them; only what they build differs."""
+"""`FlussTable`, the names of virtual tables, and the builders of writers.
+
+Both faces use them; only what they build differs.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from fluss.client.metadata_cache import TableState, require_primary_key
 from fluss.client.runner import Runner
-from fluss.client.state import TableState, require_primary_key
-from fluss.client.virtual import LAKE, check_view
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.changes import MergeMode
 from fluss.metadata.path import TablePath
@@ -20,6 +22,30 @@ if TYPE_CHECKING:
     from fluss.client.lookup import TableLookup
     from fluss.client.write import WriteResultHandle
     from fluss.metadata import Schema, TableInfo
+
+
+LAKE = "lake"
+VIEW_NAMES = ("changelog", "binlog", LAKE)
+
+
+def split_virtual(path: TablePath) -> tuple[TablePath, str | None]:
+    """The table that a path names, and the view of it: ``changelog``, ``binlog``, ``lake`` or None."""
+    name, dollar, view = path.table_name.partition("$")
+    if not dollar:
+        return path, None
+    if view not in VIEW_NAMES:
+        raise InvalidArgumentError(f"'{path}': there are the virtual tables $changelog, $binlog and $lake, not ${view}")
+    return TablePath(path.database_name, name), view
+
+
+def check_view(info: TableInfo, view: str) -> None:
+    """Refuse a view that a table does not have."""
+    if view == "binlog" and not info.has_primary_key():
+        raise InvalidArgumentError(f"'{info.table_path}$binlog': only primary-key tables have a binlog")
+    if view == LAKE and not info.config.lake_enabled:
+        raise InvalidArgumentError(
+            f"'{info.table_path}$lake': the table has no lake; it has one with the property table.datalake.enabled"
+        )
 
 
 class UpsertLike(Protocol):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 import pyarrow as pa
 
 from fluss.client import core
-from fluss.client.background import Background
 from fluss.client.faces import FlussConnection
+from fluss.client.runner import Background
 from fluss.db.bridge import DatabaseBridge
 from fluss.db.streams import read_ahead
 from fluss.db.targets import Target, reach

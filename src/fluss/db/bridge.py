@@ -21,8 +21,8 @@ from fluss.errors import ConnectionClosedError
 from fluss.net.background import Bridge
 
 if TYPE_CHECKING:
-    from fluss.client.background import Background
     from fluss.client.lookup import Lookuper
+    from fluss.client.runner import Background
 
 T = TypeVar("T")
 CallT = TypeVar("CallT", bound=Callable[..., Any])

@@ -182,8 +182,7 @@ def checked_table(data: pa.Table, info: TableInfo, config: Config) -> pa.Table:
         config: The options of the client: how it writes partition values, and how large a request may be.
     """
     from fluss.client.write.arrow_input import BatchReader
-    from fluss.client.write.routing import BadRows, partition_codes
-    from fluss.client.write.row_sizes import check_row_sizes
+    from fluss.client.write.routing import BadRows, check_row_sizes, partition_codes
 
     reader = BatchReader(str(info.table_path), info.schema.columns)
     keys = [info.schema.column(key) for key in info.partition_keys]

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 import pyarrow as pa
 
 from fluss.client.scan import RecordBatch
-from fluss.client.scan.python_rows import rows_to_python
+from fluss.client.scan.records import rows_to_python
 from fluss.db.models import RowModel
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import DataType, TableBucket

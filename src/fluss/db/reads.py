@@ -21,7 +21,7 @@ import pyarrow as pa
 from fluss.client.buckets import table_buckets
 from fluss.client.scan.as_of import current_rows, merged
 from fluss.client.scan.plan import ScanPlan
-from fluss.client.scan.python_rows import rows_to_python
+from fluss.client.scan.records import rows_to_python
 from fluss.db.log_cache import LogCache
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, LakeSnapshotNotExistError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import pyarrow as pa
 
 from fluss.client.arguments import integer
-from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
+from fluss.client.scan.records import to_pandas, to_polars
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.reads import Read, is_tiered, list_buckets, plan_read, python_rows
 from fluss.db.table_info import TableDescription

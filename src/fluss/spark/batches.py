@@ -10,9 +10,8 @@ import pyarrow as pa
 from pyspark.sql import types as s
 
 from fluss.aio import RecordBatch
-from fluss.client.scan.change_column import CHANGE_TYPE, change_names
-from fluss.client.scan.views import VIEWS, view_info
-from fluss.client.virtual import check_view
+from fluss.client.scan.views import CHANGE_TYPE, VIEWS, change_names, view_info
+from fluss.client.table import check_view
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import ChangeType, TableInfo
 from fluss.spark.types import to_spark_schema

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from fluss.client.blocking_client import BlockingClient
-from fluss.client.virtual import split_virtual
+from fluss.client.table import split_virtual
 from fluss.errors import InvalidArgumentError, TableNotExistError
 from fluss.metadata import Column, DatabaseDescriptor, TableDescriptor, TableInfo, TablePath
 from fluss.spark.batches import source_schema

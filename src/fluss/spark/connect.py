@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from fluss.client.blocking_client import BlockingClient, shared_client
-from fluss.client.scan.decode_pool import decode_when_taken
+from fluss.client.scan.decode import decode_when_taken
 
 _DAEMONS = ("pyspark.daemon", f"{__package__}.daemon")
 """The programs that Spark forks its workers from."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fluss.client.virtual import split_virtual
+from fluss.client.table import split_virtual
 from fluss.config import CONFIG_OPTIONS, Config, Login
 from fluss.errors import ConfigError
 from fluss.metadata import TablePath

@@ -12,9 +12,8 @@ from pyspark.sql.types import StructType
 from fluss import aio
 from fluss.aio import RecordBatch
 from fluss.client.blocking_client import BlockingClient
-from fluss.client.scan.change_column import CHANGE_TYPE
-from fluss.client.scan.views import Binlog, view_info
-from fluss.client.virtual import LAKE, check_view
+from fluss.client.scan.views import CHANGE_TYPE, Binlog, view_info
+from fluss.client.table import LAKE, check_view
 from fluss.errors import (
     ConfigError,
     FlussError,

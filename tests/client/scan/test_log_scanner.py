@@ -17,7 +17,8 @@ from tests.client.support import open_table, poll_all
 
 import fluss
 import fluss.aio
-from fluss.client.scan import decode_pool, fetcher
+from fluss.client.scan import decode as decoding
+from fluss.client.scan import fetcher
 from fluss.client.scan.decode import BatchDecoder
 
 
@@ -508,7 +509,7 @@ async def test_changes_that_change_nothing_move_the_position(config, database):
 async def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(
     config, database, monkeypatch, compression, ahead
 ):
-    monkeypatch.setattr(decode_pool, "_ahead", ahead)
+    monkeypatch.setattr(decoding, "_ahead", ahead)
 
     properties = {"table.log.arrow.compression.type": compression}
     async with open_table(config, database, FIELDS, properties=properties) as (_, table):
@@ -527,9 +528,9 @@ async def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(
 @pytest.mark.parametrize("ahead", [True, False])
 async def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(config, database, monkeypatch, ahead):
     """Where another process keeps every core busy, as among the workers of Spark."""
-    monkeypatch.setattr(decode_pool, "_ahead", True)
+    monkeypatch.setattr(decoding, "_ahead", True)
     if not ahead:
-        decode_pool.decode_when_taken()
+        decoding.decode_when_taken()
     decode = BatchDecoder.decode
     threads: list[threading.Thread] = []
 

@@ -12,8 +12,7 @@ import pytest
 
 import fluss
 from fluss.client.scan.decode import Decoded
-from fluss.client.scan.python_rows import column_to_python, rows_to_python
-from fluss.client.scan.records import Run, ScanRecords
+from fluss.client.scan.records import Run, ScanRecords, column_to_python, rows_to_python
 from fluss.errors import InvalidRowError
 from fluss.metadata import DataTypes
 

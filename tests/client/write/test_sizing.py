@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from fluss.client.write.batch import BatchSizer
 from fluss.client.write.memory import MemoryBudget
-from fluss.client.write.sizing import BatchSizer
 from fluss.config import WAIT_FOREVER_MS
 from fluss.errors import DeadlineExceededError
 

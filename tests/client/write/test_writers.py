@@ -13,7 +13,7 @@ from tests.client.support import open_table, read_all
 
 import fluss
 import fluss.aio
-from fluss.client.background import CLOSE_TIMEOUT_S
+from fluss.client.runner import CLOSE_TIMEOUT_S
 from fluss.client.write import append as append_module
 from fluss.client.write import writer as writer_module
 from fluss.client.write.batch import WriteBatch

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -238,3 +240,23 @@ def _mask(table: pa.Table, expression: pc.Expression) -> np.ndarray[Any, np.dtyp
     ).to_table(use_threads=False)
     chunks = marked.column("keep").chunks
     return np.concatenate([numpy_of(chunk) & valid_mask(chunk) for chunk in chunks] or [np.zeros(0, np.bool_)])
+
+
+_pool: tuple[int, ThreadPoolExecutor] | None = None
+_ahead = True
+
+
+def decode_threads() -> ThreadPoolExecutor | None:
+    """The threads, None to decode in place. They are shared: starting one costs as much as decoding a batch."""
+    global _pool
+    if not _ahead:
+        return None
+    if _pool is None or _pool[0] != os.getpid():  # threads do not survive a fork
+        _pool = (os.getpid(), ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="fluss-decode"))
+    return _pool[1]
+
+
+def decode_when_taken() -> None:
+    """Do without threads in this process: where others keep every core busy, handing work to them only costs."""
+    global _ahead
+    _ahead = False

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluss._text import escaped
 from fluss.client.retry import DEFAULT_BACKOFF, is_routine
-from fluss.client.scan.decode import BatchDecoder, Decoded
-from fluss.client.scan.decode_pool import decode_threads
+from fluss.client.scan.decode import BatchDecoder, Decoded, decode_threads
 from fluss.client.scan.remote import RemoteReader, check_remote_offset, located
 from fluss.client.scan.subscription import PASSING_ERRORS, FetchOptions, Queued, Subscription, Waiting
 from fluss.errors import (

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan
-from fluss.client.scan.records import RecordBatch
+from fluss.client.scan.records import RecordBatch, to_pandas, to_polars
 from fluss.errors import DeadlineExceededError
 from fluss.net.deadline import Deadline
 from fluss.net.eager import retrieve_exception

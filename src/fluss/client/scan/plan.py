@@ -20,7 +20,7 @@ from fluss.client.scan.decode import BatchDecoder, Decoded, read_columns
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.subscription import FetchOptions, Subscription
-from fluss.client.virtual import LAKE
+from fluss.client.table import LAKE
 from fluss.config import Config
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Schema, TableBucket, TableInfo, TablePath

@@ -7,25 +7,24 @@ import asyncio
 import contextlib
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 import pyarrow as pa
 
 from fluss.client.arguments import integer
-from fluss.client.scan.blocking import blocking_batches
-from fluss.client.scan.change_column import CHANGE_TYPE
 from fluss.client.scan.decode import Decoded
 from fluss.client.scan.fetched import Fetched, FetchedBatches
 from fluss.client.scan.fetcher import Fetcher
-from fluss.client.scan.frames import to_pandas, to_polars
 from fluss.client.scan.plan import ScanPlan, record_batch
-from fluss.client.scan.records import RecordBatch, Run, ScanRecords
+from fluss.client.scan.records import RecordBatch, Run, ScanRecords, to_pandas, to_polars
 from fluss.client.scan.subscriptions import ActiveReader, Subscriptions
-from fluss.client.scan.views import VIEWS, ChangeTypes, View
+from fluss.client.scan.views import CHANGE_TYPE, VIEWS, ChangeTypes, View
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import TableBucket
-from fluss.net.deadline import wait_for
+from fluss.net.background import Bridge, LoopThread, RunningLoop, running_loop
+from fluss.net.deadline import Deadline, wait_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -458,3 +457,38 @@ def _read(
 def _abandon(loop: asyncio.AbstractEventLoop, fetcher: Fetcher) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it is over
         loop.call_soon_threadsafe(fetcher.abandon)
+
+
+def blocking_batches(
+    plan: ScanPlan,
+    start_offsets: dict[TableBucket, int],
+    loop: asyncio.AbstractEventLoop,
+    deadline: Deadline | None,
+) -> Generator[RecordBatch, None, None]:
+    """Give the batches of `plan.read` to a plain `for` loop, one at a time.
+
+    Which thread reads is known when the first batch is asked for.
+    """
+    if running_loop() is loop:
+        yield from _with_own_connection(plan, start_offsets, deadline)
+    else:
+        yield from _batches(plan, start_offsets, RunningLoop(loop), deadline)
+
+
+def _batches(
+    plan: ScanPlan, start_offsets: dict[TableBucket, int], bridge: Bridge, deadline: Deadline | None
+) -> Generator[RecordBatch, None, None]:
+    for group in bridge.iterate(plan.read_groups(start_offsets, None, deadline)):
+        yield from group
+
+
+def _with_own_connection(
+    plan: ScanPlan, start_offsets: dict[TableBucket, int], deadline: Deadline | None
+) -> Generator[RecordBatch, None, None]:
+    """Read on a loop of its own: the caller runs on the loop that would otherwise have to do the work."""
+    with LoopThread() as thread:
+        cluster = thread.run(type(plan.cluster).connect(plan.config, deadline))
+        try:
+            yield from _batches(replace(plan, cluster=cluster), start_offsets, thread, deadline)
+        finally:
+            thread.run(cluster.close())

@@ -19,7 +19,7 @@ from fluss.client.scan.one_shot import OneShotScanner
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.views import VIEWS
-from fluss.client.virtual import LAKE
+from fluss.client.table import LAKE
 from fluss.errors import DeadlineExceededError
 from fluss.metadata import EARLIEST_OFFSET, TableBucket
 from fluss.net.deadline import wait_for

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from fluss.client.arguments import instance, integer
 from fluss.client.cluster import Cluster
+from fluss.client.metadata_cache import TableState
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch, ScanRecord
 from fluss.client.scan.scanner import LogScanner
-from fluss.client.state import TableState
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import Predicate, TableBucket
 

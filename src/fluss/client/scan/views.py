@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of, strings_array
-from fluss.client.scan.change_column import CHANGE_TYPE_FIELD, change_names, with_change_types
 from fluss.client.scan.records import RecordBatch
 from fluss.metadata import (
     BigIntType,
@@ -36,6 +35,11 @@ from fluss.metadata import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+CHANGE_TYPE = "_change_type"
+"""Named and spelled as in the `$changelog` tables of Apache Fluss."""
+CHANGE_TYPE_FIELD = pa.field(CHANGE_TYPE, pa.string(), nullable=False)
+_NAMES = strings_array(["insert", "insert", "update_before", "update_after", "delete"])
+"""By `ChangeType`. An appended row is an insert."""
 _METADATA = (
     CHANGE_TYPE_FIELD,
     pa.field("_log_offset", pa.int64(), nullable=False),
@@ -45,6 +49,21 @@ _METADATA_TYPES: tuple[DataType, ...] = tuple(
     data_type.with_nullable(False) for data_type in (StringType(), BigIntType(), TimestampLtzType(3))
 )
 _BINLOG_NAMES = strings_array(["insert", "insert", "update", "update", "delete"])
+
+
+def change_names(change_types: bytes | None, rows: int) -> pa.Array:
+    """What each row did: ``insert``, ``update_before``, ``update_after`` or ``delete``."""
+    kinds = np.zeros(rows, np.uint8) if change_types is None else np.frombuffer(change_types, np.uint8)
+    return _NAMES.take(array_of(kinds))
+
+
+def with_change_types(found: RecordBatch) -> RecordBatch:
+    """Append the column `_change_type` to a batch of a changelog."""
+    batch = found.batch
+    names = change_names(found.change_types, batch.num_rows)
+    schema = batch.schema.append(CHANGE_TYPE_FIELD)
+    found.batch = pa.RecordBatch.from_arrays([*batch.columns, names], schema=schema)
+    return found
 
 
 class View(ABC):

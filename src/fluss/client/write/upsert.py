@@ -18,8 +18,15 @@ from fluss.client.write.arrow_input import BatchReader, arrow_batches
 from fluss.client.write.batch import Encoder, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
-from fluss.client.write.routing import BadRows, groups_of, partition_codes, remaining
-from fluss.client.write.row_sizes import encode_rows, refuse_rows, row_size_max
+from fluss.client.write.routing import (
+    BadRows,
+    encode_rows,
+    groups_of,
+    partition_codes,
+    refuse_rows,
+    remaining,
+    row_size_max,
+)
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import Conversion, Key, RoutedRows, WriterBase
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError

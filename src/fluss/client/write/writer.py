@@ -29,13 +29,19 @@ from fluss.client.promise import Promise
 from fluss.client.retry import within
 from fluss.client.write.accumulator import Chunk, RowAccumulator
 from fluss.client.write.arrow_input import BatchReader, arrow_batches, polars_to_arrow
-from fluss.client.write.batch import BatchBuilder, BucketRows, ChunkShare, Encoder, WriteBatch, complete_shares
-from fluss.client.write.failures import Failures
-from fluss.client.write.handle import Positions, Ticket, WriteResultHandle, make_handle
+from fluss.client.write.batch import (
+    BatchBuilder,
+    BatchSizer,
+    BucketRows,
+    ChunkShare,
+    Encoder,
+    WriteBatch,
+    complete_shares,
+)
+from fluss.client.write.handle import Failures, Positions, Ticket, WriteResultHandle, make_handle
 from fluss.client.write.lane import Lane, WriteTarget
 from fluss.client.write.routing import BadRows
 from fluss.client.write.sender import Sender
-from fluss.client.write.sizing import BatchSizer
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo
 from fluss.net.background import running_loop

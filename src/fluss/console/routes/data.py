@@ -10,7 +10,7 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from fluss.client.buckets import bucket_offsets, table_buckets
-from fluss.client.scan.python_rows import rows_to_python
+from fluss.client.scan.records import rows_to_python
 from fluss.console.json_values import from_text, row_values, to_json
 from fluss.console.settings import BODY_BYTES_MAX, ROWS_PER_PAGE_MAX
 from fluss.console.state import Call

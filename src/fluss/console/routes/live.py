@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
-from fluss.client.scan.python_rows import rows_to_python
+from fluss.client.scan.records import rows_to_python
 from fluss.console.clients import SharedFeed
 from fluss.console.json_values import row_values
 from fluss.console.state import Call, event_stream
