@@ -11,25 +11,11 @@ from typing import Any
 
 from fluss.console.settings import CELL_CHARS_MAX
 from fluss.errors import InvalidArgumentError, InvalidRowError
-from fluss.metadata import (
-    ArrayType,
-    BinaryType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    MapType,
-    RowType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-)
+from fluss.metadata import types as t
 from fluss.tools.row_files import from_json, text_value
 
 _EXACT_INTEGER_MAX = 2**53 - 1
 """Larger integers lose digits in JavaScript, so they travel as text."""
-_NESTED = (ArrayType, MapType, RowType)
 
 
 def to_json(value: Any, chars_max: int = CELL_CHARS_MAX) -> Any:
@@ -58,25 +44,25 @@ def row_values(row: Mapping[str, Any] | None, columns: Sequence[str], chars_max:
     return None if row is None else [to_json(row.get(name), chars_max) for name in columns]
 
 
-def from_text(value: Any, data_type: DataType, name: str) -> Any:
+def from_text(value: Any, data_type: t.DataType, name: str) -> Any:
     """The value of a column from what an input field holds; null is None."""
-    is_text = isinstance(value, str) and not isinstance(data_type, (StringType, CharType))
+    is_text = isinstance(value, str) and not isinstance(data_type, t.TEXT_TYPES)
     try:
         return text_value(value, data_type, name) if is_text else from_json(value, data_type, name)
     except InvalidRowError as error:
         raise InvalidArgumentError(f"column {name!r}: {error.reason}. {hint_of(data_type)}".rstrip()) from None
 
 
-def hint_of(data_type: DataType) -> str:
+def hint_of(data_type: t.DataType) -> str:
     """How a value of a type is written."""
-    if isinstance(data_type, (BytesType, BinaryType)):
+    if isinstance(data_type, t.BYTES_TYPES):
         return "Bytes are written in base64."
-    if isinstance(data_type, (TimestampType, TimestampLtzType)):
+    if isinstance(data_type, t.TIMESTAMP_TYPES):
         return "Times are written like 2026-07-01 12:30:00."
-    if isinstance(data_type, DateType):
+    if isinstance(data_type, t.DateType):
         return "Dates are written like 2026-07-01."
-    if isinstance(data_type, TimeType):
+    if isinstance(data_type, t.TimeType):
         return "Times of day are written like 12:30:00."
-    if isinstance(data_type, _NESTED):
+    if isinstance(data_type, t.NESTED_TYPES):
         return "Nested values are written as JSON."
     return ""

@@ -21,39 +21,30 @@ from fluss.lake.layout import (
     check_column_names,
     lake_properties,
 )
-from fluss.metadata import (
-    ArrayType,
-    Column,
-    DataType,
-    MapType,
-    RowType,
-    TableDescriptor,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-)
+from fluss.metadata import Column, TableDescriptor
+from fluss.metadata import types as t
 
 _SYSTEM_TYPES = {BUCKET_COLUMN: "INT", OFFSET_COLUMN: "BIGINT", TIMESTAMP_COLUMN: "TIMESTAMP_LTZ(3)"}
 
 
-def paimon_type(data_type: DataType) -> Any:
+def paimon_type(data_type: t.DataType) -> Any:
     """The Paimon type of a Fluss type. Ids of nested fields are numbered when the type joins a table."""
     nullable = data_type.nullable
-    if isinstance(data_type, ArrayType):
+    if isinstance(data_type, t.ArrayType):
         return PaimonArray(nullable, paimon_type(data_type.element_type))
-    if isinstance(data_type, MapType):
+    if isinstance(data_type, t.MapType):
         return PaimonMap(nullable, paimon_type(data_type.key_type), paimon_type(data_type.value_type))
-    if isinstance(data_type, RowType):
+    if isinstance(data_type, t.RowType):
         fields = [
             DataField(i, field.name, paimon_type(field.data_type), field.description)
             for i, field in enumerate(data_type.fields)
         ]
         return PaimonRow(nullable, fields)
-    if isinstance(data_type, TimeType):
+    if isinstance(data_type, t.TimeType):
         return AtomicType("TIME(0)", nullable)
-    if isinstance(data_type, TimestampType):
+    if isinstance(data_type, t.TimestampType):
         return AtomicType(f"TIMESTAMP({data_type.precision})", nullable)
-    if isinstance(data_type, TimestampLtzType):
+    if isinstance(data_type, t.TimestampLtzType):
         return AtomicType(f"TIMESTAMP_LTZ({data_type.precision})", nullable)
     return AtomicType(str(data_type.with_nullable(True)).upper(), nullable)
 

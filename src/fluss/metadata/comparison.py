@@ -20,26 +20,7 @@ from typing import Any
 import numpy as np
 
 from fluss.errors import InvalidArgumentError
-from fluss.metadata.types import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    arrow_time_unit,
-)
+from fluss.metadata import types as t
 
 
 class LeafFunction(IntEnum):
@@ -63,7 +44,6 @@ class LeafFunction(IntEnum):
 COMPARISONS = frozenset(LeafFunction(number) for number in range(6))
 TEXT_FUNCTIONS = (LeafFunction.STARTS_WITH, LeafFunction.CONTAINS, LeafFunction.ENDS_WITH)
 NULL_TESTS = (LeafFunction.IS_NULL, LeafFunction.IS_NOT_NULL)
-FLOAT_TYPES = (FloatType, DoubleType)
 
 OPPOSITES: dict[LeafFunction, LeafFunction] = {
     LeafFunction.EQUAL: LeafFunction.NOT_EQUAL,
@@ -84,13 +64,13 @@ NOT_NULL: Fitted = (LeafFunction.IS_NOT_NULL, ())
 """Matches every row with a value."""
 
 
-def _bad_literal(column: str, data_type: DataType, literal: object, expected: str) -> InvalidArgumentError:
+def _bad_literal(column: str, data_type: t.DataType, literal: object, expected: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"column {column!r} of type {data_type} is compared with {expected}, not {literal!r:.80}"
     )
 
 
-_INT_BITS: dict[type[DataType], int] = {TinyIntType: 8, SmallIntType: 16, IntType: 32, BigIntType: 64}
+_INT_BITS: dict[type[t.DataType], int] = {t.TinyIntType: 8, t.SmallIntType: 16, t.IntType: 32, t.BigIntType: 64}
 _EXPONENT_MAX = 100
 UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_NS = 86_400 * 10**9
@@ -108,12 +88,12 @@ class _Grid:
     value: Callable[[int], Any]
 
 
-def _grid(column: str, data_type: DataType, literal: Any) -> _Grid | None:
+def _grid(column: str, data_type: t.DataType, literal: Any) -> _Grid | None:
     """Place a literal among the values of a column that holds exact values; None for other types."""
     if type(data_type) in _INT_BITS:
         limit = 1 << (_INT_BITS[type(data_type)] - 1)
         return _Grid(_number(column, data_type, literal), -limit, limit - 1, int)
-    if isinstance(data_type, DecimalType):
+    if isinstance(data_type, t.DecimalType):
         limit = 10**data_type.precision
         position = _number(column, data_type, literal) * 10**data_type.scale
         scale = data_type.scale
@@ -123,27 +103,27 @@ def _grid(column: str, data_type: DataType, literal: Any) -> _Grid | None:
             return decimal.Decimal((1 if unscaled < 0 else 0, digits, -scale))
 
         return _Grid(position, -limit + 1, limit - 1, to_decimal)
-    if isinstance(data_type, DateType):
+    if isinstance(data_type, t.DateType):
         if isinstance(literal, np.datetime64):
             return _Grid(Fraction(_numpy_ns(literal), _DAY_NS), -(2**31), 2**31 - 1, int)
         if not isinstance(literal, datetime.date) or isinstance(literal, datetime.datetime):
             raise _bad_literal(column, data_type, literal, "a datetime.date")
         days = (literal - datetime.date(1970, 1, 1)).days
         return _Grid(Fraction(days), -(2**31), 2**31 - 1, int)
-    if isinstance(data_type, TimeType):
+    if isinstance(data_type, t.TimeType):
         if not isinstance(literal, datetime.time) or literal.tzinfo is not None:
             raise _bad_literal(column, data_type, literal, "a datetime.time without a zone")
         us = ((literal.hour * 60 + literal.minute) * 60 + literal.second) * 1_000_000 + literal.microsecond
         step_ms = 1_000 if data_type.precision == 0 else 1
         return _Grid(Fraction(us, 1_000 * step_ms), 0, 86_400_000 // step_ms - 1, lambda step: step * step_ms)
-    if isinstance(data_type, (TimestampType, TimestampLtzType)):
+    if isinstance(data_type, t.TIMESTAMP_TYPES):
         ns = _datetime_ns(column, data_type, literal)
-        step_ns = 1_000_000_000 // UNITS_PER_SECOND[arrow_time_unit(data_type.precision)]
+        step_ns = 1_000_000_000 // UNITS_PER_SECOND[t.arrow_time_unit(data_type.precision)]
         return _Grid(Fraction(ns, step_ns), -(2**63), 2**63 - 1, lambda step: step * step_ns)
     return None
 
 
-def _number(column: str, data_type: DataType, literal: object) -> Fraction:
+def _number(column: str, data_type: t.DataType, literal: object) -> Fraction:
     if isinstance(literal, bool) or not isinstance(literal, (int, float, decimal.Decimal, np.integer, np.floating)):
         raise _bad_literal(column, data_type, literal, "a number")
     if isinstance(literal, np.integer):
@@ -157,10 +137,10 @@ def _number(column: str, data_type: DataType, literal: object) -> Fraction:
     return Fraction(literal)
 
 
-def _datetime_ns(column: str, data_type: TimestampType | TimestampLtzType, literal: object) -> int:
+def _datetime_ns(column: str, data_type: t.TimestampType | t.TimestampLtzType, literal: object) -> int:
     if isinstance(literal, np.datetime64):
         return _numpy_ns(literal)
-    with_zone = isinstance(data_type, TimestampLtzType)
+    with_zone = isinstance(data_type, t.TimestampLtzType)
     if not isinstance(literal, datetime.datetime) or (literal.tzinfo is not None) != with_zone:
         expected = f"a datetime.datetime {'with' if with_zone else 'without'} a zone"
         raise _bad_literal(column, data_type, literal, expected)
@@ -203,11 +183,11 @@ def _is_special(literal: object) -> bool:
     return isinstance(literal, (float, np.floating)) and not math.isfinite(literal)
 
 
-def fit_comparison(function: LeafFunction, column: str, data_type: DataType, literal: Any) -> Fitted:
+def fit_comparison(function: LeafFunction, column: str, data_type: t.DataType, literal: Any) -> Fitted:
     """Fit the literal of one of `COMPARISONS`; `InvalidArgumentError` if it is of another kind than the column."""
     if _is_missing(literal):
         return NOTHING
-    exact_number = type(data_type) in _INT_BITS or isinstance(data_type, DecimalType)
+    exact_number = type(data_type) in _INT_BITS or isinstance(data_type, t.DecimalType)
     if exact_number and _is_special(literal):
         above = is_nan(literal) or literal > 0  # NaN is greater than every number, as in Spark and DuckDB
         holds = {
@@ -239,36 +219,36 @@ def fit_comparison(function: LeafFunction, column: str, data_type: DataType, lit
     return NOT_NULL if above == less else NOTHING
 
 
-def _plain_literal(column: str, data_type: DataType, literal: Any) -> Any:
+def _plain_literal(column: str, data_type: t.DataType, literal: Any) -> Any:
     """The logical value of a literal for the types that need no rounding."""
-    if isinstance(data_type, BooleanType):
+    if isinstance(data_type, t.BooleanType):
         if not isinstance(literal, (bool, np.bool_)):
             raise _bad_literal(column, data_type, literal, "true or false")
         return bool(literal)
-    if isinstance(data_type, (FloatType, DoubleType)):
+    if isinstance(data_type, t.FLOAT_TYPES):
         if isinstance(literal, bool) or not isinstance(literal, (int, float, decimal.Decimal, np.integer, np.floating)):
             raise _bad_literal(column, data_type, literal, "a number")
         try:
             number = float(literal)
         except OverflowError:
             number = math.inf if literal > 0 else -math.inf
-        if isinstance(data_type, DoubleType):
+        if isinstance(data_type, t.DoubleType):
             return number
         # A column of 32-bit floats holds 0.1 as its nearest float; that is what 0.1 means here.
         with np.errstate(over="ignore"):
             return float(np.float32(number))
-    if isinstance(data_type, (CharType, StringType)):
+    if isinstance(data_type, t.TEXT_TYPES):
         if not isinstance(literal, str):
             raise _bad_literal(column, data_type, literal, "a string")
         return literal
-    if isinstance(data_type, (BinaryType, BytesType)):
+    if isinstance(data_type, t.BYTES_TYPES):
         if not isinstance(literal, (bytes, bytearray, memoryview)):
             raise _bad_literal(column, data_type, literal, "bytes")
         return bytes(literal)
     raise InvalidArgumentError(f"column {column!r} of type {data_type} can be filtered by is_null and is_not_null only")
 
 
-def fit_list(function: LeafFunction, column: str, data_type: DataType, literals: Sequence[Any]) -> Fitted:
+def fit_list(function: LeafFunction, column: str, data_type: t.DataType, literals: Sequence[Any]) -> Fitted:
     """Fit the literals of IN or NOT_IN. Those that the column cannot hold are left out."""
     values: dict[Any, None] = {}
     nan = False
@@ -289,7 +269,7 @@ def fit_list(function: LeafFunction, column: str, data_type: DataType, literals:
     return function, tuple(values)
 
 
-def fit_text(function: LeafFunction, column: str, data_type: DataType, text: Any) -> Fitted:
+def fit_text(function: LeafFunction, column: str, data_type: t.DataType, text: Any) -> Fitted:
     """Fit the literal of one of `TEXT_FUNCTIONS`."""
     if _is_missing(text):
         return NOTHING
@@ -297,9 +277,9 @@ def fit_text(function: LeafFunction, column: str, data_type: DataType, text: Any
     return function, (text,)
 
 
-def check_text(what: str, column: str, data_type: DataType, text: object) -> None:
+def check_text(what: str, column: str, data_type: t.DataType, text: object) -> None:
     """Fail unless both the column and the literal are strings."""
-    if not isinstance(data_type, (CharType, StringType)) or not isinstance(text, str):
+    if not isinstance(data_type, t.TEXT_TYPES) or not isinstance(text, str):
         raise InvalidArgumentError(
             f"{what} compares a string column with a string, "
             f"not column {column!r} of type {data_type} with {text!r:.80}"

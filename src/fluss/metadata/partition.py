@@ -13,44 +13,20 @@ from typing import Any
 import numpy as np
 
 from fluss.errors import InvalidArgumentError, InvalidRowError, PartitionSpecInvalidError
+from fluss.metadata import types as t
 from fluss.metadata.path import name_problem, reserved_prefix_problem
-from fluss.metadata.types import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
 
 PARTITION_VALUE_SEPARATOR = "$"
 
-PARTITION_KEY_TYPES: tuple[type[DataType], ...] = (
-    CharType,
-    StringType,
-    BooleanType,
-    BinaryType,
-    BytesType,
-    TinyIntType,
-    SmallIntType,
-    IntType,
-    BigIntType,
-    FloatType,
-    DoubleType,
-    DateType,
-    TimeType,
-    TimestampType,
-    TimestampLtzType,
+PARTITION_KEY_TYPES: tuple[type[t.DataType], ...] = (
+    *t.TEXT_TYPES,
+    t.BooleanType,
+    *t.BYTES_TYPES,
+    *t.INTEGER_TYPES,
+    *t.FLOAT_TYPES,
+    t.DateType,
+    t.TimeType,
+    *t.TIMESTAMP_TYPES,
 )
 """The types a partition key may have."""
 
@@ -61,7 +37,7 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 _MS_PER_DAY = 86_400_000
 
 
-def format_partition_value(data_type: DataType, value: object, variant: str = "java") -> str:
+def format_partition_value(data_type: t.DataType, value: object, variant: str = "java") -> str:
     """The text form of a partition value.
 
     `value` is a logical value: days for DATE, milliseconds of the day for TIME, nanoseconds since the epoch for
@@ -79,31 +55,31 @@ def format_partition_value(data_type: DataType, value: object, variant: str = "j
     return text
 
 
-def _format(data_type: DataType, value: object, variant: str) -> str | None:
+def _format(data_type: t.DataType, value: object, variant: str) -> str | None:
     """The text form, or None if the value does not fit the type."""
-    if isinstance(data_type, BooleanType):
+    if isinstance(data_type, t.BooleanType):
         return str(value).lower() if isinstance(value, bool) else None
-    if isinstance(data_type, (CharType, StringType)):
+    if isinstance(data_type, t.TEXT_TYPES):
         return value if isinstance(value, str) else None
-    if isinstance(data_type, (BinaryType, BytesType)):
+    if isinstance(data_type, t.BYTES_TYPES):
         return bytes(value).hex() if isinstance(value, (bytes, bytearray, memoryview)) else None
     if isinstance(value, bool):
         return None
-    if isinstance(data_type, (FloatType, DoubleType)):
+    if isinstance(data_type, t.FLOAT_TYPES):
         if not isinstance(value, (int, float)):
             return None
-        number = np.float32(value) if isinstance(data_type, FloatType) else np.float64(value)
+        number = np.float32(value) if isinstance(data_type, t.FloatType) else np.float64(value)
         return (_java_float if variant == "java" else _plain_float)(number)
     if not isinstance(value, int):
         return None
     try:
-        if isinstance(data_type, DateType):
+        if isinstance(data_type, t.DateType):
             return (_EPOCH + datetime.timedelta(days=value)).date().isoformat()
-        if isinstance(data_type, (TimestampType, TimestampLtzType)):
+        if isinstance(data_type, t.TIMESTAMP_TYPES):
             return _timestamp(value, variant)
     except OverflowError:
         raise InvalidRowError(f"partition value {value} of type {data_type} lies outside the years 1 to 9999") from None
-    if isinstance(data_type, TimeType):
+    if isinstance(data_type, t.TimeType):
         return _time(value)
     return str(value)
 
@@ -160,7 +136,7 @@ _TIME_TEXT = re.compile(r"(\d{2})-(\d{2})-(\d{2})_(\d{3})")
 _TIMESTAMP_TEXT = re.compile(r"(\d{4})-(\d{2})-(\d{2})-(\d{2})-(\d{2})-(\d{2})_(\d{0,9})")
 
 
-def parse_partition_value(data_type: DataType, text: str) -> Any:
+def parse_partition_value(data_type: t.DataType, text: str) -> Any:
     """The logical value of a partition value, whichever client wrote its text; None if the text is of no known form."""
     try:
         return _parse(data_type, text)
@@ -168,25 +144,25 @@ def parse_partition_value(data_type: DataType, text: str) -> Any:
         return None
 
 
-def _parse(data_type: DataType, text: str) -> Any:
-    if isinstance(data_type, (CharType, StringType)):
+def _parse(data_type: t.DataType, text: str) -> Any:
+    if isinstance(data_type, t.TEXT_TYPES):
         return text
-    if isinstance(data_type, BooleanType):
+    if isinstance(data_type, t.BooleanType):
         return {"true": True, "false": False}.get(text)
-    if isinstance(data_type, (BinaryType, BytesType)):
+    if isinstance(data_type, t.BYTES_TYPES):
         return bytes.fromhex(text)
-    if isinstance(data_type, DoubleType):
+    if isinstance(data_type, t.DoubleType):
         return float(text.replace("_", "."))
-    if isinstance(data_type, FloatType):
+    if isinstance(data_type, t.FloatType):
         return float(np.float32(text.replace("_", ".")))
-    if isinstance(data_type, DateType):
+    if isinstance(data_type, t.DateType):
         return None if len(text) != 10 else (datetime.date.fromisoformat(text) - _EPOCH.date()).days
-    if isinstance(data_type, TimeType):
+    if isinstance(data_type, t.TimeType):
         if (found := _TIME_TEXT.fullmatch(text)) is None:
             return None
         hours, minutes, seconds, ms = map(int, found.groups())
         return ((hours * 60 + minutes) * 60 + seconds) * 1000 + ms
-    if isinstance(data_type, (TimestampType, TimestampLtzType)):
+    if isinstance(data_type, t.TIMESTAMP_TYPES):
         if (found := _TIMESTAMP_TEXT.fullmatch(text)) is None:
             return None
         *parts, fraction = found.groups()

@@ -24,9 +24,9 @@ import pyarrow as pa
 from fluss._arrow_buffers import typed_array
 from fluss._lazy import LazyModule
 from fluss.errors import InvalidArgumentError
+from fluss.metadata import types as t
 from fluss.metadata.comparison import (
     COMPARISONS,
-    FLOAT_TYPES,
     NULL_TESTS,
     OPPOSITES,
     TEXT_FUNCTIONS,
@@ -38,7 +38,6 @@ from fluss.metadata.comparison import (
     fit_text,
 )
 from fluss.metadata.schema import Schema
-from fluss.metadata.types import BinaryType, DataType, TimestampLtzType, TimestampType, TimeType
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -430,7 +429,7 @@ def _balanced(join: Callable[[Any, Any], Any], items: Sequence[Any]) -> Any:
 
 
 def _leaf_expression(
-    function: LeafFunction, column: str, literals: Sequence[Any], data_type: DataType
+    function: LeafFunction, column: str, literals: Sequence[Any], data_type: t.DataType
 ) -> pc.Expression:
     """An expression that holds exactly for the rows in which a leaf holds; `literals` are logical values."""
     field = pc.field(column)
@@ -438,20 +437,20 @@ def _leaf_expression(
         return field.is_null()
     if function is LeafFunction.IS_NOT_NULL:
         return field.is_valid()
-    if isinstance(data_type, BinaryType):
+    if isinstance(data_type, t.BinaryType):
         field = field.cast(pa.binary())  # literals may be shorter or longer
     if function in TEXT_FUNCTIONS:
         return _EXPRESSIONS[function](field, literals[0])
     if function in _EXPRESSIONS:
         value = literals[0]
-        if not isinstance(data_type, FLOAT_TYPES):
+        if not isinstance(data_type, t.FLOAT_TYPES):
             return _EXPRESSIONS[function](field, pc.scalar(arrow_array((value,), data_type)[0]))
         if math.isnan(value):
             return _NAN_COMPARISONS[function](field)
         found = _EXPRESSIONS[function](field, pc.scalar(typed_array((value,), data_type.to_arrow())[0]))
         above = function in (LeafFunction.GREATER_THAN, LeafFunction.GREATER_OR_EQUAL)
         return found | pc.is_nan(field) if above else found
-    if isinstance(data_type, FLOAT_TYPES) and any(value == 0 for value in literals):
+    if isinstance(data_type, t.FLOAT_TYPES) and any(value == 0 for value in literals):
         # The set is looked up by hash, which distinguishes the two zeros.
         literals = [*(value for value in literals if value != 0), 0.0, -0.0]
     found = field.isin(arrow_array(literals, data_type))
@@ -488,13 +487,13 @@ def split_pattern(pattern: str, escape: str | None) -> list[tuple[bool, str]]:
     return parts
 
 
-def arrow_array(values: Sequence[Any], data_type: DataType) -> pa.Array:
+def arrow_array(values: Sequence[Any], data_type: t.DataType) -> pa.Array:
     """Logical values as an Arrow array to compare a column with."""
-    if isinstance(data_type, BinaryType):
+    if isinstance(data_type, t.BinaryType):
         return typed_array(values, pa.binary())
     arrow_type = data_type.to_arrow()
-    if isinstance(data_type, TimeType):
+    if isinstance(data_type, t.TimeType):
         values = [v if v is None else v * UNITS_PER_SECOND[arrow_type.unit] // 1_000 for v in values]
-    elif isinstance(data_type, (TimestampType, TimestampLtzType)):
+    elif isinstance(data_type, t.TIMESTAMP_TYPES):
         values = [v if v is None else v * UNITS_PER_SECOND[arrow_type.unit] // 1_000_000_000 for v in values]
     return typed_array(values, arrow_type)

@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.metadata.comparison import FLOAT_TYPES, LeafFunction, is_nan
+from fluss.metadata import types as t
+from fluss.metadata.comparison import LeafFunction, is_nan
 from fluss.metadata.partition import parse_partition_value, split_partition_name
 from fluss.metadata.predicate import (
     Compound,
@@ -70,7 +71,7 @@ def _for_server(leaf: Predicate, schema: Schema) -> Predicate | None:
         return None if wildcard else Leaf(LeafFunction.STARTS_WITH, leaf.column, (text,))
     if not isinstance(leaf, Leaf):
         return None
-    if not isinstance(schema.column(leaf.column).data_type, FLOAT_TYPES):
+    if not isinstance(schema.column(leaf.column).data_type, t.FLOAT_TYPES):
         return leaf
     function, literals = leaf.function, leaf.literals
     if not literals or function is LeafFunction.IS_NULL:
@@ -95,7 +96,7 @@ def key_values(
         Every combination that can occur, or None if some column may have any value, or if there are more than
         `count_max` combinations. ``id = 3 and kind in ('a', 'b')`` gives ``[(3, 'a'), (3, 'b')]``.
     """
-    if any(isinstance(schema.column(name).data_type, FLOAT_TYPES) for name in columns):
+    if any(isinstance(schema.column(name).data_type, t.FLOAT_TYPES) for name in columns):
         return None  # equal numbers with different bytes: zeros, NaN
     sets = _value_sets(predicate.resolve(schema), frozenset(columns), 1)
     if any(name not in sets for name in columns):

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.errors import InvalidArgumentError, InvalidConfigError, InvalidTableError
+from fluss.metadata import types as t
 from fluss.metadata.checks import (
     JsonDocument,
     check_string,
@@ -23,35 +24,12 @@ from fluss.metadata.checks import (
     require,
     wrong_value,
 )
-from fluss.metadata.types import (
-    ArrayType,
-    BigIntType,
-    BooleanType,
-    CharType,
-    DataField,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    MapType,
-    RowType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    data_type_from_arrow,
-    data_type_from_json,
-)
 
 SCHEMA_JSON_VERSION = 1
 
-NUMERIC_TYPES = (TinyIntType, SmallIntType, IntType, BigIntType, FloatType, DoubleType, DecimalType)
-COMPARABLE_TYPES = (CharType, StringType, *NUMERIC_TYPES, DateType, TimeType, TimestampType, TimestampLtzType)
-STATISTICS_TYPES = (BooleanType, *COMPARABLE_TYPES)
+NUMERIC_TYPES = (*t.INTEGER_TYPES, *t.FLOAT_TYPES, t.DecimalType)
+COMPARABLE_TYPES = (*t.TEXT_TYPES, *NUMERIC_TYPES, t.DateType, t.TimeType, *t.TIMESTAMP_TYPES)
+STATISTICS_TYPES = (t.BooleanType, *COMPARABLE_TYPES)
 """The types that batches of a log table can carry statistics of."""
 
 
@@ -90,7 +68,7 @@ class Column:
     """One column of a table."""
 
     name: str
-    data_type: DataType
+    data_type: t.DataType
     comment: str | None = None
     column_id: int = -1
     """The id that stays with the column for ever; -1 until a schema gives it one."""
@@ -99,7 +77,7 @@ class Column:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InvalidArgumentError(f"the name of a column must be a non-empty string, not {self.name!r}")
-        if not isinstance(self.data_type, DataType):
+        if not isinstance(self.data_type, t.DataType):
             raise InvalidArgumentError(f"the type of column {self.name!r} must be a DataType, not {self.data_type!r}")
         if not isinstance(self.column_id, int) or isinstance(self.column_id, bool) or self.column_id < -1:
             raise InvalidArgumentError(f"the id of column {self.name!r} must be a number, not {self.column_id!r}")
@@ -124,7 +102,7 @@ class Column:
         agg_function = document.get("agg_function")
         return Column(
             name,
-            data_type_from_json(document.get("data_type"), f"{where}.data_type"),
+            t.data_type_from_json(document.get("data_type"), f"{where}.data_type"),
             optional(document.get("comment"), str, f"{where}.comment"),
             max(require(document.get("id", -1), int, f"{where}.id"), -1),
             None if agg_function is None else AggFunction.from_json(agg_function, f"{where}.agg_function"),
@@ -135,16 +113,16 @@ class Column:
         return pa.field(self.name, self.data_type.to_arrow(), nullable=self.data_type.nullable)
 
 
-def _number_type(data_type: DataType, next_id: int) -> tuple[DataType, int]:
+def _number_type(data_type: t.DataType, next_id: int) -> tuple[t.DataType, int]:
     """Give ids to the fields of all rows inside a type, depth first; returns the next free id."""
-    if isinstance(data_type, ArrayType):
+    if isinstance(data_type, t.ArrayType):
         element_type, next_id = _number_type(data_type.element_type, next_id)
         return replace(data_type, element_type=element_type), next_id
-    if isinstance(data_type, MapType):
+    if isinstance(data_type, t.MapType):
         key_type, next_id = _number_type(data_type.key_type, next_id)
         value_type, next_id = _number_type(data_type.value_type, next_id)
         return replace(data_type, key_type=key_type, value_type=value_type), next_id
-    if isinstance(data_type, RowType):
+    if isinstance(data_type, t.RowType):
         fields = []
         for item in data_type.fields:
             field_id = next_id
@@ -160,12 +138,12 @@ def _number_column(column: Column, next_id: int) -> tuple[Column, int]:
     return replace(column, column_id=next_id, data_type=data_type), after
 
 
-def _nested_ids(data_type: DataType) -> list[int]:
-    if isinstance(data_type, ArrayType):
+def _nested_ids(data_type: t.DataType) -> list[int]:
+    if isinstance(data_type, t.ArrayType):
         return _nested_ids(data_type.element_type)
-    if isinstance(data_type, MapType):
+    if isinstance(data_type, t.MapType):
         return _nested_ids(data_type.key_type) + _nested_ids(data_type.value_type)
-    if isinstance(data_type, RowType):
+    if isinstance(data_type, t.RowType):
         ids: list[int] = []
         for item in data_type.fields:
             ids.append(item.field_id)
@@ -205,7 +183,7 @@ class Schema(JsonDocument):
         columns = []
         for item in schema:
             try:
-                columns.append(Column(item.name, data_type_from_arrow(item.type, item.nullable)))
+                columns.append(Column(item.name, t.data_type_from_arrow(item.type, item.nullable)))
             except InvalidArgumentError as error:
                 raise InvalidArgumentError(f"column {item.name!r}: {error.message}") from error
         auto_increment = () if auto_increment_column is None else (auto_increment_column,)
@@ -271,7 +249,7 @@ class Schema(JsonDocument):
         if name in self.primary_key:
             raise InvalidTableError(f"auto-increment column {name!r} cannot be part of the primary key")
         data_type = self.column(name).data_type
-        if not isinstance(data_type, (IntType, BigIntType)):
+        if not isinstance(data_type, (t.IntType, t.BigIntType)):
             raise InvalidTableError(f"auto-increment column {name!r} must be int or bigint, not {data_type}")
 
     def with_added_columns(self, columns: Iterable[Column]) -> Schema:
@@ -320,14 +298,14 @@ class Schema(JsonDocument):
         return pa.schema([column.to_arrow() for column in self.columns])
 
     @cached_property
-    def row_type(self) -> RowType:
+    def row_type(self) -> t.RowType:
         """The columns as one row type; field ids are the column ids."""
-        return RowType(
-            tuple(DataField(c.name, c.data_type, c.comment, c.column_id) for c in self.columns), nullable=False
+        return t.RowType(
+            tuple(t.DataField(c.name, c.data_type, c.comment, c.column_id) for c in self.columns), nullable=False
         )
 
     @property
-    def data_types(self) -> tuple[DataType, ...]:
+    def data_types(self) -> tuple[t.DataType, ...]:
         """The types of the columns, in order."""
         return tuple(column.data_type for column in self.columns)
 
@@ -502,7 +480,7 @@ class SchemaBuilder:
     def column(
         self,
         name: str,
-        data_type: DataType,
+        data_type: t.DataType,
         comment: str | None = None,
         agg_function: AggFunction | str | None = None,
     ) -> SchemaBuilder:

@@ -9,24 +9,8 @@ from collections.abc import Callable
 from functools import partial
 
 from fluss.errors import InvalidArgumentError
+from fluss.metadata import types as t
 from fluss.metadata.schema import Column, Schema
-from fluss.metadata.types import (
-    MAX_TYPE_DEPTH,
-    PLAIN_TYPES,
-    ArrayType,
-    BinaryType,
-    BytesType,
-    CharType,
-    DataField,
-    DataType,
-    DecimalType,
-    MapType,
-    RowType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-)
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<word>[^\W\d]\w*)|(?P<number>\d+)|(?P<quoted>`(?:[^`]|``)*`|"(?:[^"]|"")*")"""
@@ -48,7 +32,7 @@ _ALIASES = {
     "str": "string",
     "blob": "bytes",
 }
-_PLAIN = {name.lower(): cls for name, cls in PLAIN_TYPES.items()}
+_PLAIN = {name.lower(): cls for name, cls in t.PLAIN_TYPES.items()}
 _PLAIN |= {alias: _PLAIN[name] for alias, name in _ALIASES.items()}
 _NAMES = sorted(
     {*_PLAIN, "char", "varchar", "binary", "varbinary", "decimal", "numeric", "time", "timestamp", "datetime"}
@@ -56,7 +40,7 @@ _NAMES = sorted(
 )
 
 
-def parse_data_type(text: str) -> DataType:
+def parse_data_type(text: str) -> t.DataType:
     """Read a type as SQL writes it: ``decimal(10,2) not null``, ``map<string, array<int>>``, ``row<a int, b date>``.
 
     Example:
@@ -169,15 +153,15 @@ class _TypeParser:
         comment = self._take(("text",), "a comment in quotes") if self.accept("comment") else None
         return Column(name, data_type, comment), is_key
 
-    def _nullability(self, data_type: DataType) -> DataType:
+    def _nullability(self, data_type: t.DataType) -> t.DataType:
         if self.accept("not", "null"):
             return data_type.not_null()
         self.accept("null")
         return data_type
 
-    def data_type(self, depth: int = 1) -> DataType:
-        if depth > MAX_TYPE_DEPTH:
-            raise self._fail(f"types nested at most {MAX_TYPE_DEPTH} levels deep")
+    def data_type(self, depth: int = 1) -> t.DataType:
+        if depth > t.MAX_TYPE_DEPTH:
+            raise self._fail(f"types nested at most {t.MAX_TYPE_DEPTH} levels deep")
         at = self._at
         name = self._take(("word",), "a type").lower()
         position = self._tokens[at][2]
@@ -192,55 +176,55 @@ class _TypeParser:
             raise self._error(error.message, position) from None
         return self._nullability(data_type)
 
-    def _constructor(self, name: str, depth: int) -> Callable[[], DataType] | None:
+    def _constructor(self, name: str, depth: int) -> Callable[[], t.DataType] | None:
         """Read the parameters of a type; return how to make it, which fails if they are out of range."""
         if name == "double":
             self.accept("precision")
         if name in _PLAIN:
             return _PLAIN[name]
         if name in ("char", "binary"):
-            kind: type[CharType] | type[BinaryType] = CharType if name == "char" else BinaryType
+            kind: type[t.CharType] | type[t.BinaryType] = t.CharType if name == "char" else t.BinaryType
             return partial(kind, *self._numbers(1))
         if name in ("varchar", "varbinary"):
             self._numbers(1)  # a declared length is not kept: strings and bytes have any length here
-            return StringType if name == "varchar" else BytesType
+            return t.StringType if name == "varchar" else t.BytesType
         if name in ("decimal", "numeric"):
-            return partial(DecimalType, *self._numbers(2))
+            return partial(t.DecimalType, *self._numbers(2))
         if name == "time":
-            return partial(TimeType, *self._numbers(1))
+            return partial(t.TimeType, *self._numbers(1))
         if name in ("timestamp_ltz", "timestamptz"):
-            return partial(TimestampLtzType, *self._numbers(1))
+            return partial(t.TimestampLtzType, *self._numbers(1))
         if name in ("timestamp", "datetime"):
             numbers = self._numbers(1)
             if self.accept("with", "local", "time", "zone") or self.accept("with", "time", "zone"):
-                return partial(TimestampLtzType, *numbers)
+                return partial(t.TimestampLtzType, *numbers)
             self.accept("without", "time", "zone")
-            return partial(TimestampType, *numbers)
+            return partial(t.TimestampType, *numbers)
         if name == "array":
             self.expect("<")
             element = self.data_type(depth + 1)
             self.expect(">")
-            return partial(ArrayType, element)
+            return partial(t.ArrayType, element)
         if name == "map":
             self.expect("<")
             key = self.data_type(depth + 1)
             self.expect(",")
             value = self.data_type(depth + 1)
             self.expect(">")
-            return partial(MapType, key, value)
+            return partial(t.MapType, key, value)
         if name in ("row", "struct"):
-            return partial(RowType, self._row_fields(depth))
+            return partial(t.RowType, self._row_fields(depth))
         return None
 
-    def _row_fields(self, depth: int) -> tuple[DataField, ...]:
+    def _row_fields(self, depth: int) -> tuple[t.DataField, ...]:
         closing = ")" if self.accept("(") else ">"
         if closing == ">":
             self.expect("<")
-        fields: list[DataField] = []
+        fields: list[t.DataField] = []
         while True:
             name = self.name()
             self.accept(":")
-            fields.append(DataField(name, self.data_type(depth + 1)))
+            fields.append(t.DataField(name, self.data_type(depth + 1)))
             if not self.accept(","):
                 break
         self.expect(closing)

@@ -390,6 +390,13 @@ PLAIN_TYPES: dict[str, type[DataType]] = {
 }
 """The types without parameters, by their names in JSON documents."""
 
+INTEGER_TYPES = (TinyIntType, SmallIntType, IntType, BigIntType)
+FLOAT_TYPES = (FloatType, DoubleType)
+TEXT_TYPES = (CharType, StringType)
+BYTES_TYPES = (BinaryType, BytesType)
+TIMESTAMP_TYPES = (TimestampType, TimestampLtzType)
+NESTED_TYPES = (ArrayType, MapType, RowType)
+
 
 class DataTypes:
     """Short names for building types: ``DataTypes.decimal(10, 2)``, ``DataTypes.array(DataTypes.int())``."""

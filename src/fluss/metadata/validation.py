@@ -16,26 +16,12 @@ from fluss.errors import (
     InvalidTargetColumnError,
     UnknownServerError,
 )
+from fluss.metadata import types as t
 from fluss.metadata.auto_partition import AutoPartitionStrategy, TimeFormat, parse_time_zone
 from fluss.metadata.descriptor import TableDescriptor
 from fluss.metadata.partition import PARTITION_KEY_TYPES
 from fluss.metadata.properties import TABLE_PREFIX, TABLE_PROPERTIES, check_lake_properties
 from fluss.metadata.schema import COMPARABLE_TYPES, NUMERIC_TYPES, AggFunction, Column, Schema, statistics_columns
-from fluss.metadata.types import (
-    ArrayType,
-    BigIntType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    IntType,
-    MapType,
-    RowType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-)
 
 BUCKET_COUNT_MAX = 128_000
 """The most buckets of a table or partition, unless the server says otherwise."""
@@ -45,10 +31,9 @@ KV_FORMAT_VERSION_MAX = 2
 SYSTEM_COLUMNS = frozenset(("__offset", "__timestamp", "__bucket", "_change_type", "_log_offset", "_commit_timestamp"))
 """Names that lake tables and changelogs give to columns of their own."""
 
-_NESTED = (ArrayType, MapType, RowType)
-_ANY: tuple[type[DataType], ...] = (DataType,)
+_ANY: tuple[type[t.DataType], ...] = (t.DataType,)
 
-AGG_FUNCTION_TYPES: dict[str, tuple[type[DataType], ...]] = {
+AGG_FUNCTION_TYPES: dict[str, tuple[type[t.DataType], ...]] = {
     "sum": NUMERIC_TYPES,
     "product": NUMERIC_TYPES,
     "max": COMPARABLE_TYPES,
@@ -57,12 +42,12 @@ AGG_FUNCTION_TYPES: dict[str, tuple[type[DataType], ...]] = {
     "last_value_ignore_nulls": _ANY,
     "first_value": _ANY,
     "first_value_ignore_nulls": _ANY,
-    "listagg": (StringType, CharType),
-    "string_agg": (StringType, CharType),
-    "bool_and": (BooleanType,),
-    "bool_or": (BooleanType,),
-    "rbm32": (BytesType,),
-    "rbm64": (BytesType,),
+    "listagg": t.TEXT_TYPES,
+    "string_agg": t.TEXT_TYPES,
+    "bool_and": (t.BooleanType,),
+    "bool_or": (t.BooleanType,),
+    "rbm32": (t.BytesType,),
+    "rbm64": (t.BytesType,),
 }
 """The aggregation functions and the types they take."""
 
@@ -157,7 +142,7 @@ def _check_key_types(descriptor: TableDescriptor) -> None:
     for what, names in (("Bucket", descriptor.bucket_keys), ("Primary", schema.primary_key)):
         for name in names:
             data_type = schema.column(name).data_type
-            if isinstance(data_type, _NESTED):
+            if isinstance(data_type, t.NESTED_TYPES):
                 raise InvalidTableError(
                     f"{what} key column '{name}' has type {data_type}; keys cannot be arrays, maps or rows."
                 )
@@ -202,7 +187,7 @@ def _check_version_column(name: str | None, schema: Schema) -> None:
     if name not in schema.column_names:
         raise InvalidConfigError(f"The version column '{name}' ('{key}') does not exist in the schema.")
     data_type = schema.column(name).data_type
-    if not isinstance(data_type, (IntType, BigIntType, TimestampType, TimestampLtzType)):
+    if not isinstance(data_type, (t.IntType, t.BigIntType, t.TimestampType, t.TimestampLtzType)):
         raise InvalidConfigError(
             f"The version column '{name}' must be int, bigint, timestamp or timestamp_ltz, not {data_type}."
         )
@@ -220,7 +205,7 @@ def _check_agg_functions(columns: tuple[Column, ...], engine: str | None) -> Non
         validate_agg_function(column.name, column.data_type, column.agg_function)
 
 
-def validate_agg_function(column: str, data_type: DataType, function: AggFunction) -> None:
+def validate_agg_function(column: str, data_type: t.DataType, function: AggFunction) -> None:
     """Check that an aggregation function exists and takes this type and these parameters (code 39)."""
     what = f"Invalid aggregation function '{function.name:.80}' for column '{column}':"
     types = AGG_FUNCTION_TYPES.get(function.name)
@@ -299,7 +284,7 @@ def _check_auto_partition(descriptor: TableDescriptor) -> None:
             f"'table.auto-partition.key' '{key}' is not among the partition keys {', '.join(keys)}."
         )
     strategy = AutoPartitionStrategy.of(config, keys)
-    if isinstance(descriptor.schema.column(strategy.key).data_type, DateType) and (
+    if isinstance(descriptor.schema.column(strategy.key).data_type, t.DateType) and (
         strategy.time_unit != "DAY" or strategy.time_format.pattern != "yyyy-MM-dd"
     ):
         raise InvalidTableError(

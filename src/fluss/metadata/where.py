@@ -33,27 +33,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fluss.errors import FlussError, InvalidArgumentError
+from fluss.metadata import types as t
 from fluss.metadata.predicate import EVERYTHING, LITERALS_MAX, NOTHING, Compound, CompoundFunction, Predicate, col
 from fluss.metadata.schema import Column, Schema
-from fluss.metadata.types import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
 
 TEXT_LENGTH_MAX = 1_000_000
 NESTING_MAX = 100
@@ -98,7 +80,6 @@ _TYPED = {
     "timestamp_ltz": "timestamp with a zone",
     "timestamptz": "timestamp with a zone",
 }
-_INTEGERS = (TinyIntType, SmallIntType, IntType, BigIntType)
 _MOMENT = re.compile(
     r"\s*(\d{4})-(\d{1,2})-(\d{1,2})"
     r"(?:[T ]\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)?"
@@ -305,7 +286,7 @@ class _Parser:
             found = self._like(column)
         elif negated:
             raise self._expected("IN, BETWEEN or LIKE after NOT")
-        elif isinstance(column.data_type, BooleanType):
+        elif isinstance(column.data_type, t.BooleanType):
             return ref.equal(True)
         else:
             raise self._expected(f"a comparison of column {column.name!r}")
@@ -450,7 +431,11 @@ class _Parser:
         """The literal as a Python value of the column's type."""
         try:
             value = _as_type(column.data_type, literal)
-            if self._zone_required and isinstance(column.data_type, TimestampLtzType) and not _has_zone(literal.value):
+            if (
+                self._zone_required
+                and isinstance(column.data_type, t.TimestampLtzType)
+                and not _has_zone(literal.value)
+            ):
                 raise ValueError("write the zone too, such as '2024-01-15 10:30:00+00:00'")
             return value
         except ValueError as error:
@@ -485,7 +470,7 @@ def _number(text: str) -> int | decimal.Decimal:
         return decimal.Decimal(0) if re.search("[eE]-", text) else decimal.Decimal(f"{text[0]}Infinity".lstrip(_DIGITS))
 
 
-def _as_type(data_type: DataType, literal: _Literal) -> Any:
+def _as_type(data_type: t.DataType, literal: _Literal) -> Any:
     """ValueError if the literal is not of the type; the message may be empty."""
     kind, value = literal.kind, literal.value
     if kind == "null":
@@ -494,25 +479,25 @@ def _as_type(data_type: DataType, literal: _Literal) -> Any:
         return _as_moment(data_type, kind, value)
     if kind != "text":
         return value  # checked by `Predicate.resolve`
-    if isinstance(data_type, (CharType, StringType)):
+    if isinstance(data_type, t.TEXT_TYPES):
         return value
-    if isinstance(data_type, _INTEGERS):
+    if isinstance(data_type, t.INTEGER_TYPES):
         return _read(int, value)
-    if isinstance(data_type, DecimalType):
+    if isinstance(data_type, t.DecimalType):
         return _read(decimal.Decimal, value)
-    if isinstance(data_type, (FloatType, DoubleType)):
+    if isinstance(data_type, t.FLOAT_TYPES):
         return _read(float, value)
-    if isinstance(data_type, BooleanType):
+    if isinstance(data_type, t.BooleanType):
         if value.lower() not in ("true", "false"):
             raise ValueError("write true or false")
         return value.lower() == "true"
-    if isinstance(data_type, (BinaryType, BytesType)):
+    if isinstance(data_type, t.BYTES_TYPES):
         return bytes.fromhex(value)
-    if isinstance(data_type, DateType):
+    if isinstance(data_type, t.DateType):
         return _as_moment(data_type, "date", value)
-    if isinstance(data_type, TimeType):
+    if isinstance(data_type, t.TimeType):
         return _as_moment(data_type, "time", value)
-    if isinstance(data_type, (TimestampType, TimestampLtzType)):
+    if isinstance(data_type, t.TIMESTAMP_TYPES):
         return _as_moment(data_type, "timestamp", value)
     raise ValueError("such columns can be compared with IS NULL and IS NOT NULL only")
 
@@ -524,18 +509,18 @@ def _read(read: Callable[[str], Any], text: str) -> Any:
         raise ValueError from None  # what Python says of it names no column
 
 
-def _as_moment(data_type: DataType, kind: str, text: str) -> Any:
+def _as_moment(data_type: t.DataType, kind: str, text: str) -> Any:
     if kind == "time":
         return _time_of(text)
-    with_zone = isinstance(data_type, TimestampLtzType)
+    with_zone = isinstance(data_type, t.TimestampLtzType)
     moment, date_only, zoned = _moment_of(text, with_zone)
-    if isinstance(data_type, DateType):
+    if isinstance(data_type, t.DateType):
         if not date_only:
             raise ValueError("write a date such as '2024-01-15'")
         return moment.date()
-    if zoned and isinstance(data_type, TimestampType):
+    if zoned and isinstance(data_type, t.TimestampType):
         raise ValueError("the column has no zone: leave the zone out")
-    if kind == "timestamp with a zone" and isinstance(data_type, TimestampType):
+    if kind == "timestamp with a zone" and isinstance(data_type, t.TimestampType):
         raise ValueError("the column has no zone: write timestamp '…'")
     return moment
 

@@ -13,15 +13,10 @@ import pyarrow as pa
 
 from fluss._lazy import LazyModule
 from fluss.errors import FormatError, InvalidArgumentError, InvalidRowError
+from fluss.metadata import types as t
 from fluss.metadata.comparison import LeafFunction, is_nan
 from fluss.metadata.predicate import Compound, CompoundFunction, Leaf, Predicate
 from fluss.metadata.schema import STATISTICS_TYPES, Schema
-from fluss.metadata.types import (
-    CharType,
-    DataType,
-    DoubleType,
-    FloatType,
-)
 from fluss.records._bytes import as_view, malformed
 from fluss.rows import aligned, logical
 
@@ -35,7 +30,7 @@ STATISTICS_VERSION = 1
 _HEAD = struct.Struct("<bh")
 _I32 = struct.Struct("<i")
 _WHAT = "batch statistics"
-_FLOATS = (FloatType, DoubleType)
+_FLOATS = t.FLOAT_TYPES
 
 
 def build_statistics(batch: pa.RecordBatch, schema: Schema, column_indexes: Sequence[int]) -> bytes:
@@ -69,9 +64,9 @@ def build_statistics(batch: pa.RecordBatch, schema: Schema, column_indexes: Sequ
     )
 
 
-def _extremes(array: pa.Array, data_type: DataType) -> tuple[Any, Any]:
+def _extremes(array: pa.Array, data_type: t.DataType) -> tuple[Any, Any]:
     """Least and greatest value as logical values, or None for "not known", which is always a safe answer."""
-    if isinstance(data_type, CharType) or array.null_count == len(array):
+    if isinstance(data_type, t.CharType) or array.null_count == len(array):
         return None, None
     # Arrow skips NaN where others sort it last; a reader could then prune a batch that holds one.
     if isinstance(data_type, _FLOATS) and pc.any(pc.is_nan(array)).as_py():
@@ -155,7 +150,7 @@ def _known(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _read_row(view: memoryview, pos: int, types: list[DataType], field: str) -> tuple[list[Any], int]:
+def _read_row(view: memoryview, pos: int, types: list[t.DataType], field: str) -> tuple[list[Any], int]:
     if len(view) < pos + 4:
         malformed(_WHAT, f"{field} size", pos, "the bytes end before it")
     size = _I32.unpack_from(view, pos)[0]

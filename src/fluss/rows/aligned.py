@@ -13,21 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss.errors import FormatError, InvalidRowError
-from fluss.metadata.types import (
-    BigIntType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
+from fluss.metadata import types as t
 from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import conform, from_arrow
 from fluss.rows.kernels import (
@@ -56,7 +42,7 @@ def header_bytes(width: int) -> int:
 
 
 def encode_row(
-    types: Sequence[DataType], values: Sequence[Any], names: Sequence[str] | None = None, depth: int = 0
+    types: Sequence[t.DataType], values: Sequence[Any], names: Sequence[str] | None = None, depth: int = 0
 ) -> bytes:
     """Encode one row of logical values."""
     v.check_row(values, len(types))
@@ -77,7 +63,7 @@ def encode_row(
 
 
 def decode_row(
-    types: Sequence[DataType],
+    types: Sequence[t.DataType],
     data: bytes | bytearray | memoryview,
     names: Sequence[str] | None = None,
     depth: int = 0,
@@ -105,14 +91,14 @@ def decode_row(
 NESTED_ROWS = NestedRows(encode_row, decode_row)
 
 
-_UNSIGNED: dict[type[DataType], str] = {
-    TinyIntType: "<u1",
-    SmallIntType: "<u2",
-    IntType: "<u4",
-    BigIntType: "<u8",
-    FloatType: "<u4",
-    DoubleType: "<u8",
-    DateType: "<u4",
+_UNSIGNED: dict[type[t.DataType], str] = {
+    t.TinyIntType: "<u1",
+    t.SmallIntType: "<u2",
+    t.IntType: "<u4",
+    t.BigIntType: "<u8",
+    t.FloatType: "<u4",
+    t.DoubleType: "<u8",
+    t.DateType: "<u4",
 }
 
 _INLINE_BYTES_MAX = 7
@@ -128,7 +114,9 @@ class _VariablePart(NamedTuple):
     reserved: Ints
 
 
-def encode_aligned(types: Sequence[DataType], arrays: Sequence[pa.Array], names: Sequence[str] | None = None) -> Slices:
+def encode_aligned(
+    types: Sequence[t.DataType], arrays: Sequence[pa.Array], names: Sequence[str] | None = None
+) -> Slices:
     """Encode columns as AlignedRows, one per position of the arrays."""
     n = check_columns(types, arrays)
     header = header_bytes(len(types))
@@ -173,15 +161,15 @@ def _write_part(out: Bytes, target: Words, positions: Ints, part: _VariablePart)
     target[last] &= _FIRST_BYTES[slices.lengths[ragged] & 7]
 
 
-def _slot(dtype: DataType, array: pa.Array, valid: Mask | None) -> tuple[Words, _VariablePart | None]:
+def _slot(dtype: t.DataType, array: pa.Array, valid: Mask | None) -> tuple[Words, _VariablePart | None]:
     unsigned = _UNSIGNED.get(type(dtype))
     if unsigned is not None:
         return primitives(array, unsigned).astype(np.uint64), None
-    if isinstance(dtype, BooleanType):
+    if isinstance(dtype, t.BooleanType):
         return booleans(array, valid).astype(np.uint64), None
-    if isinstance(dtype, TimeType):
+    if isinstance(dtype, t.TimeType):
         return time_millis(array, dtype, valid).view(np.uint64), None
-    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+    if isinstance(dtype, t.TIMESTAMP_TYPES):
         millis, nanos = timestamp_parts(array, valid)
         if v.is_compact_timestamp(dtype):
             return millis.view(np.uint64), None
@@ -189,7 +177,7 @@ def _slot(dtype: DataType, array: pa.Array, valid: Mask | None) -> tuple[Words, 
         data = np.ascontiguousarray(millis).view(np.uint8)
         eight = np.full(rows.size, WORD_BYTES, np.int64)
         return nanos.view(np.uint64), _VariablePart(rows, Slices.trusted(data, rows * WORD_BYTES, eight), eight)
-    if isinstance(dtype, DecimalType):
+    if isinstance(dtype, t.DecimalType):
         check_decimals(array, dtype)
         if v.is_compact_decimal(dtype):
             return np.ascontiguousarray(decimal_words(array)[:, 0]), None
@@ -198,7 +186,7 @@ def _slot(dtype: DataType, array: pa.Array, valid: Mask | None) -> tuple[Words, 
         return slices.lengths.view(np.uint64).copy(), _VariablePart(
             rows, slices.take(rows), np.full(rows.size, 16, np.int64)
         )
-    if isinstance(dtype, v.NESTED):
+    if isinstance(dtype, t.NESTED_TYPES):
         slices = Slices.from_list(
             [
                 b"" if value is None else encode_nested(dtype, value, NESTED_ROWS, 0)

@@ -17,20 +17,7 @@ import pyarrow as pa
 from fluss._arrow_buffers import typed_array
 from fluss._lazy import LazyModule
 from fluss.errors import InvalidRowError
-from fluss.metadata.types import (
-    ArrayType,
-    BinaryType,
-    DataField,
-    DataType,
-    DateType,
-    DecimalType,
-    MapType,
-    RowType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    arrow_time_unit,
-)
+from fluss.metadata import types as t
 from fluss.rows import value_checks as v
 
 if TYPE_CHECKING:
@@ -77,7 +64,7 @@ _FAMILIES = (
 )
 
 
-def conform(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> pa.Array:
+def conform(array: pa.Array | pa.ChunkedArray, dtype: t.DataType) -> pa.Array:
     """The array in the Arrow type of ``dtype``; `InvalidRowError` if that would lose something.
 
     Numbers may change their width if every value fits, times their unit if nothing is cut off; floats may be rounded.
@@ -93,10 +80,10 @@ def conform(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> pa.Array:
         if _is.is_dictionary(source):
             return conform(array.dictionary_decode(), dtype)
         _check_family(source, dtype)
-        if isinstance(dtype, DecimalType) and _is.is_integer(source):
+        if isinstance(dtype, t.DecimalType) and _is.is_integer(source):
             # Arrow wants room for any integer in between, also for those that are not there.
             array = array.cast(pa.decimal128(min(38, _INTEGER_DIGITS_MAX + dtype.scale), dtype.scale))
-        elif isinstance(dtype, RowType) and _is.is_struct(source):
+        elif isinstance(dtype, t.RowType) and _is.is_struct(source):
             array = _in_field_order(array, dtype)
         # Arrow refuses to cast to NOT NULL fields whatever they hold.
         result = array.cast(_relaxed(dtype).to_arrow(), safe=True)
@@ -110,7 +97,7 @@ def conform(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> pa.Array:
         return result
 
 
-def _in_field_order(array: pa.Array, dtype: RowType) -> pa.Array:
+def _in_field_order(array: pa.Array, dtype: t.RowType) -> pa.Array:
     """A struct with its fields in the order of the type; Arrow casts by name, but not across each other."""
     order = [name for name in dtype.field_names if array.type.get_field_index(name) >= 0]
     if [field.name for field in array.type] == order:
@@ -120,18 +107,18 @@ def _in_field_order(array: pa.Array, dtype: RowType) -> pa.Array:
     return pa.StructArray.from_arrays([array.field(name) for name in order], fields=fields, mask=mask)
 
 
-def _relaxed(dtype: DataType) -> DataType:
+def _relaxed(dtype: t.DataType) -> t.DataType:
     """The same type with nulls allowed everywhere."""
-    if isinstance(dtype, ArrayType):
-        return ArrayType(_relaxed(dtype.element_type))
-    if isinstance(dtype, MapType):
-        return MapType(dtype.key_type, _relaxed(dtype.value_type))
-    if isinstance(dtype, RowType):
-        return RowType(tuple(DataField(item.name, _relaxed(item.data_type)) for item in dtype.fields))
+    if isinstance(dtype, t.ArrayType):
+        return t.ArrayType(_relaxed(dtype.element_type))
+    if isinstance(dtype, t.MapType):
+        return t.MapType(dtype.key_type, _relaxed(dtype.value_type))
+    if isinstance(dtype, t.RowType):
+        return t.RowType(tuple(t.DataField(item.name, _relaxed(item.data_type)) for item in dtype.fields))
     return dtype.with_nullable(True)
 
 
-def _check_family(source: pa.DataType, dtype: DataType) -> None:
+def _check_family(source: pa.DataType, dtype: t.DataType) -> None:
     """Arrow would also parse strings and count booleans; only types of one kind are taken for each other here."""
     if _is.is_null(source):
         return
@@ -142,14 +129,14 @@ def _check_family(source: pa.DataType, dtype: DataType) -> None:
         _is.is_integer(source) and _is.is_decimal(target)
     ):
         raise InvalidRowError(f"an Arrow array of type {source} does not hold {dtype}: convert the column first")
-    if isinstance(dtype, TimestampType) and source.tz is not None:
+    if isinstance(dtype, t.TimestampType) and source.tz is not None:
         raise InvalidRowError(f"an Arrow array of type {source} has a time zone, but {dtype} has none")
-    if isinstance(dtype, ArrayType):
+    if isinstance(dtype, t.ArrayType):
         _check_family(source.value_type, dtype.element_type)
-    elif isinstance(dtype, MapType):
+    elif isinstance(dtype, t.MapType):
         _check_family(source.key_type, dtype.key_type)
         _check_family(source.item_type, dtype.value_type)
-    elif isinstance(dtype, RowType):
+    elif isinstance(dtype, t.RowType):
         types = dict(zip(dtype.field_names, dtype.field_types))
         for field in source:
             if field.name not in types:
@@ -178,25 +165,25 @@ def _check_overflow(before: pa.Array, after: pa.Array) -> None:
         raise InvalidRowError(f"an Arrow array of type {before.type} has values that do not fit 32 bits")
 
 
-def from_arrow(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> list[Any]:
+def from_arrow(array: pa.Array | pa.ChunkedArray, dtype: t.DataType) -> list[Any]:
     """The logical values of an array."""
     array = conform(array, dtype)
     try:
-        if isinstance(dtype, DateType):
+        if isinstance(dtype, t.DateType):
             return list(array.cast(pa.int32()).to_pylist())
-        if isinstance(dtype, TimeType):
+        if isinstance(dtype, t.TimeType):
             return _time_millis(array, dtype)
-        if isinstance(dtype, (TimestampType, TimestampLtzType)):
+        if isinstance(dtype, t.TIMESTAMP_TYPES):
             factor = NANOS_PER_UNIT[array.type.unit]
             return [None if item is None else item * factor for item in array.cast(pa.int64()).to_pylist()]
-        if isinstance(dtype, ArrayType):
+        if isinstance(dtype, t.ArrayType):
             items = from_arrow(array.values, dtype.element_type)
             return _grouped(array, items)
-        if isinstance(dtype, MapType):
+        if isinstance(dtype, t.MapType):
             keys = from_arrow(array.keys, dtype.key_type)
             items = from_arrow(array.items, dtype.value_type)
             return _grouped(array, list(zip(keys, items)))
-        if isinstance(dtype, RowType):
+        if isinstance(dtype, t.RowType):
             columns = [from_arrow(array.field(i), item.data_type) for i, item in enumerate(dtype.fields)]
             rows = list(zip(*columns)) if columns else [()] * len(array)
             if array.null_count:
@@ -208,7 +195,7 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, dtype: DataType) -> list[Any]:
         raise InvalidRowError(f"an Arrow array of type {array.type} has unreadable values: {error}") from None
 
 
-def _time_millis(array: pa.Array, dtype: TimeType) -> list[Any]:
+def _time_millis(array: pa.Array, dtype: t.TimeType) -> list[Any]:
     nanos = NANOS_PER_UNIT[array.type.unit]
     ints = array.cast(pa.int32() if nanos >= v.NANOS_PER_MILLI else pa.int64()).to_pylist()
     if nanos >= v.NANOS_PER_MILLI:
@@ -231,38 +218,38 @@ def _grouped(array: pa.Array, items: list[Any]) -> list[Any]:
     return groups
 
 
-def to_arrow(values: Sequence[Any], dtype: DataType) -> pa.Array:
+def to_arrow(values: Sequence[Any], dtype: t.DataType) -> pa.Array:
     """An array of logical values."""
     try:
-        return _nested_array(values, dtype) if isinstance(dtype, v.NESTED) else _flat_array(values, dtype)
+        return _nested_array(values, dtype) if isinstance(dtype, t.NESTED_TYPES) else _flat_array(values, dtype)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InvalidRowError(f"values do not fit an Arrow array of type {dtype.to_arrow()}: {error}") from None
 
 
-def _flat_array(values: Sequence[Any], dtype: DataType) -> pa.Array:
+def _flat_array(values: Sequence[Any], dtype: t.DataType) -> pa.Array:
     target = dtype.to_arrow()
-    if isinstance(dtype, DateType):
+    if isinstance(dtype, t.DateType):
         return typed_array(values, target)
-    if isinstance(dtype, TimeType):
-        nanos = NANOS_PER_UNIT[arrow_time_unit(dtype.precision)]
+    if isinstance(dtype, t.TimeType):
+        nanos = NANOS_PER_UNIT[t.arrow_time_unit(dtype.precision)]
         ints = [None if item is None else item * v.NANOS_PER_MILLI // nanos for item in values]
         return typed_array(ints, target)
-    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+    if isinstance(dtype, t.TIMESTAMP_TYPES):
         nanos = NANOS_PER_UNIT[target.unit]
         return typed_array([None if item is None else item // nanos for item in values], target)
-    if isinstance(dtype, BinaryType):
+    if isinstance(dtype, t.BinaryType):
         check_fixed_bytes(len(values), dtype)
         return pa.array([None if item is None else item.ljust(dtype.length, b"\0") for item in values], target)
     return typed_array(values, target)
 
 
-def _nested_array(values: Sequence[Any], dtype: DataType) -> pa.Array:
+def _nested_array(values: Sequence[Any], dtype: t.DataType) -> pa.Array:
     target = dtype.to_arrow()
     n = len(values)
-    if isinstance(dtype, ArrayType):
+    if isinstance(dtype, t.ArrayType):
         child = to_arrow([item for group in values if group is not None for item in group], dtype.element_type)
         return pa.Array.from_buffers(target, n, [_validity(values), _offsets(values)], children=[child])
-    if isinstance(dtype, MapType):
+    if isinstance(dtype, t.MapType):
         pairs = [pair for group in values if group is not None for pair in group]
         keys = to_arrow([key for key, _ in pairs], dtype.key_type)
         items = to_arrow([item for _, item in pairs], dtype.value_type)
@@ -271,7 +258,7 @@ def _nested_array(values: Sequence[Any], dtype: DataType) -> pa.Array:
         entry = pa.struct([target.key_field, target.item_field])
         child = pa.Array.from_buffers(entry, len(pairs), [None], children=[keys, items])
         return pa.Array.from_buffers(target, n, [_validity(values), _offsets(values)], children=[child])
-    assert isinstance(dtype, RowType)
+    assert isinstance(dtype, t.RowType)
     children = [
         to_arrow([None if row is None else row[i] for row in values], item.data_type)
         for i, item in enumerate(dtype.fields)
@@ -279,7 +266,7 @@ def _nested_array(values: Sequence[Any], dtype: DataType) -> pa.Array:
     return pa.Array.from_buffers(target, n, [_validity(values)], children=children)
 
 
-def check_fixed_bytes(count: int, dtype: BinaryType) -> None:
+def check_fixed_bytes(count: int, dtype: t.BinaryType) -> None:
     """Arrow gives every row the declared length, even null rows."""
     if count * dtype.length > v.FIXED_BYTES_MAX:
         raise InvalidRowError(f"{count} rows of {dtype} need more than {v.FIXED_BYTES_MAX} bytes")

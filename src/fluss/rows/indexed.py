@@ -8,31 +8,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from fluss.errors import FormatError, InvalidRowError
-from fluss.metadata.types import (
-    BinaryType,
-    BytesType,
-    CharType,
-    DataType,
-    DecimalType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-)
+from fluss.metadata import types as t
 from fluss.rows import value_checks as v
 from fluss.rows.slots import NestedRows, Reader, decode_nested, encode_nested
 
 _I32, _I64 = struct.Struct("<i"), struct.Struct("<q")
 
 
-def is_variable_length(dtype: DataType) -> bool:
+def is_variable_length(dtype: t.DataType) -> bool:
     """Whether the length of a value stands in the length list."""
-    if isinstance(dtype, DecimalType):
+    if isinstance(dtype, t.DecimalType):
         return not v.is_compact_decimal(dtype)
-    return isinstance(dtype, (StringType, BytesType, *v.NESTED))
+    return isinstance(dtype, (t.StringType, t.BytesType, *t.NESTED_TYPES))
 
 
 def encode_row(
-    types: Sequence[DataType], values: Sequence[Any], names: Sequence[str] | None = None, depth: int = 0
+    types: Sequence[t.DataType], values: Sequence[Any], names: Sequence[str] | None = None, depth: int = 0
 ) -> bytes:
     """Encode one row of logical values."""
     v.check_row(values, len(types))
@@ -58,7 +49,7 @@ def encode_row(
 
 
 def decode_row(
-    types: Sequence[DataType],
+    types: Sequence[t.DataType],
     data: bytes | bytearray | memoryview,
     names: Sequence[str] | None = None,
     depth: int = 0,
@@ -81,20 +72,20 @@ def decode_row(
     return values
 
 
-def _write(out: bytearray, dtype: DataType, value: Any, depth: int) -> None:
+def _write(out: bytearray, dtype: t.DataType, value: Any, depth: int) -> None:
     if v.fixed_size(dtype):
         out += v.pack_fixed(value, dtype)
-    elif isinstance(dtype, StringType):
+    elif isinstance(dtype, t.StringType):
         out += v.utf8(value)
-    elif isinstance(dtype, BytesType):
+    elif isinstance(dtype, t.BytesType):
         out += v.check_bytes(value)
-    elif isinstance(dtype, CharType):
+    elif isinstance(dtype, t.CharType):
         out += _fixed(v.utf8(value), dtype.length)
-    elif isinstance(dtype, BinaryType):
+    elif isinstance(dtype, t.BinaryType):
         out += _fixed(v.check_bytes(value), dtype.length)
-    elif isinstance(dtype, DecimalType):
+    elif isinstance(dtype, t.DecimalType):
         out += v.to_big_endian(v.unscaled(value, dtype))
-    elif isinstance(dtype, (TimestampType, TimestampLtzType)):
+    elif isinstance(dtype, t.TIMESTAMP_TYPES):
         millis, nanos = v.split_timestamp(value, dtype)
         out += _I64.pack(millis) + _I32.pack(nanos)
     else:
@@ -110,22 +101,22 @@ def _fixed(data: bytes, length: int) -> bytes:
     return data.ljust(length, b"\0")
 
 
-def _read(reader: Reader, lengths: Reader, dtype: DataType, depth: int) -> Any:
+def _read(reader: Reader, lengths: Reader, dtype: t.DataType, depth: int) -> Any:
     size = v.fixed_size(dtype)
     if size:
         return v.unpack_fixed(reader.take(size), dtype)
-    if isinstance(dtype, CharType):
+    if isinstance(dtype, t.CharType):
         return v.text_of(bytes(reader.take(dtype.length)).rstrip(b"\0"))
-    if isinstance(dtype, BinaryType):
+    if isinstance(dtype, t.BinaryType):
         return bytes(reader.take(dtype.length))
-    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+    if isinstance(dtype, t.TIMESTAMP_TYPES):
         return v.join_timestamp(reader.unpack(_I64), reader.unpack(_I32))
     data = reader.take(lengths.unpack(_I32))
-    if isinstance(dtype, StringType):
+    if isinstance(dtype, t.StringType):
         return v.text_of(data)
-    if isinstance(dtype, BytesType):
+    if isinstance(dtype, t.BytesType):
         return bytes(data)
-    if isinstance(dtype, DecimalType):
+    if isinstance(dtype, t.DecimalType):
         return v.decimal_of(v.from_big_endian(data), dtype)
     return decode_nested(dtype, data, _ROWS, depth)
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from fluss._arrow_buffers import numpy_of, valid_mask
 from fluss.errors import InvalidRowError
+from fluss.metadata import types as t
 from fluss.metadata.types import BinaryType, DataType, DecimalType, TimeType
 from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import NANOS_PER_UNIT
@@ -304,7 +305,7 @@ def byte_strings(dtype: DataType, array: pa.Array) -> Slices:
             # The buffer of an all-null array may be shorter than its length says.
             starts *= valid
         return Slices.trusted(data, starts, lengths)
-    if isinstance(dtype, v.STRINGS):
+    if isinstance(dtype, t.TEXT_TYPES):
         try:
             array.validate(full=True)
         except pa.ArrowInvalid as error:

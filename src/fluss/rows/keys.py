@@ -18,19 +18,9 @@ import pyarrow as pa
 
 from fluss._arrow_buffers import valid_mask
 from fluss.errors import InvalidArgumentError, InvalidRowError
+from fluss.metadata import types as t
 from fluss.metadata.info import TableInfo
 from fluss.metadata.schema import Schema
-from fluss.metadata.types import (
-    BigIntType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    TimestampType,
-    TimeType,
-)
 from fluss.rows import aligned, compacted
 from fluss.rows import value_checks as v
 from fluss.rows.aligned import encode_aligned
@@ -53,13 +43,13 @@ _I64 = struct.Struct("<q")
 class KeyEncoder(ABC):
     """Encodes the key columns of rows; values and arrays are given in key order."""
 
-    def __init__(self, names: Sequence[str], types: Sequence[DataType]) -> None:
+    def __init__(self, names: Sequence[str], types: Sequence[t.DataType]) -> None:
         self.names = tuple(names)
         self.types = tuple(types)
         if not self.names:
             raise InvalidArgumentError("a key needs at least one column")
         for name, dtype in zip(self.names, self.types):
-            if isinstance(dtype, v.NESTED):
+            if isinstance(dtype, t.NESTED_TYPES):
                 raise InvalidArgumentError(f"column {name!r} ({dtype}) cannot be part of a key: its type is nested")
 
     @abstractmethod
@@ -105,12 +95,21 @@ class PaimonKeyEncoder(KeyEncoder):
 class IcebergKeyEncoder(KeyEncoder):
     """The raw value of exactly one column, as Iceberg's bucket transform sees it."""
 
-    def __init__(self, names: Sequence[str], types: Sequence[DataType]) -> None:
+    def __init__(self, names: Sequence[str], types: Sequence[t.DataType]) -> None:
         super().__init__(names, types)
         if len(self.types) != 1:
             raise InvalidArgumentError(f"an Iceberg key has exactly one column, not {len(self.types)}")
-        supported = (IntType, DateType, TimeType, BigIntType, FloatType, DoubleType, TimestampType, DecimalType)
-        if not isinstance(self.types[0], (*supported, *v.STRINGS, *v.BINARIES)):
+        supported = (
+            t.IntType,
+            t.DateType,
+            t.TimeType,
+            t.BigIntType,
+            t.FloatType,
+            t.DoubleType,
+            t.TimestampType,
+            t.DecimalType,
+        )
+        if not isinstance(self.types[0], (*supported, *t.TEXT_TYPES, *t.BYTES_TYPES)):
             raise InvalidArgumentError(f"column {self.names[0]!r} ({self.types[0]}) cannot be an Iceberg key")
 
     def encode(self, values: Sequence[Any]) -> bytes:
@@ -136,37 +135,37 @@ class IcebergKeyEncoder(KeyEncoder):
             raise InvalidRowError(f"{v.field_label(0, self.types[0], self.names)}: {error.message}") from None
 
 
-def _iceberg_bytes(value: Any, dtype: DataType) -> bytes:
-    if isinstance(dtype, (IntType, DateType, BigIntType)):
+def _iceberg_bytes(value: Any, dtype: t.DataType) -> bytes:
+    if isinstance(dtype, (t.IntType, t.DateType, t.BigIntType)):
         return _I64.pack(v.check_integer(value, v.INTEGER_BITS[type(dtype)]))
-    if isinstance(dtype, TimeType):
+    if isinstance(dtype, t.TimeType):
         return _I64.pack(v.check_time(value) * 1000)
-    if isinstance(dtype, FloatType):
+    if isinstance(dtype, t.FloatType):
         return v.pack_float32(value)
-    if isinstance(dtype, DoubleType):
+    if isinstance(dtype, t.DoubleType):
         return v.pack_float64(value)
-    if isinstance(dtype, TimestampType):
+    if isinstance(dtype, t.TimestampType):
         millis, nanos = v.split_timestamp(value, dtype)
         return _I64.pack(v.check_integer(millis * 1000 + nanos // 1000, 64))
-    if isinstance(dtype, DecimalType):
+    if isinstance(dtype, t.DecimalType):
         return v.to_big_endian(v.unscaled(value, dtype))
-    return v.utf8(value) if isinstance(dtype, v.STRINGS) else v.check_bytes(value)
+    return v.utf8(value) if isinstance(dtype, t.TEXT_TYPES) else v.check_bytes(value)
 
 
-def _iceberg_slices(array: pa.Array, dtype: DataType) -> Slices:
-    if isinstance(dtype, (IntType, DateType)):
+def _iceberg_slices(array: pa.Array, dtype: t.DataType) -> Slices:
+    if isinstance(dtype, (t.IntType, t.DateType)):
         return _fixed_slices(primitives(array, np.int32).astype(np.int64))
-    if isinstance(dtype, BigIntType):
+    if isinstance(dtype, t.BigIntType):
         return _fixed_slices(primitives(array, np.int64))
-    if isinstance(dtype, TimeType):
+    if isinstance(dtype, t.TimeType):
         return _fixed_slices(time_millis(array, dtype, None) * 1000)
-    if isinstance(dtype, FloatType):
+    if isinstance(dtype, t.FloatType):
         return _fixed_slices(primitives(array, np.float32))
-    if isinstance(dtype, DoubleType):
+    if isinstance(dtype, t.DoubleType):
         return _fixed_slices(primitives(array, np.float64))
-    if isinstance(dtype, TimestampType):
+    if isinstance(dtype, t.TimestampType):
         return _fixed_slices(_micros(array))
-    if isinstance(dtype, DecimalType):
+    if isinstance(dtype, t.DecimalType):
         check_decimals(array, dtype)
         return big_endian_decimals(array, None)
     return byte_strings(dtype, array)

@@ -17,28 +17,7 @@ from typing import Any
 import numpy as np
 
 from fluss.errors import InvalidRowError
-from fluss.metadata.types import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    MapType,
-    RowType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
+from fluss.metadata import types as t
 from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import conform, from_arrow, to_arrow
 
@@ -50,7 +29,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
-def from_python(value: object, dtype: DataType, name: str | None = None) -> Any:
+def from_python(value: object, dtype: t.DataType, name: str | None = None) -> Any:
     """The logical value of a native one; `InvalidRowError` if the type does not hold it exactly.
 
     Floats may be rounded to the precision of their column, which is what a float is for; nothing else is.
@@ -66,14 +45,14 @@ def from_python(value: object, dtype: DataType, name: str | None = None) -> Any:
         raise column_error(error.message, dtype, name) from None
 
 
-def column_error(reason: str, dtype: DataType, name: str | None) -> InvalidRowError:
+def column_error(reason: str, dtype: t.DataType, name: str | None) -> InvalidRowError:
     """The error about a value of a column; of its type alone where the column has no name."""
     if name is None:
         return InvalidRowError(f"{dtype}: {reason}")
     return InvalidRowError(reason, column=name, column_type=dtype)
 
 
-def _from_python(value: object, dtype: DataType, depth: int) -> Any:
+def _from_python(value: object, dtype: t.DataType, depth: int) -> Any:
     converter = _FROM_PYTHON.get(type(dtype))
     if converter is not None and type(value) in _NATIVE:
         return converter(value, dtype)
@@ -86,11 +65,11 @@ def _from_python(value: object, dtype: DataType, depth: int) -> Any:
     if converter is not None:
         return converter(value, dtype)
     v.check_depth(depth + 1)
-    if isinstance(dtype, ArrayType):
+    if isinstance(dtype, t.ArrayType):
         return _elements(value, dtype.element_type, depth)
-    if isinstance(dtype, MapType):
+    if isinstance(dtype, t.MapType):
         return _entries(value, dtype, depth)
-    if isinstance(dtype, RowType):
+    if isinstance(dtype, t.RowType):
         return _row(value, dtype, depth)
     raise InvalidRowError("the type has no values")
 
@@ -107,11 +86,11 @@ def _is_missing(value: object) -> bool:
     return type(value).__name__ in ("NaTType", "NAType")
 
 
-def _boolean(value: object, dtype: DataType) -> bool:
+def _boolean(value: object, dtype: t.DataType) -> bool:
     return v.check_boolean(value)
 
 
-def _integer(value: object, dtype: DataType) -> int:
+def _integer(value: object, dtype: t.DataType) -> int:
     if type(value) is int:
         return v.check_integer(value, v.INTEGER_BITS[type(dtype)])
     if isinstance(value, float) and value.is_integer():
@@ -126,7 +105,7 @@ def _integer(value: object, dtype: DataType) -> int:
     return v.check_integer(number, v.INTEGER_BITS[type(dtype)])
 
 
-def _float(value: object, dtype: DataType) -> float:
+def _float(value: object, dtype: t.DataType) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise v.refuse(value, "a float")
     if isinstance(value, int):
@@ -134,11 +113,11 @@ def _float(value: object, dtype: DataType) -> float:
             number = float(value)
         except OverflowError:
             raise InvalidRowError(f"{v.shown(value)} does not fit a float") from None
-        if int(number) != value or (isinstance(dtype, FloatType) and int(np.float32(_narrow(number))) != value):
+        if int(number) != value or (isinstance(dtype, t.FloatType) and int(np.float32(_narrow(number))) != value):
             raise InvalidRowError(f"{v.shown(value)} has no exact form as a float")
     else:
         number = float(value)
-    return _narrow(number) if isinstance(dtype, FloatType) else number
+    return _narrow(number) if isinstance(dtype, t.FloatType) else number
 
 
 def _narrow(number: float) -> float:
@@ -147,35 +126,35 @@ def _narrow(number: float) -> float:
     return float(np.float32(number))
 
 
-def _char(value: object, dtype: DataType) -> str:
-    assert isinstance(dtype, CharType)
+def _char(value: object, dtype: t.DataType) -> str:
+    assert isinstance(dtype, t.CharType)
     text = _string(value, dtype)
     if len(text) > dtype.length:
         raise InvalidRowError(f"{v.shown(text)} has {len(text)} characters, the type has room for {dtype.length}")
     return text
 
 
-def _string(value: object, dtype: DataType) -> str:
+def _string(value: object, dtype: t.DataType) -> str:
     v.utf8(value)
     return str(value)
 
 
-def _binary(value: object, dtype: DataType) -> bytes:
-    assert isinstance(dtype, BinaryType)
+def _binary(value: object, dtype: t.DataType) -> bytes:
+    assert isinstance(dtype, t.BinaryType)
     data = _bytes(value, dtype)
     if len(data) != dtype.length:
         raise InvalidRowError(f"{v.shown(data)} has {len(data)} bytes, the type has exactly {dtype.length}")
     return data
 
 
-def _bytes(value: object, dtype: DataType) -> bytes:
+def _bytes(value: object, dtype: t.DataType) -> bytes:
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise v.refuse(value, "bytes")
     return bytes(value)
 
 
-def _decimal(value: object, dtype: DataType) -> Decimal:
-    assert isinstance(dtype, DecimalType)
+def _decimal(value: object, dtype: t.DataType) -> Decimal:
+    assert isinstance(dtype, t.DecimalType)
     if isinstance(value, int) and not isinstance(value, bool):
         value = Decimal(value)
     if isinstance(value, float):
@@ -183,7 +162,7 @@ def _decimal(value: object, dtype: DataType) -> Decimal:
     return v.decimal_of(v.unscaled(value, dtype), dtype)
 
 
-def _date(value: object, dtype: DataType) -> int:
+def _date(value: object, dtype: t.DataType) -> int:
     if isinstance(value, np.datetime64):
         days = value.astype("datetime64[D]")
         if days != value:
@@ -196,8 +175,8 @@ def _date(value: object, dtype: DataType) -> int:
     return value.toordinal() - _EPOCH_DAY
 
 
-def _time(value: object, dtype: DataType) -> int:
-    assert isinstance(dtype, TimeType)
+def _time(value: object, dtype: t.DataType) -> int:
+    assert isinstance(dtype, t.TimeType)
     if not isinstance(value, time):
         raise v.refuse(value, "a time")
     if value.tzinfo is not None:
@@ -209,8 +188,8 @@ def _time(value: object, dtype: DataType) -> int:
     return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
 
 
-def _timestamp(value: object, dtype: DataType) -> int:
-    assert isinstance(dtype, (TimestampType, TimestampLtzType))
+def _timestamp(value: object, dtype: t.DataType) -> int:
+    assert isinstance(dtype, t.TIMESTAMP_TYPES)
     nanos = _nanos_of(value, dtype)
     step = 10 ** (9 - dtype.precision)
     if nanos % step:
@@ -219,7 +198,7 @@ def _timestamp(value: object, dtype: DataType) -> int:
     return nanos
 
 
-def _nanos_of(value: object, dtype: TimestampType | TimestampLtzType) -> int:
+def _nanos_of(value: object, dtype: t.TimestampType | t.TimestampLtzType) -> int:
     if isinstance(value, np.datetime64):
         unit, count = np.datetime_data(value.dtype)
         nanos = _NUMPY_UNITS.get(unit)
@@ -229,7 +208,7 @@ def _nanos_of(value: object, dtype: TimestampType | TimestampLtzType) -> int:
     if not isinstance(value, datetime):
         raise v.refuse(value, "a datetime")
     if value.tzinfo is not None:
-        if isinstance(dtype, TimestampType):
+        if isinstance(dtype, t.TimestampType):
             raise InvalidRowError(
                 f"{value!r} has a time zone, {dtype} has none: give a naive datetime or use TIMESTAMP_LTZ"
             )
@@ -250,7 +229,7 @@ _NUMPY_UNITS = {
 }
 
 
-def _elements(value: object, dtype: DataType, depth: int) -> list[Any]:
+def _elements(value: object, dtype: t.DataType, depth: int) -> list[Any]:
     if isinstance(value, np.ndarray):
         value = list(value)
     if not isinstance(value, (list, tuple)):
@@ -265,7 +244,7 @@ def _elements(value: object, dtype: DataType, depth: int) -> list[Any]:
     return items
 
 
-def _entries(value: object, dtype: MapType, depth: int) -> list[tuple[Any, Any]]:
+def _entries(value: object, dtype: t.MapType, depth: int) -> list[tuple[Any, Any]]:
     pairs = list(value.items()) if isinstance(value, Mapping) else value
     if not isinstance(pairs, (list, tuple)) or not all(
         isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs
@@ -282,7 +261,7 @@ def _entries(value: object, dtype: MapType, depth: int) -> list[tuple[Any, Any]]
     return entries
 
 
-def _row(value: object, dtype: RowType, depth: int) -> tuple[Any, ...]:
+def _row(value: object, dtype: t.RowType, depth: int) -> tuple[Any, ...]:
     fields = dtype.fields
     if isinstance(value, Mapping):
         unknown = [key for key in value if key not in dtype.field_names]
@@ -304,27 +283,27 @@ def _row(value: object, dtype: RowType, depth: int) -> tuple[Any, ...]:
     return tuple(result)
 
 
-_FROM_PYTHON: dict[type[DataType], Callable[[object, DataType], Any]] = {
-    BooleanType: _boolean,
-    TinyIntType: _integer,
-    SmallIntType: _integer,
-    IntType: _integer,
-    BigIntType: _integer,
-    FloatType: _float,
-    DoubleType: _float,
-    CharType: _char,
-    StringType: _string,
-    BinaryType: _binary,
-    BytesType: _bytes,
-    DecimalType: _decimal,
-    DateType: _date,
-    TimeType: _time,
-    TimestampType: _timestamp,
-    TimestampLtzType: _timestamp,
+_FROM_PYTHON: dict[type[t.DataType], Callable[[object, t.DataType], Any]] = {
+    t.BooleanType: _boolean,
+    t.TinyIntType: _integer,
+    t.SmallIntType: _integer,
+    t.IntType: _integer,
+    t.BigIntType: _integer,
+    t.FloatType: _float,
+    t.DoubleType: _float,
+    t.CharType: _char,
+    t.StringType: _string,
+    t.BinaryType: _binary,
+    t.BytesType: _bytes,
+    t.DecimalType: _decimal,
+    t.DateType: _date,
+    t.TimeType: _time,
+    t.TimestampType: _timestamp,
+    t.TimestampLtzType: _timestamp,
 }
 
 
-def to_python(value: Any, dtype: DataType, *, map_pairs: bool = False) -> Any:
+def to_python(value: Any, dtype: t.DataType, *, map_pairs: bool = False) -> Any:
     """The native value of a logical one.
 
     DATE, TIME, TIMESTAMP and TIMESTAMP_LTZ become date, time, naive and UTC datetime (digits below the microsecond are
@@ -333,26 +312,26 @@ def to_python(value: Any, dtype: DataType, *, map_pairs: bool = False) -> Any:
     """
     if value is None or isinstance(dtype, PLAIN_TYPES):
         return value
-    if isinstance(dtype, DateType):
+    if isinstance(dtype, t.DateType):
         try:
             return date.fromordinal(value + _EPOCH_DAY)
         except (ValueError, OverflowError):
             raise InvalidRowError(f"day {value} since 1970 is not a date of Python (year 1 to 9999)") from None
-    if isinstance(dtype, TimeType):
+    if isinstance(dtype, t.TimeType):
         if not 0 <= value < v.MILLIS_PER_DAY:
             raise InvalidRowError(f"{value} ms is not a time of day")
         seconds, millis = divmod(value, 1000)
         minutes, second = divmod(seconds, 60)
         return time(minutes // 60, minutes % 60, second, millis * 1000)
-    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+    if isinstance(dtype, t.TIMESTAMP_TYPES):
         try:
             moment = _EPOCH + timedelta(microseconds=value // 1000)
         except OverflowError:
             raise InvalidRowError(f"{value} ns since 1970 is not a datetime of Python (year 1 to 9999)") from None
-        return moment if isinstance(dtype, TimestampType) else moment.replace(tzinfo=timezone.utc)
-    if isinstance(dtype, ArrayType):
+        return moment if isinstance(dtype, t.TimestampType) else moment.replace(tzinfo=timezone.utc)
+    if isinstance(dtype, t.ArrayType):
         return [to_python(item, dtype.element_type, map_pairs=map_pairs) for item in value]
-    if isinstance(dtype, MapType):
+    if isinstance(dtype, t.MapType):
         pairs = [
             (
                 to_python(key, dtype.key_type, map_pairs=map_pairs),
@@ -361,25 +340,19 @@ def to_python(value: Any, dtype: DataType, *, map_pairs: bool = False) -> Any:
             for key, item in value
         ]
         # A key that is itself a list, dict or such cannot be looked up in a dict.
-        return pairs if map_pairs or isinstance(dtype.key_type, v.NESTED) else dict(pairs)
-    assert isinstance(dtype, RowType)
+        return pairs if map_pairs or isinstance(dtype.key_type, t.NESTED_TYPES) else dict(pairs)
+    assert isinstance(dtype, t.RowType)
     return {
         field.name: to_python(item, field.data_type, map_pairs=map_pairs) for field, item in zip(dtype.fields, value)
     }
 
 
 PLAIN_TYPES = (
-    BooleanType,
-    TinyIntType,
-    SmallIntType,
-    IntType,
-    BigIntType,
-    FloatType,
-    DoubleType,
-    CharType,
-    StringType,
-    BinaryType,
-    BytesType,
-    DecimalType,
+    t.BooleanType,
+    *t.INTEGER_TYPES,
+    *t.FLOAT_TYPES,
+    *t.TEXT_TYPES,
+    *t.BYTES_TYPES,
+    t.DecimalType,
 )
 """Types whose logical value is what Python users see."""

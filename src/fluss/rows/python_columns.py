@@ -35,40 +35,23 @@ from fluss._arrow_buffers import (
     valid_mask,
 )
 from fluss.errors import InvalidRowError
-from fluss.metadata.types import (
-    BigIntType,
-    BooleanType,
-    BytesType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
+from fluss.metadata import types as t
 from fluss.rows.arrow_values import to_arrow
 from fluss.rows.logical import column_error, from_python
 
 _NONE = type(None)
-_INTEGERS = (TinyIntType, SmallIntType, IntType, BigIntType)
 
 # What pyarrow converts without loss, per type of column; other Python types take the careful way.
-_EXACT: dict[type[DataType], frozenset[type]] = {
-    BooleanType: frozenset({bool, _NONE}),
-    **{kind: frozenset({int, _NONE}) for kind in _INTEGERS},
-    FloatType: frozenset({float, _NONE}),
-    BytesType: frozenset({bytes, _NONE}),
-    DecimalType: frozenset({decimal.Decimal, _NONE}),
-    DateType: frozenset({dt.date, _NONE}),
-    TimeType: frozenset({dt.time, _NONE}),
-    TimestampType: frozenset({dt.datetime, _NONE}),
-    TimestampLtzType: frozenset({dt.datetime, _NONE}),
+_EXACT: dict[type[t.DataType], frozenset[type]] = {
+    t.BooleanType: frozenset({bool, _NONE}),
+    **{kind: frozenset({int, _NONE}) for kind in t.INTEGER_TYPES},
+    t.FloatType: frozenset({float, _NONE}),
+    t.BytesType: frozenset({bytes, _NONE}),
+    t.DecimalType: frozenset({decimal.Decimal, _NONE}),
+    t.DateType: frozenset({dt.date, _NONE}),
+    t.TimeType: frozenset({dt.time, _NONE}),
+    t.TimestampType: frozenset({dt.datetime, _NONE}),
+    t.TimestampLtzType: frozenset({dt.datetime, _NONE}),
 }
 _UNIT_PRECISIONS = (0, 3, 6, 9)
 """Precisions that are a unit of Arrow: there a cast to that unit says whether digits would be lost."""
@@ -92,7 +75,7 @@ class BadValues(Exception):
 class ColumnConverter:
     """Turns the values of one column into Arrow arrays of exactly the column's type."""
 
-    def __init__(self, data_type: DataType, name: str | None = None) -> None:
+    def __init__(self, data_type: t.DataType, name: str | None = None) -> None:
         self.data_type = data_type
         self.name = name
         self.arrow_type = data_type.to_arrow()
@@ -152,7 +135,7 @@ class LogicalConverter(ColumnConverter):
         return column_error("null, but the type is NOT NULL", self.data_type, self.name)
 
 
-def column_from_python(values: Sequence[Any], dtype: DataType, name: str | None = None) -> pa.Array:
+def column_from_python(values: Sequence[Any], dtype: t.DataType, name: str | None = None) -> pa.Array:
     """A column of native values as an Arrow array: `from_python` and `to_arrow`, quickly.
 
     The error of a bad value names its row.
@@ -164,7 +147,7 @@ def column_from_python(values: Sequence[Any], dtype: DataType, name: str | None 
         raise error.replace(row=row) from None
 
 
-def _fast_conversion(data_type: DataType) -> Convert:
+def _fast_conversion(data_type: t.DataType) -> Convert:
     """A function that converts exactly, or gives None when it cannot be sure."""
     inferred = _INFERRED.get(type(data_type))
     if inferred is not None:
@@ -177,7 +160,7 @@ def _fast_conversion(data_type: DataType) -> Convert:
     def when_exact(values: Sequence[Any]) -> pa.Array | None:
         return convert(values) if exact.issuperset(map(type, values)) else None
 
-    if not isinstance(data_type, _INTEGERS):
+    if not isinstance(data_type, t.INTEGER_TYPES):
         return when_exact
 
     def to_integer(values: Sequence[Any]) -> pa.Array | None:
@@ -220,12 +203,12 @@ def _doubles(values: Sequence[Any]) -> pa.Array | None:
     return array if int not in kinds or np.abs(numpy_of(array)).max() < _EXACT_INTEGERS_MAX else None
 
 
-_INFERRED: dict[type[DataType], Convert] = {StringType: _infer_string, DoubleType: _infer_double}
+_INFERRED: dict[type[t.DataType], Convert] = {t.StringType: _infer_string, t.DoubleType: _infer_double}
 
 
-def _typed_conversion(data_type: DataType) -> Convert:
+def _typed_conversion(data_type: t.DataType) -> Convert:
     arrow_type = data_type.to_arrow()
-    if isinstance(data_type, FloatType):
+    if isinstance(data_type, t.FloatType):
 
         def to_float(values: Sequence[Any]) -> pa.Array | None:
             array = doubles_array(values)
@@ -235,10 +218,10 @@ def _typed_conversion(data_type: DataType) -> Convert:
             return None if overflown else array_of(narrow, ~valid_mask(array) if array.null_count else None)
 
         return to_float
-    if isinstance(data_type, (TimestampType, TimestampLtzType)):
+    if isinstance(data_type, t.TIMESTAMP_TYPES):
         if data_type.precision not in _UNIT_PRECISIONS:
             return lambda values: None
-        zoned = isinstance(data_type, TimestampLtzType)
+        zoned = isinstance(data_type, t.TimestampLtzType)
         micros = pa.timestamp("us", "UTC") if zoned else pa.timestamp("us")
 
         def to_timestamp(values: Sequence[Any]) -> pa.Array | None:
@@ -249,7 +232,7 @@ def _typed_conversion(data_type: DataType) -> Convert:
             return array if arrow_type == micros else array.cast(arrow_type, safe=True)
 
         return to_timestamp
-    if isinstance(data_type, TimeType):
+    if isinstance(data_type, t.TimeType):
 
         def to_time(values: Sequence[Any]) -> pa.Array | None:
             if any(time.tzinfo is not None for time in values if time is not None):
@@ -258,13 +241,13 @@ def _typed_conversion(data_type: DataType) -> Convert:
             return pa.array(values, pa.time64("us")).cast(pa.time32("ms"), safe=True).cast(arrow_type, safe=True)
 
         return to_time
-    if isinstance(data_type, _INTEGERS):
+    if isinstance(data_type, t.INTEGER_TYPES):
         return lambda values: narrowed(integers_array(values), arrow_type)
     return _TYPED.get(type(data_type)) or (lambda values: pa.array(values, arrow_type))
 
 
-_TYPED: dict[type[DataType], Convert] = {
-    BooleanType: booleans_array,
-    BytesType: bytes_array,
-    DateType: dates_array,
+_TYPED: dict[type[t.DataType], Convert] = {
+    t.BooleanType: booleans_array,
+    t.BytesType: bytes_array,
+    t.DateType: dates_array,
 }

@@ -12,17 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fluss.errors import FormatError, InvalidRowError
-from fluss.metadata.types import (
-    ArrayType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    MapType,
-    RowType,
-    TimestampLtzType,
-    TimestampType,
-)
+from fluss.metadata import types as t
 from fluss.rows import value_checks as v
 
 _I32, _I64 = struct.Struct("<i"), struct.Struct("<q")
@@ -36,11 +26,11 @@ _DECIMAL_BYTES = 16
 class NestedRows(NamedTuple):
     """How a ROW inside an array, map or row is written: like the row around it."""
 
-    encode: Callable[[Sequence[DataType], Sequence[Any], Sequence[str] | None, int], bytes]
-    decode: Callable[[Sequence[DataType], memoryview, Sequence[str] | None, int], list[Any]]
+    encode: Callable[[Sequence[t.DataType], Sequence[Any], Sequence[str] | None, int], bytes]
+    decode: Callable[[Sequence[t.DataType], memoryview, Sequence[str] | None, int], list[Any]]
 
 
-def element_bytes(dtype: DataType) -> int:
+def element_bytes(dtype: t.DataType) -> int:
     """The width of one array element."""
     return v.fixed_size(dtype) or 8
 
@@ -50,20 +40,20 @@ def len8(size: int) -> int:
     return size + 7 & ~7
 
 
-def write_slot(out: bytearray, pos: int, dtype: DataType, value: Any, rows: NestedRows, depth: int) -> None:
+def write_slot(out: bytearray, pos: int, dtype: t.DataType, value: Any, rows: NestedRows, depth: int) -> None:
     """Write a non-null value into the zeroed slot at ``pos``, appending to ``out`` what does not fit."""
     size = v.fixed_size(dtype)
     if size:
         out[pos : pos + size] = v.pack_fixed(value, dtype)
-    elif isinstance(dtype, v.STRINGS):
+    elif isinstance(dtype, t.TEXT_TYPES):
         _write_bytes(out, pos, v.utf8(value))
-    elif isinstance(dtype, v.BINARIES):
+    elif isinstance(dtype, t.BYTES_TYPES):
         _write_bytes(out, pos, v.check_bytes(value))
-    elif isinstance(dtype, DecimalType):
+    elif isinstance(dtype, t.DecimalType):
         data = v.to_big_endian(v.unscaled(value, dtype))
         _SIZE_AND_OFFSET.pack_into(out, pos, len(data), _offset(out))
         out += data.ljust(_DECIMAL_BYTES, b"\0")
-    elif isinstance(dtype, (TimestampType, TimestampLtzType)):
+    elif isinstance(dtype, t.TIMESTAMP_TYPES):
         millis, nanos = v.split_timestamp(value, dtype)
         _SIZE_AND_OFFSET.pack_into(out, pos, nanos, _offset(out))
         out += _I64.pack(millis)
@@ -101,19 +91,19 @@ class SlotReader:
         self.rows = rows
         self.used_bytes = 0
 
-    def read(self, pos: int, dtype: DataType, depth: int) -> Any:
+    def read(self, pos: int, dtype: t.DataType, depth: int) -> Any:
         """The value of the slot at ``pos``, which the caller knows to lie inside the data."""
         size = v.fixed_size(dtype)
         if size:
             return v.unpack_fixed(self.data[pos : pos + size], dtype)
-        if isinstance(dtype, v.STRINGS):
+        if isinstance(dtype, t.TEXT_TYPES):
             return v.text_of(self._bytes(pos))
-        if isinstance(dtype, v.BINARIES):
+        if isinstance(dtype, t.BYTES_TYPES):
             return bytes(self._bytes(pos))
         size, offset = _SIZE_AND_OFFSET.unpack_from(self.data, pos)
-        if isinstance(dtype, DecimalType):
+        if isinstance(dtype, t.DecimalType):
             return v.decimal_of(v.from_big_endian(self._part(size, offset)), dtype)
-        if isinstance(dtype, (TimestampType, TimestampLtzType)):
+        if isinstance(dtype, t.TIMESTAMP_TYPES):
             return v.join_timestamp(_I64.unpack(self._part(8, offset))[0], size)  # the nanoseconds are in its place
         return decode_nested(dtype, self._part(size, offset), self.rows, depth)
 
@@ -137,28 +127,28 @@ class SlotReader:
         return self.data[offset : offset + size]
 
 
-def encode_nested(dtype: DataType, value: Any, rows: NestedRows, depth: int) -> bytes:
+def encode_nested(dtype: t.DataType, value: Any, rows: NestedRows, depth: int) -> bytes:
     """The bytes of an ARRAY, MAP or ROW value."""
     v.check_depth(depth + 1)
-    if isinstance(dtype, ArrayType):
+    if isinstance(dtype, t.ArrayType):
         return encode_array(dtype.element_type, v.check_list(value), rows, depth + 1)
-    if isinstance(dtype, MapType):
+    if isinstance(dtype, t.MapType):
         pairs = v.check_pairs(value)
         keys = encode_array(dtype.key_type, [key for key, _ in pairs], rows, depth + 1)
         items = encode_array(dtype.value_type, [item for _, item in pairs], rows, depth + 1)
         return _I32.pack(len(keys)) + keys + items
-    if isinstance(dtype, RowType):
+    if isinstance(dtype, t.RowType):
         types = dtype.field_types
         return rows.encode(types, v.check_row(value, len(types)), dtype.field_names, depth + 1)
     raise InvalidRowError(f"no row format has a form for {dtype}")
 
 
-def decode_nested(dtype: DataType, data: memoryview, rows: NestedRows, depth: int) -> Any:
+def decode_nested(dtype: t.DataType, data: memoryview, rows: NestedRows, depth: int) -> Any:
     """The inverse of `encode_nested`."""
     v.check_depth(depth + 1)
-    if isinstance(dtype, ArrayType):
+    if isinstance(dtype, t.ArrayType):
         return decode_array(dtype.element_type, data, rows, depth + 1)
-    if isinstance(dtype, MapType):
+    if isinstance(dtype, t.MapType):
         if len(data) < 4:
             raise FormatError(f"a map needs at least 4 bytes, not {len(data)}")
         (keys_size,) = _I32.unpack_from(data)
@@ -169,12 +159,12 @@ def decode_nested(dtype: DataType, data: memoryview, rows: NestedRows, depth: in
         if len(keys) != len(items):
             raise FormatError(f"a map with {len(keys)} keys and {len(items)} values")
         return list(zip(keys, items))
-    if isinstance(dtype, RowType):
+    if isinstance(dtype, t.RowType):
         return tuple(rows.decode(dtype.field_types, data, dtype.field_names, depth + 1))
     raise FormatError(f"no row format has a form for {dtype}")
 
 
-def encode_array(dtype: DataType, items: Sequence[Any], rows: NestedRows, depth: int) -> bytes:
+def encode_array(dtype: t.DataType, items: Sequence[Any], rows: NestedRows, depth: int) -> bytes:
     """A BinaryArray: count, null bits, elements, padding to 8 bytes, variable part."""
     width = element_bytes(dtype)
     first = 4 + (len(items) + 31) // 32 * 4
@@ -187,7 +177,7 @@ def encode_array(dtype: DataType, items: Sequence[Any], rows: NestedRows, depth:
                     raise InvalidRowError("null, but the type is NOT NULL")
                 out[4 + i // 8] |= 1 << i % 8
                 continue
-            if isinstance(dtype, (FloatType, DoubleType)):
+            if isinstance(dtype, t.FLOAT_TYPES):
                 item = v.canonical(v.check_float(item))
             write_slot(out, first + width * i, dtype, item, rows, depth)
         except InvalidRowError as error:
@@ -195,7 +185,7 @@ def encode_array(dtype: DataType, items: Sequence[Any], rows: NestedRows, depth:
     return bytes(out)
 
 
-def decode_array(dtype: DataType, data: memoryview, rows: NestedRows, depth: int) -> list[Any]:
+def decode_array(dtype: t.DataType, data: memoryview, rows: NestedRows, depth: int) -> list[Any]:
     """The inverse of `encode_array`."""
     if len(data) < 4:
         raise FormatError(f"an array needs at least 4 bytes, not {len(data)}")

@@ -29,29 +29,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 from fluss.errors import FormatError, InvalidRowError
-from fluss.metadata.types import (
-    MAX_TYPE_DEPTH,
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    MapType,
-    RowType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
+from fluss.metadata import types as t
 
 NANOS_PER_MILLI = 1_000_000
 MILLIS_PER_DAY = 86_400_000
@@ -62,35 +40,37 @@ FIXED_BYTES_MAX = 256 * 1024 * 1024
 """The most bytes that the declared lengths of CHAR and BINARY may ask for at once: a schema costs nothing to declare,
 so it must not make a reader or writer allocate without bound."""
 
-INTEGER_BITS: dict[type[DataType], int] = {TinyIntType: 8, SmallIntType: 16, IntType: 32, BigIntType: 64, DateType: 32}
-
-_FIXED_SIZES: dict[type[DataType], int] = {
-    **{kind: bits // 8 for kind, bits in INTEGER_BITS.items()},
-    BooleanType: 1,
-    FloatType: 4,
-    TimeType: 4,
-    DoubleType: 8,
+INTEGER_BITS: dict[type[t.DataType], int] = {
+    t.TinyIntType: 8,
+    t.SmallIntType: 16,
+    t.IntType: 32,
+    t.BigIntType: 64,
+    t.DateType: 32,
 }
 
-STRINGS = (CharType, StringType)
-BINARIES = (BinaryType, BytesType)
-NESTED = (ArrayType, MapType, RowType)
+_FIXED_SIZES: dict[type[t.DataType], int] = {
+    **{kind: bits // 8 for kind, bits in INTEGER_BITS.items()},
+    t.BooleanType: 1,
+    t.FloatType: 4,
+    t.TimeType: 4,
+    t.DoubleType: 8,
+}
 
 _EXACT = Context(prec=80)
 _POWERS_OF_TEN = [10**exponent for exponent in range(39)]
 
 
-def is_compact_decimal(dtype: DecimalType) -> bool:
+def is_compact_decimal(dtype: t.DecimalType) -> bool:
     """Whether the unscaled value fits 64 bits."""
     return dtype.precision <= 18
 
 
-def is_compact_timestamp(dtype: TimestampType | TimestampLtzType) -> bool:
+def is_compact_timestamp(dtype: t.TimestampType | t.TimestampLtzType) -> bool:
     """Whether milliseconds are all there is."""
     return dtype.precision <= 3
 
 
-def field_label(index: int, dtype: DataType, names: Sequence[str] | None = None) -> str:
+def field_label(index: int, dtype: t.DataType, names: Sequence[str] | None = None) -> str:
     """How errors name a field."""
     return f"field {index} ({dtype})" if names is None else f"field {names[index]!r} ({dtype})"
 
@@ -128,8 +108,8 @@ def _advice(value: object, expected: str) -> str:
 
 def check_depth(depth: int) -> None:
     """Bound the recursion of the coders."""
-    if depth > MAX_TYPE_DEPTH:
-        raise FormatError(f"types are nested more than {MAX_TYPE_DEPTH} levels deep")
+    if depth > t.MAX_TYPE_DEPTH:
+        raise FormatError(f"types are nested more than {t.MAX_TYPE_DEPTH} levels deep")
 
 
 def check_boolean(value: object) -> bool:
@@ -185,7 +165,7 @@ def check_time(value: object) -> int:
     return millis
 
 
-def unscaled(value: object, dtype: DecimalType) -> int:
+def unscaled(value: object, dtype: t.DecimalType) -> int:
     """The value times ten to the scale; refuses a value that would have to be rounded."""
     if not isinstance(value, Decimal):
         raise refuse(value, "a Decimal")
@@ -205,7 +185,7 @@ def unscaled(value: object, dtype: DecimalType) -> int:
     raise InvalidRowError(f"{shown(value)} has more than {dtype.scale} decimal places, {dtype} would lose digits")
 
 
-def decimal_of(number: int, dtype: DecimalType) -> Decimal:
+def decimal_of(number: int, dtype: t.DecimalType) -> Decimal:
     """The value with this unscaled number; `FormatError` if it has too many digits."""
     if abs(number) >= _POWERS_OF_TEN[dtype.precision]:
         raise FormatError(f"unscaled value {number} has more than {dtype.precision} digits")
@@ -224,7 +204,7 @@ def from_big_endian(data: bytes | memoryview) -> int:
     return int.from_bytes(data, "big", signed=True)
 
 
-def split_timestamp(value: object, dtype: TimestampType | TimestampLtzType) -> tuple[int, int]:
+def split_timestamp(value: object, dtype: t.TimestampType | t.TimestampLtzType) -> tuple[int, int]:
     """Milliseconds (rounded down) and nanoseconds within the millisecond."""
     if type(value) is not int:
         raise refuse(value, "nanoseconds since the epoch as an int")
@@ -263,46 +243,46 @@ def time_of(millis: int) -> int:
     return millis
 
 
-def fixed_size(dtype: DataType) -> int:
+def fixed_size(dtype: t.DataType) -> int:
     """The bytes of each value of a type; 0 if they differ. Compact decimals and timestamps take a 64-bit number."""
-    if isinstance(dtype, DecimalType):
+    if isinstance(dtype, t.DecimalType):
         return 8 if is_compact_decimal(dtype) else 0
-    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+    if isinstance(dtype, t.TIMESTAMP_TYPES):
         return 8 if is_compact_timestamp(dtype) else 0
     return _FIXED_SIZES.get(type(dtype), 0)
 
 
-def pack_fixed(value: object, dtype: DataType) -> bytes:
+def pack_fixed(value: object, dtype: t.DataType) -> bytes:
     """The bytes of a value of a type with a `fixed_size`, which all row formats but the compacted one share."""
-    if isinstance(dtype, BooleanType):
+    if isinstance(dtype, t.BooleanType):
         number = int(check_boolean(value))
-    elif isinstance(dtype, FloatType):
+    elif isinstance(dtype, t.FloatType):
         return pack_float32(value)
-    elif isinstance(dtype, DoubleType):
+    elif isinstance(dtype, t.DoubleType):
         return pack_float64(value)
-    elif isinstance(dtype, TimeType):
+    elif isinstance(dtype, t.TimeType):
         number = check_time(value)
-    elif isinstance(dtype, DecimalType):
+    elif isinstance(dtype, t.DecimalType):
         number = unscaled(value, dtype)
-    elif isinstance(dtype, (TimestampType, TimestampLtzType)):
+    elif isinstance(dtype, t.TIMESTAMP_TYPES):
         number = split_timestamp(value, dtype)[0]
     else:
         number = check_integer(value, INTEGER_BITS[type(dtype)])
     return number.to_bytes(fixed_size(dtype), "little", signed=True)
 
 
-def unpack_fixed(data: memoryview, dtype: DataType) -> Any:
+def unpack_fixed(data: memoryview, dtype: t.DataType) -> Any:
     """The inverse of `pack_fixed`."""
-    if isinstance(dtype, BooleanType):
+    if isinstance(dtype, t.BooleanType):
         return boolean_of(data[0])
-    if isinstance(dtype, (FloatType, DoubleType)):
-        return struct.unpack("<f" if isinstance(dtype, FloatType) else "<d", data)[0]
+    if isinstance(dtype, t.FLOAT_TYPES):
+        return struct.unpack("<f" if isinstance(dtype, t.FloatType) else "<d", data)[0]
     number = int.from_bytes(data, "little", signed=True)
-    if isinstance(dtype, TimeType):
+    if isinstance(dtype, t.TimeType):
         return time_of(number)
-    if isinstance(dtype, DecimalType):
+    if isinstance(dtype, t.DecimalType):
         return decimal_of(number, dtype)
-    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+    if isinstance(dtype, t.TIMESTAMP_TYPES):
         return join_timestamp(number, 0)
     return number
 

@@ -16,22 +16,7 @@ import pyarrow as pa
 
 from fluss._arrow_buffers import valid_mask
 from fluss.errors import FormatError, InvalidRowError
-from fluss.metadata.types import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
+from fluss.metadata import types as t
 from fluss.rows import compacted
 from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import NANOS_PER_UNIT, bitmap, check_fixed_bytes, conform, from_arrow, to_arrow
@@ -60,15 +45,15 @@ from fluss.rows.slots import decode_nested, encode_nested
 
 Arrays = Sequence[pa.Array]
 
-_FIXED: dict[type[DataType], tuple[Any, int]] = {
-    TinyIntType: (np.int8, 1),
-    SmallIntType: (np.int16, 2),
-    FloatType: (np.float32, 4),
-    DoubleType: (np.float64, 8),
+_FIXED: dict[type[t.DataType], tuple[Any, int]] = {
+    t.TinyIntType: (np.int8, 1),
+    t.SmallIntType: (np.int16, 2),
+    t.FloatType: (np.float32, 4),
+    t.DoubleType: (np.float64, 8),
 }
 
 
-def encode_compacted(types: Sequence[DataType], arrays: Arrays, names: Sequence[str] | None = None) -> Slices:
+def encode_compacted(types: Sequence[t.DataType], arrays: Arrays, names: Sequence[str] | None = None) -> Slices:
     """Encode columns as CompactedRows, one per position of the arrays."""
     n = check_columns(types, arrays)
     pieces: list[Piece] = []
@@ -84,13 +69,13 @@ def encode_compacted(types: Sequence[DataType], arrays: Arrays, names: Sequence[
     return _assemble(n, _null_pieces(n, masks) + pieces)
 
 
-def encode_compacted_key(types: Sequence[DataType], arrays: Arrays, names: Sequence[str] | None = None) -> Slices:
+def encode_compacted_key(types: Sequence[t.DataType], arrays: Arrays, names: Sequence[str] | None = None) -> Slices:
     """Encode columns as CompactedKeys, one per position of the arrays."""
     n = check_columns(types, arrays)
     pieces: list[Piece] = []
     for i, (dtype, array) in enumerate(zip(types, arrays)):
         try:
-            if isinstance(dtype, v.NESTED):
+            if isinstance(dtype, t.NESTED_TYPES):
                 raise InvalidRowError("nested types cannot be part of a key")
             column = conform(array, dtype)
             if column.null_count:
@@ -102,12 +87,14 @@ def encode_compacted_key(types: Sequence[DataType], arrays: Arrays, names: Seque
     return _assemble(n, pieces)
 
 
-def decode_compacted(types: Sequence[DataType], rows: Slices, names: Sequence[str] | None = None) -> list[pa.Array]:
+def decode_compacted(types: Sequence[t.DataType], rows: Slices, names: Sequence[str] | None = None) -> list[pa.Array]:
     """Decode CompactedRows into one Arrow array per column."""
     return _decode(types, rows, names, is_key=False)
 
 
-def decode_compacted_key(types: Sequence[DataType], keys: Slices, names: Sequence[str] | None = None) -> list[pa.Array]:
+def decode_compacted_key(
+    types: Sequence[t.DataType], keys: Slices, names: Sequence[str] | None = None
+) -> list[pa.Array]:
     """Decode CompactedKeys into one Arrow array per column."""
     return _decode(types, keys, names, is_key=True)
 
@@ -140,35 +127,35 @@ def _unsigned(values: npt.NDArray[np.int64]) -> Words:
     return values.view(np.uint64)
 
 
-def _pieces(dtype: DataType, array: pa.Array, valid: Mask | None) -> list[Piece]:
-    if isinstance(dtype, (IntType, DateType)):
+def _pieces(dtype: t.DataType, array: pa.Array, valid: Mask | None) -> list[Piece]:
+    if isinstance(dtype, (t.IntType, t.DateType)):
         return [varint_piece(primitives(array, np.uint32).astype(np.uint64), valid)]
-    if isinstance(dtype, BigIntType):
+    if isinstance(dtype, t.BigIntType):
         return [varint_piece(primitives(array, np.uint64), valid)]
-    if isinstance(dtype, BooleanType):
+    if isinstance(dtype, t.BooleanType):
         return [fixed_piece(booleans(array, valid), 1, valid)]
     if type(dtype) in _FIXED:
         kind, width = _FIXED[type(dtype)]
         return [fixed_piece(primitives(array, kind), width, valid)]
-    if isinstance(dtype, TimeType):
+    if isinstance(dtype, t.TimeType):
         return [varint_piece(_unsigned(time_millis(array, dtype, valid)), valid)]
-    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+    if isinstance(dtype, t.TIMESTAMP_TYPES):
         millis, nanos = timestamp_parts(array, valid)
         pieces = [varint_piece(_unsigned(millis), valid)]
         if not v.is_compact_timestamp(dtype):
             pieces.append(varint_piece(_unsigned(nanos), valid))
         return pieces
-    if isinstance(dtype, DecimalType):
+    if isinstance(dtype, t.DecimalType):
         check_decimals(array, dtype)
         if v.is_compact_decimal(dtype):
             return [varint_piece(np.ascontiguousarray(decimal_words(array)[:, 0]), valid)]
         return sized_pieces(big_endian_decimals(array, valid), valid)
-    if isinstance(dtype, v.NESTED):
+    if isinstance(dtype, t.NESTED_TYPES):
         return sized_pieces(_nested_bytes(dtype, array), valid)
     return sized_pieces(byte_strings(dtype, array), valid)
 
 
-def _nested_bytes(dtype: DataType, array: pa.Array) -> Slices:
+def _nested_bytes(dtype: t.DataType, array: pa.Array) -> Slices:
     return Slices.from_list(
         [
             b"" if value is None else encode_nested(dtype, value, compacted.NESTED_ROWS, 0)
@@ -177,7 +164,7 @@ def _nested_bytes(dtype: DataType, array: pa.Array) -> Slices:
     )
 
 
-def _decode(types: Sequence[DataType], rows: Slices, names: Sequence[str] | None, *, is_key: bool) -> list[pa.Array]:
+def _decode(types: Sequence[t.DataType], rows: Slices, names: Sequence[str] | None, *, is_key: bool) -> list[pa.Array]:
     try:
         return _decode_columns(types, rows, is_key)
     except BadRowError as error:
@@ -190,7 +177,7 @@ def _decode(types: Sequence[DataType], rows: Slices, names: Sequence[str] | None
 def _explained(
     suspects: Iterable[int],
     otherwise: str,
-    types: Sequence[DataType],
+    types: Sequence[t.DataType],
     rows: Slices,
     names: Sequence[str] | None,
     is_key: bool,
@@ -206,7 +193,7 @@ def _explained(
     return FormatError(otherwise)
 
 
-def _decode_columns(types: Sequence[DataType], rows: Slices, is_key: bool) -> list[pa.Array]:
+def _decode_columns(types: Sequence[t.DataType], rows: Slices, is_key: bool) -> list[pa.Array]:
     cursor = RowsCursor(rows)
     nulls: list[Any] = []
     if not is_key:
@@ -225,36 +212,36 @@ def _decode_columns(types: Sequence[DataType], rows: Slices, is_key: bool) -> li
     return arrays
 
 
-def _read_column(dtype: DataType, cursor: RowsCursor, valid: Mask | None) -> pa.Array:
-    if isinstance(dtype, (IntType, DateType)):
+def _read_column(dtype: t.DataType, cursor: RowsCursor, valid: Mask | None) -> pa.Array:
+    if isinstance(dtype, (t.IntType, t.DateType)):
         return _array(dtype, cursor.varints(valid, 32).astype(np.uint32), valid)
-    if isinstance(dtype, BigIntType):
+    if isinstance(dtype, t.BigIntType):
         return _array(dtype, cursor.varints(valid, 64), valid)
-    if isinstance(dtype, BooleanType):
+    if isinstance(dtype, t.BooleanType):
         flags = cursor.fixed(1, valid).astype(np.uint8)
         refuse_rows(flags > 1, valid, "a boolean is the byte 0 or 1")
         return _array(dtype, np.packbits(flags, bitorder="little"), valid, flags.size)
     if type(dtype) in _FIXED:
         width = _FIXED[type(dtype)][1]
         return _array(dtype, cursor.fixed(width, valid).astype(f"<u{width}", copy=False), valid)
-    if isinstance(dtype, TimeType):
+    if isinstance(dtype, t.TimeType):
         return _array(dtype, _times(dtype, cursor, valid), valid)
-    if isinstance(dtype, (TimestampType, TimestampLtzType)):
+    if isinstance(dtype, t.TIMESTAMP_TYPES):
         return _array(dtype, _timestamps(dtype, cursor, valid), valid)
-    if isinstance(dtype, DecimalType):
+    if isinstance(dtype, t.DecimalType):
         array = _array(dtype, _decimals(dtype, cursor, valid), valid)
         check_decimals(array, dtype)
         return array
     return _strings(dtype, cursor.sized(valid), valid)
 
 
-def _array(dtype: DataType, values: npt.NDArray[Any], valid: Mask | None, n: int | None = None) -> pa.Array:
+def _array(dtype: t.DataType, values: npt.NDArray[Any], valid: Mask | None, n: int | None = None) -> pa.Array:
     return pa.Array.from_buffers(
         dtype.to_arrow(), len(values) if n is None else n, [bitmap(valid), pa.py_buffer(values)]
     )
 
 
-def _times(dtype: TimeType, cursor: RowsCursor, valid: Mask | None) -> npt.NDArray[Any]:
+def _times(dtype: t.TimeType, cursor: RowsCursor, valid: Mask | None) -> npt.NDArray[Any]:
     millis = cursor.varints(valid, 32).astype(np.int64)
     refuse_rows(millis >= v.MILLIS_PER_DAY, valid, "not a millisecond of the day")
     nanos = NANOS_PER_UNIT[dtype.to_arrow().unit]
@@ -265,7 +252,7 @@ def _times(dtype: TimeType, cursor: RowsCursor, valid: Mask | None) -> npt.NDArr
     return millis * (v.NANOS_PER_MILLI // nanos)
 
 
-def _timestamps(dtype: TimestampType | TimestampLtzType, cursor: RowsCursor, valid: Mask | None) -> Ints:
+def _timestamps(dtype: t.TimestampType | t.TimestampLtzType, cursor: RowsCursor, valid: Mask | None) -> Ints:
     millis = cursor.varints(valid, 64).view(np.int64)
     unit_nanos = NANOS_PER_UNIT[dtype.to_arrow().unit]
     if v.is_compact_timestamp(dtype):
@@ -279,7 +266,7 @@ def _timestamps(dtype: TimestampType | TimestampLtzType, cursor: RowsCursor, val
     return ticks
 
 
-def _decimals(dtype: DecimalType, cursor: RowsCursor, valid: Mask | None) -> Words:
+def _decimals(dtype: t.DecimalType, cursor: RowsCursor, valid: Mask | None) -> Words:
     if v.is_compact_decimal(dtype):
         low = cursor.varints(valid, 64)
         return np.stack([low, (low.view(np.int64) >> 63).view(np.uint64)], axis=1)
@@ -302,11 +289,11 @@ def _decimals(dtype: DecimalType, cursor: RowsCursor, valid: Mask | None) -> Wor
     return np.stack([low, high], axis=1)
 
 
-def _strings(dtype: DataType, slices: Slices, valid: Mask | None) -> pa.Array:
+def _strings(dtype: t.DataType, slices: Slices, valid: Mask | None) -> pa.Array:
     n = len(slices)
-    if isinstance(dtype, v.NESTED):
+    if isinstance(dtype, t.NESTED_TYPES):
         return _nested(dtype, slices, valid)
-    if isinstance(dtype, BinaryType):
+    if isinstance(dtype, t.BinaryType):
         check_fixed_bytes(n, dtype)
         refuse_rows(slices.lengths > dtype.length, valid, f"the value is longer than {dtype.length} bytes")
         values = np.zeros(n * dtype.length + 16, np.uint8)
@@ -321,7 +308,7 @@ def _strings(dtype: DataType, slices: Slices, valid: Mask | None) -> pa.Array:
         )
     _, offsets, data = gather_array(slices).buffers()
     array = pa.Array.from_buffers(dtype.to_arrow(), n, [bitmap(valid), offsets, data])
-    if isinstance(dtype, v.STRINGS):
+    if isinstance(dtype, t.TEXT_TYPES):
         try:
             array.validate(full=True)
         except pa.ArrowInvalid as error:
@@ -329,7 +316,7 @@ def _strings(dtype: DataType, slices: Slices, valid: Mask | None) -> pa.Array:
     return array
 
 
-def _nested(dtype: DataType, slices: Slices, valid: Mask | None) -> pa.Array:
+def _nested(dtype: t.DataType, slices: Slices, valid: Mask | None) -> pa.Array:
     values: list[Any] = []
     present = [True] * len(slices) if valid is None else valid.tolist()
     for row, (is_present, data) in enumerate(zip(present, slices.to_list())):

@@ -22,23 +22,8 @@ import pyarrow.compute as pc
 
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
-from fluss.metadata import (
-    ArrayType,
-    BinaryType,
-    BytesType,
-    CharType,
-    Column,
-    DataType,
-    DateType,
-    DecimalType,
-    MapType,
-    RowType,
-    StringType,
-    TableInfo,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-)
+from fluss.metadata import Column, TableInfo
+from fluss.metadata import types as t
 from fluss.rows import BadValues, ColumnConverter
 from fluss.tools.files import (
     NOT_AN_OBJECT,
@@ -358,7 +343,9 @@ class RowFile:
 
     def _from_text(self, values: pa.Array, column: Column, target: pa.DataType, errors: Errors) -> pa.Array:
         kind = column.data_type
-        if values.type == target or not isinstance(kind, (ArrayType, MapType, RowType, BytesType, BinaryType)):
+        if values.type == target or not isinstance(
+            kind, (t.ArrayType, t.MapType, t.RowType, t.BytesType, t.BinaryType)
+        ):
             try:
                 return self._cast(values if values.type == target else values.cast(target), column, target, errors)
             except pa.ArrowException:
@@ -473,14 +460,14 @@ def _filler(target: pa.DataType) -> Any:
     return None
 
 
-def text_value(text: str, kind: DataType, name: str) -> Any:
+def text_value(text: str, kind: t.DataType, name: str) -> Any:
     """The value of a column from a text that is not a string's own: a number, a time, JSON for nested values."""
-    if isinstance(kind, (ArrayType, MapType, RowType)):
+    if isinstance(kind, t.NESTED_TYPES):
         try:
             return from_json(json.loads(text), kind, name)
         except ValueError as error:
             raise InvalidRowError(f"{text!r:.60} is not JSON: {error}") from None
-    if isinstance(kind, (BytesType, BinaryType)):
+    if isinstance(kind, t.BYTES_TYPES):
         return from_json(text, kind, name)
     try:
         return pa.scalar(text.strip()).cast(kind.to_arrow()).as_py()
@@ -495,11 +482,11 @@ def text_value(text: str, kind: DataType, name: str) -> Any:
     return value
 
 
-def _does_not_fit(value: Any, kind: DataType) -> str:
+def _does_not_fit(value: Any, kind: t.DataType) -> str:
     return f"{value!r:.{_TEXT_SHOWN}} is not a value of type {kind}"
 
 
-def from_json(value: Any, data_type: DataType, name: str) -> Any:
+def from_json(value: Any, data_type: t.DataType, name: str) -> Any:
     """The Python value of a JSON one: ISO texts for dates and times, base64 for bytes, text or number for decimals."""
     if value is None:
         return None
@@ -509,27 +496,27 @@ def from_json(value: Any, data_type: DataType, name: str) -> Any:
         raise InvalidRowError(f"column '{name}': {value!r:.80} cannot be read as {data_type}: {error}") from None
 
 
-def _convert(value: Any, data_type: DataType, name: str) -> Any:
-    if isinstance(data_type, StringType | CharType) and not isinstance(value, str):
+def _convert(value: Any, data_type: t.DataType, name: str) -> Any:
+    if isinstance(data_type, t.TEXT_TYPES) and not isinstance(value, str):
         return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-    if isinstance(data_type, DecimalType):
+    if isinstance(data_type, t.DecimalType):
         return decimal.Decimal(str(value))
-    if isinstance(data_type, DateType):
+    if isinstance(data_type, t.DateType):
         return dt.date.fromisoformat(value)
-    if isinstance(data_type, TimeType):
+    if isinstance(data_type, t.TimeType):
         return dt.time.fromisoformat(value)
-    if isinstance(data_type, TimestampType | TimestampLtzType):
+    if isinstance(data_type, t.TIMESTAMP_TYPES):
         return dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
-    if isinstance(data_type, BytesType | BinaryType):
+    if isinstance(data_type, t.BYTES_TYPES):
         return base64.b64decode(value, validate=True)
-    if isinstance(data_type, ArrayType):
+    if isinstance(data_type, t.ArrayType):
         return [from_json(item, data_type.element_type, name) for item in value]
-    if isinstance(data_type, MapType):
+    if isinstance(data_type, t.MapType):
         items = value.items() if isinstance(value, dict) else value
         return {
             from_json(key, data_type.key_type, name): from_json(item, data_type.value_type, name) for key, item in items
         }
-    if isinstance(data_type, RowType):
+    if isinstance(data_type, t.RowType):
         types = {field.name: field.data_type for field in data_type.fields}
         return {key: from_json(item, types[key], name) if key in types else item for key, item in value.items()}
     return value
@@ -550,7 +537,9 @@ def key_from_text(text: str, info: TableInfo) -> dict[str, Any]:
         if len(keys) > 1:
             shown = ", ".join(f'"{name}": …' for name in keys)
             raise InvalidArgumentError(f"the key of {info.table_path} has {len(keys)} columns: write {{{shown}}}")
-        given = {keys[0]: text if isinstance(info.schema.column(keys[0]).data_type, StringType | CharType) else given}
+        given = {
+            keys[0]: text if isinstance(info.schema.column(keys[0]).data_type, t.StringType | t.CharType) else given
+        }
     for name in given:
         if name not in keys:
             raise InvalidArgumentError(
