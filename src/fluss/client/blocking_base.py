@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from fluss.client.runner import Background
@@ -41,7 +40,17 @@ class BlockingBase:
         return repr(self._core)
 
 
-class ClosingBase(BlockingBase):
+class ContextBase(BlockingBase):
+    """`with` and `async with`; subclasses say what is done at the end of the block."""
+
+    def __enter__(self: SelfT) -> SelfT:
+        return self
+
+    async def __aenter__(self: SelfT) -> SelfT:
+        return self
+
+
+class ClosingBase(ContextBase):
     """`close`, `with` and `async with` of a reader."""
 
     def close(self) -> None:
@@ -49,32 +58,16 @@ class ClosingBase(BlockingBase):
         if not self._background.thread.closed:
             self._background.block(self._core.close())
 
-    def __enter__(self: SelfT) -> SelfT:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> Literal[False]:
+    def __exit__(self, *_: object) -> Literal[False]:
         self.close()
         return False
 
-    async def __aenter__(self: SelfT) -> SelfT:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> bool:
+    async def __aexit__(self, *_: object) -> bool:
         await self._background.wrap(self._core.close())
         return False
 
 
-class BlockingWriterBase(BlockingBase):
+class BlockingWriterBase(ContextBase):
     """Flushing and closing of a writer. Errors are taken where they are raised: a cancelled flush loses none."""
 
     _core: write.AppendWriter | write.UpsertWriter
@@ -90,35 +83,20 @@ class BlockingWriterBase(BlockingBase):
         """Flush and be done."""
         self._background.block(self._core.drain(timeout)).raise_first()
 
-    def __enter__(self: SelfT) -> SelfT:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> Literal[False]:
+    def __exit__(self, exc_type: type[BaseException] | None = None, *_: object) -> Literal[False]:
+        """Leave: everything pending is flushed, unless the block ended with an error."""
         if exc_type is None:
             self.close()
         return False
 
-    async def __aenter__(self: SelfT) -> SelfT:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> bool:
+    async def __aexit__(self, exc_type: type[BaseException] | None = None, *_: object) -> bool:
         """Leave: everything pending is flushed, unless the block ended with an error."""
         if exc_type is None:
             await self.flush()
         return False
 
 
-class MultiWriterBase(BlockingBase):
+class MultiWriterBase(ContextBase):
     """Flushing and closing of a writer to many tables."""
 
     _core: multi_table.MultiTableWriter
@@ -135,17 +113,14 @@ class MultiWriterBase(BlockingBase):
         """Flush and be done."""
         self._background.block(self._core.close())
 
-    def __enter__(self: SelfT) -> SelfT:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> Literal[False]:
+    def __exit__(self, exc_type: type[BaseException] | None = None, *_: object) -> Literal[False]:
         if exc_type is None:
             self.close()
+        return False
+
+    async def __aexit__(self, exc_type: type[BaseException] | None = None, *_: object) -> bool:
+        if exc_type is None:
+            await self._background.wrap(self._core.close())
         return False
 
 

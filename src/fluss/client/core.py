@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from fluss.client.cluster import Cluster
@@ -81,7 +80,49 @@ NOT_CREATED = (
 )
 
 
-class FlussConnection:
+class ConnectionBase:
+    """What the connections of both faces have in common."""
+
+    _runner: Runner
+
+    @property
+    def config(self) -> Config:
+        """The options this connection was created with."""
+        return self._runner.cluster.config
+
+    @property
+    def client_id(self) -> str:
+        """The option `client.id`."""
+        return self.config.client_id
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection was closed."""
+        return self._runner.cluster.closed
+
+    def get_admin(self) -> FlussAdmin:
+        """The administration of the cluster. It may be awaited, and gives itself."""
+        from fluss.client.admin import FlussAdmin  # readers and writers do without its many modules
+
+        return FlussAdmin(self._runner)
+
+    def metrics(self) -> dict[str, float]:
+        """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
+        return self._runner.cluster.metrics.snapshot()
+
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Bring everything that writers of this connection hold to the servers.
+
+        After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
+        """
+        for failures in await self._runner.run(lambda cluster: cluster.drain(timeout)):
+            failures.raise_first()
+
+    def __repr__(self) -> str:
+        return f"FlussConnection({self.config.bootstrap_servers!r}{', closed' if self.closed else ''})"
+
+
+class FlussConnection(ConnectionBase):
     """A connection to a Fluss cluster: `async with await FlussConnection.create(config) as conn: …`.
 
     It belongs to the event loop it was created on.
@@ -113,22 +154,6 @@ class FlussConnection:
         """Older name of `create`."""
         return await FlussConnection.create(config, timeout=timeout)
 
-    @property
-    def config(self) -> Config:
-        """The options this connection was created with."""
-        return self._cluster.config
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close()` was called."""
-        return self._cluster.closed
-
-    def get_admin(self) -> FlussAdmin:
-        """The administration of the cluster. It may be awaited, and gives itself."""
-        from fluss.client.admin import FlussAdmin  # readers and writers do without its many modules
-
-        return FlussAdmin(self._runner)
-
     async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> FlussTable:
         """Return a table to read from and write to.
 
@@ -149,29 +174,12 @@ class FlussConnection:
 
         return MultiTable(self.get_table)
 
-    @property
-    def client_id(self) -> str:
-        """The option `client.id`."""
-        return self._cluster.config.client_id
-
-    def metrics(self) -> dict[str, float]:
-        """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
-        return self._cluster.metrics.snapshot()
-
     def on_writer_id(self, callback: OnWriterId) -> None:
         """Have `callback` called with every new id of an idempotent writer, before rows are sent under that id.
 
         An asynchronous function is awaited.
         """
         self._senders.on_writer_id(callback)
-
-    async def flush(self, *, timeout: float | None = None) -> None:
-        """Bring everything that writers of this connection hold to the servers.
-
-        After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
-        """
-        for failures in await self._cluster.drain(timeout):
-            failures.raise_first()
 
     async def close(self) -> None:
         """End everything. Writes that were not acknowledged fail: `flush()` first, or leave an `async with` block."""
@@ -180,12 +188,7 @@ class FlussConnection:
     async def __aenter__(self) -> FlussConnection:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> bool:
+    async def __aexit__(self, exc_type: type[BaseException] | None = None, *_: object) -> bool:
         """Leave: writers are flushed if the block ended without an error, then the connection is closed."""
         try:
             if exc_type is None and not self.closed:
@@ -197,15 +200,7 @@ class FlussConnection:
     def __enter__(self) -> FlussConnection:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> Literal[False]:
+    def __exit__(self, exc_type: type[BaseException] | None = None, *_: object) -> Literal[False]:
         # A plain `with` cannot wait: the connection closes in the next iterations of the loop. Prefer `async with`.
-        self._closing = self._cluster.loop.create_task(self.__aexit__(exc_type, exc_value, traceback))
+        self._closing = self._cluster.loop.create_task(self.__aexit__(exc_type))
         return False
-
-    def __repr__(self) -> str:
-        return f"FlussConnection({self.config.bootstrap_servers!r}{', closed' if self.closed else ''})"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from fluss.client import core
@@ -23,7 +22,6 @@ from fluss.metadata import MergeMode, TablePath, table_path_of
 from fluss.net.background import LoopThread
 
 if TYPE_CHECKING:
-    from fluss.client.admin import FlussAdmin
     from fluss.client.blocking_multi_table import MultiTable
     from fluss.client.blocking_scanners import TableScan
     from fluss.client.blocking_writers import AppendWriter, UpsertWriter
@@ -55,7 +53,7 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
         return TableScan(self._core.new_scan(), self._background)
 
 
-class FlussConnection:
+class FlussConnection(core.ConnectionBase):
     """A connection to a Fluss cluster: `with await FlussConnection.create(config) as conn: …`.
 
     It may be used from any thread and from several event loops.
@@ -64,7 +62,7 @@ class FlussConnection:
     def __init__(self, background: Background) -> None:
         if not isinstance(background, Background):
             raise InvalidArgumentError(core.NOT_CREATED)
-        self._background = background
+        self._background = self._runner = background
 
     @staticmethod
     async def create(config: Config, *, timeout: float | None = None) -> FlussConnection:
@@ -89,20 +87,9 @@ class FlussConnection:
         return await FlussConnection.create(config, timeout=timeout)
 
     @property
-    def config(self) -> Config:
-        """The options this connection was created with."""
-        return self._background.cluster.config
-
-    @property
     def closed(self) -> bool:
         """Whether the connection was closed."""
-        return self._background.thread.closed or self._background.cluster.closed
-
-    def get_admin(self) -> FlussAdmin:
-        """The administration of the cluster; `await` it or use it directly."""
-        from fluss.client.admin import FlussAdmin  # readers and writers do without its many modules
-
-        return FlussAdmin(self._background)
+        return self._background.thread.closed or super().closed
 
     async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> FlussTable:
         """Return a table to read from and write to.
@@ -131,15 +118,6 @@ class FlussConnection:
 
         return MultiTable(multi_table.MultiTable(open_table), background)
 
-    @property
-    def client_id(self) -> str:
-        """The option `client.id`."""
-        return self._background.cluster.config.client_id
-
-    def metrics(self) -> dict[str, float]:
-        """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
-        return self._background.cluster.metrics.snapshot()
-
     def on_writer_id(self, callback: OnWriterId) -> None:
         """Have `callback` called with every new id of an idempotent writer, before rows are sent under that id.
 
@@ -147,14 +125,6 @@ class FlussConnection:
         those of others: `RecordBatch.writer_id`.
         """
         self._background.call(self._background.senders.on_writer_id, callback)
-
-    async def flush(self, *, timeout: float | None = None) -> None:
-        """Bring everything that writers of this connection hold to the servers.
-
-        After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
-        """
-        for failures in await self._background.run(lambda cluster: cluster.drain(timeout)):
-            failures.raise_first()
 
     def close(self) -> None:
         """End everything; may be called again.
@@ -166,12 +136,7 @@ class FlussConnection:
     def __enter__(self) -> FlussConnection:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> Literal[False]:
+    def __exit__(self, exc_type: type[BaseException] | None = None, *_: object) -> Literal[False]:
         """Leave: writers are flushed if the block ended without an error, then the connection is closed."""
         try:
             if exc_type is None and not self.closed:
@@ -184,12 +149,7 @@ class FlussConnection:
     async def __aenter__(self) -> FlussConnection:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> bool:
+    async def __aexit__(self, exc_type: type[BaseException] | None = None, *_: object) -> bool:
         """Leave: writers are flushed if the block ended without an error, then the connection is closed."""
         try:
             if exc_type is None and not self.closed:
@@ -200,6 +160,3 @@ class FlussConnection:
         finally:
             self.close()
         return False
-
-    def __repr__(self) -> str:
-        return f"FlussConnection({self.config.bootstrap_servers!r}{', closed' if self.closed else ''})"

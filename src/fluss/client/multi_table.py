@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.arguments import instance, integer, strings
@@ -140,12 +139,7 @@ class MultiTableWriter:
     async def __aenter__(self) -> MultiTableWriter:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, exc_type: type[BaseException] | None = None, *_: object) -> None:
         if exc_type is None:
             await self.close()
 
