@@ -191,7 +191,7 @@ async def test_partitions_by_name_and_id(config, database):
 
 @pytest.mark.parametrize("times", [1, 4])
 async def test_a_table_that_is_forgotten_while_its_partition_is_asked_for(config, database, monkeypatch, times):
-    """A schema change, for instance, makes the client forget a table. Its partitions are there nevertheless."""
+    """A schema change, for instance, makes the client evict a table. Its partitions are there nevertheless."""
 
     cluster = await Cluster.connect(config)
     path = await make_table(cluster, database, partition_keys=["p"])

@@ -26,7 +26,7 @@ from fluss.metadata import Schema, TableDescriptor, TablePath
 
 
 class DictWire:
-    """Answers key b"7" with b"v7"; can be told to fail first."""
+    """Answers key b"7" with b"v7"; can be made to fail first."""
 
     def __init__(self):
         self.requests = []
@@ -36,24 +36,24 @@ class DictWire:
         self.gate = None
         self.tasks = []
 
-    def ask(self, connection, table_id, keys, tell):
+    def ask(self, connection, table_id, keys, on_answer):
         assert not connection.closed
         self.requests.append([key for wanted in keys.values() for key in wanted])
-        self.tasks.append(asyncio.ensure_future(self._answer(keys, tell)))
+        self.tasks.append(asyncio.ensure_future(self._answer(keys, on_answer)))
 
-    async def _answer(self, keys, tell):
+    async def _answer(self, keys, on_answer):
         await asyncio.sleep(0)
         if self.gate is not None:
             await self.gate.wait()
         if self.failures:
-            tell(self.failures.pop(0))
+            on_answer(self.failures.pop(0))
             return
         answer = []
         for bucket, wanted in keys.items():
             error = self.bucket_failures.pop(0) if self.bucket_failures else None
             values = [None if key == b"none" else b"v" + key for key in wanted]
             answer.append((bucket, error, values[:-1] if self.cut else values))
-        tell(answer)
+        on_answer(answer)
 
 
 @pytest.fixture

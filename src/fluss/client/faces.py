@@ -121,8 +121,8 @@ class FlussConnection(core.ConnectionBase):
     def on_writer_id(self, callback: OnWriterId) -> None:
         """Have `callback` called with every new id of an idempotent writer, before rows are sent under that id.
 
-        An asynchronous function is awaited. A program that keeps the ids can later tell its own rows in a log from
-        those of others: `RecordBatch.writer_id`.
+        An asynchronous function is awaited. A program that keeps the ids can later distinguish its own rows in a log
+        from those of others: `RecordBatch.writer_id`.
         """
         self._background.call(self._background.senders.on_writer_id, callback)
 

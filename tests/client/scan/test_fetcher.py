@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fetcher costs with many buckets, and that none is forgotten."""
+"""What a fetcher costs with many buckets, and that it fetches from each of them."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ async def test_servers_that_cannot_list_rows_are_read_from_the_snapshot(config, 
 
 @pytest.mark.parametrize("how", ["gone", "flipped"])
 async def test_files_that_cannot_be_read(config, database, without_cursors, snapshot_server, how):
-    """A snapshot that was asked for is an error; one that only saves time is not missed while the log reaches back."""
+    """A snapshot that was asked for is an error; one that only saves time is not needed while the log reaches back."""
 
     async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         await upsert(table, [(i, "x" * 200, None) for i in range(50)])

@@ -67,12 +67,12 @@ async def test_writers_that_fail_together_are_reported_one_after_the_other(confi
         writers = [table.new_append().create_writer() for _ in range(2)]
         for number, writer in enumerate(writers):
             fail_a_row(writer, f"lost {number}")
-        told = set()
+        raised = set()
         for _ in writers:
             with pytest.raises(StorageError) as caught:
                 await conn.flush()
-            told.add(caught.value.message[-6:])
-        assert told == {"lost 0", "lost 1"}
+            raised.add(caught.value.message[-6:])
+        assert raised == {"lost 0", "lost 1"}
         await conn.flush()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes of buckets that are written no longer are forgotten, and nothing is lost or doubled for it."""
+"""Lanes of buckets that are written no longer are evicted, and nothing is lost or doubled for it."""
 
 from __future__ import annotations
 

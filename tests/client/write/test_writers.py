@@ -133,7 +133,7 @@ async def test_many_buckets_share_what_is_in_flight(config, database, monkeypatc
 
 
 async def test_two_writers_do_not_wait_for_each_other(config, database):
-    """Batches of another writer keep a bucket busy, and their end is told to that writer only."""
+    """Batches of another writer keep a bucket busy, and their end is reported to that writer only."""
     config.writer_batch_timeout_ms = 20
 
     async with open_table(config, database, FIELDS) as (_, table):
@@ -575,20 +575,20 @@ async def test_leaving_a_connection_flushes(config, database):
 async def test_writer_ids_are_told_before_they_are_used(config, database, plain):
     config.writer_bucket_no_key_assigner = "round_robin"
     async with open_table(config, database, FIELDS, bucket_count=2) as (conn, table):
-        told = []
+        reported = []
 
-        async def tell(writer_id):
+        async def report(writer_id):
             await asyncio.sleep(0.05)
-            told.append(writer_id)
+            reported.append(writer_id)
 
-        conn.on_writer_id((lambda writer_id: told.append(writer_id) or True) if plain else tell)
+        conn.on_writer_id((lambda writer_id: reported.append(writer_id) or True) if plain else report)
         writer = table.new_append().create_writer()
         await asyncio.gather(*(writer.append((i, "x")).wait() for i in range(20)))
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             scanner.subscribe_buckets({0: 0, 1: 0})
             ids = {found.writer_id for found in await scanner.poll_record_batch(5000)}
-        assert ids == set(told)
-        assert len(told) == 1
+        assert ids == set(reported)
+        assert len(reported) == 1
 
 
 @pytest.mark.parametrize("mode", ["overwrite", fluss.MergeMode.OVERWRITE])
