@@ -48,7 +48,6 @@ _READER = ("tests/server/test_log_reader.py",)
 _RETENTION = ("tests/server/test_retention.py",)
 _REMOTE = ("tests/server/test_log_remote.py",)
 _HANDLERS_LOG = ("tests/server/test_log_handlers.py",)
-_HANDLERS_KV = ("tests/server/test_handlers_kv.py",)
 _HANDLERS_LAKE = ("tests/server/test_handlers_lake.py",)
 _SNAPSHOTS = ("tests/server/kv/test_snapshots.py",)
 _STATE = ("tests/server/kv/test_state.py",)
@@ -61,6 +60,9 @@ _ACLS = ("tests/server/test_handlers_acl.py",)
 _MEMORY = ("tests/server/test_memory.py",)
 _THROTTLE = ("tests/server/test_throttle.py",)
 _BUCKETING = ("tests/rows/test_bucketing.py",)
+_UNCOMMITTED = ("tests/server/kv/test_uncommitted.py",)
+_QUOTAS = ("tests/server/test_quotas.py",)
+_SCHEDULER = ("tests/server/test_scheduler.py",)
 _LEDGER = ("tests/spark/test_written_rows.py", "tests/spark/test_exactly_once.py")
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -277,7 +279,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_KV}/tablet.py",
         "        while self._pending and self._pending[-1].end_offset > end_offset:\n            self._pending.pop()\n",
         "",
-        ("tests/server/test_containment.py", *_STATE),
+        _UNCOMMITTED,
     ),
     # -- retention --------------------------------------------------------------------------------------------------
     Mutant(
@@ -292,21 +294,21 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_SERVER}/tablets.py",
         "            limit = min(limit, self.snapshot_offset_of(log.bucket))\n",
         "            pass\n",
-        (*_SNAPSHOTS, *_RETENTION),
+        _SNAPSHOTS,
     ),
     Mutant(
         "log-expires-before-it-is-tiered",
         f"{_SERVER}/tablets.py",
         "            limit = min(limit, self._catalog.lake_end_offset(log.bucket) or 0)\n",
         "            pass\n",
-        ("tests/server/test_retention.py", "tests/server/test_log_tablet.py", "tests/server/test_handlers_lake.py"),
+        _RETENTION,
     ),
     Mutant(
         "log-expires-before-it-is-copied",
         f"{_SERVER}/tablets.py",
         "            limit = min(limit, max(log.remote.copied_end, log.start_offset))\n",
         "            pass\n",
-        (*_REMOTE, *_RETENTION),
+        _REMOTE,
     ),
     Mutant(
         "leased-snapshot-removed",
@@ -384,14 +386,14 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_KV}/tablet.py",
         "        while self._pending and self._pending[0].end_offset <= offset:",
         "        while self._pending:",
-        (*_STATE, "tests/server/kv/test_full_disk.py", "tests/server/test_containment.py"),
+        _UNCOMMITTED,
     ),
     Mutant(
         "changes-in-flight-not-seen-by-writes",
         f"{_KV}/tablet.py",
         "                if key in changes:\n                    found[i] = changes[key]",
         "                if False:\n                    found[i] = changes[key]",
-        _CHANGELOG + _STATE,
+        _UNCOMMITTED,
     ),
     Mutant(
         "delete-leaves-the-row",
@@ -487,6 +489,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (*_ACLS, *_RIGHTS),
     ),
     Mutant(
+        "damaged-rules-open-the-door",
+        f"{_CATALOG}/acl.py",
+        '        self.enabled = bool(config.boolean("authorizer.enabled"))',
+        '        self.enabled = bool(config.boolean("authorizer.enabled")) and store.damage is None',
+        ("tests/server/catalog/test_damage.py",),
+    ),
+    Mutant(
         "rule-change-needs-the-table-only",
         f"{_CATALOG}/acl.py",
         "        if resource.type is ResourceType.TABLE:\n            resource = ",
@@ -527,7 +536,42 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_KV}/tablet.py",
         "        if size_bytes > bytes_max:",
         "        if False:",
-        _HANDLERS_KV,
+        _SCHEDULER,
+    ),
+    Mutant(
+        "memory-of-one-user-without-limit",
+        f"{_SERVER}/memory.py",
+        "        return user is None or not held or held + size_bytes <= self.limit_bytes * USER_SHARE",
+        "        return True",
+        _QUOTAS,
+    ),
+    Mutant(
+        "connections-of-a-user-without-limit",
+        f"{_SERVER}/connections.py",
+        "        if limit is None or held < limit or",
+        "        if True or held < limit or",
+        _QUOTAS,
+    ),
+    Mutant(
+        "quota-paid-by-a-new-connection",
+        f"{_SERVER}/scheduler.py",
+        "        found = self._usages.get(owner)\n",
+        "        found = None\n",
+        _QUOTAS,
+    ),
+    Mutant(
+        "threads-are-free",
+        f"{_SERVER}/scheduler.py",
+        "        self.charge(seconds)\n        return result",
+        "        return result",
+        _SCHEDULER,
+    ),
+    Mutant(
+        "a-user-without-time-is-read-from",
+        f"{_SERVER}/channel.py",
+        "        if self.share.may_run:\n            self._do(self._read)",
+        "        if True:\n            self._do(self._read)",
+        ("tests/server/test_channel.py",),
     ),
     # -- tiering ----------------------------------------------------------------------------------------------------
     Mutant(

@@ -156,6 +156,24 @@ async def test_expired_remote_segments_go(tmp_path: Path) -> None:
         assert (counters.remote_copy_failed, counters.remote_delete, counters.remote_delete_failed) == (0, 1, 0)
 
 
+async def test_segments_that_are_not_copied_yet_do_not_expire(tmp_path: Path) -> None:
+    """They are the only copy, however old they are: a remote store may be out of reach for long."""
+    clock = FakeClock()
+    async with remote_server(tmp_path, clock) as (server, client):
+        table = await client.create_table(table_log_ttl="1 h")
+        await fill(client, table, 6)
+        await server.tablets.move_to_remote()
+        log = server.tablets.tablet(TableBucket(table, 0))
+        assert log.remote is not None
+        copied_end = log.remote.copied_end
+        await fill(client, table, 6, 6)
+        assert log.segments[-1].base_offset > copied_end, "whole segments came since"
+        clock.time_ms += 2 * 3_600_000
+        await server.tablets.expire_segments()
+        assert log.start_offset <= copied_end
+        assert ids_of((await client.fetch(table, copied_end)).records)[0] == copied_end
+
+
 async def test_drop_removes_the_remote_part(tmp_path: Path) -> None:
     async with remote_server(tmp_path) as (server, client):
         table = await client.create_table()

@@ -20,6 +20,8 @@ from tests.server.log_support import (
 )
 
 from fluss.metadata import TableBucket
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.log.recovery import RECOVERY_POINT_NAME
 from fluss.server.log.repair import _repair
@@ -65,6 +67,29 @@ async def test_a_kill_after_the_active_segment_expired(tmp_path: Path, rounds: i
             await server.tablets.expire_segments()
         assert (await client.offsets(table, 0)).offset == 6
         await check_killed(data, table, 6, clock)
+
+
+async def test_segments_that_are_not_in_the_lake_yet_do_not_expire(tmp_path: Path) -> None:
+    clock = FakeClock()
+    options = {"log_segment_file__size": "1kb", "datalake_format": "paimon"}
+    async with running_server(tmp_path, clock, **options) as server, connected(server) as client:
+        server.catalog.lake_hook = None  # the lake itself has no part in this
+        table = await client.create_table(table_log_ttl="1 h", table_datalake_enabled="true")
+        for number in range(8):
+            await client.produce(table, make_batch(number * 3))
+        log = server.tablets.tablet(TableBucket(table, 0))
+        clock.time_ms += 2 * HOUR_MS
+        await server.tablets.expire_segments()
+        assert log.start_offset == 0, "nothing is in the lake"
+        info = pb.PbLakeTableSnapshotInfo(table_id=table, snapshot_id=1)
+        info.buckets_req.add(bucket_id=0, log_end_offset=12)
+        committed = await client.call(
+            apis.COMMIT_LAKE_TABLE_SNAPSHOT, pb.CommitLakeTableSnapshotRequest(tables_req=[info])
+        )
+        assert not committed.table_resp[0].HasField("error_code")
+        await server.tablets.expire_segments()
+        assert 0 < log.start_offset <= 12
+        assert ids_of((await client.fetch(table, 12)).records)[0] == 12
 
 
 async def test_segments_stay_while_no_recovery_point_can_be_written(

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from tests.server.catalog.support import Harness, create, create_partition, log_table, partitioned_table, path
 
+from fluss.errors import ErrorCode
 from fluss.metadata import TablePath
+from fluss.metadata.acl import AclBinding, OperationType, ResourceType
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.handlers import admin
 
@@ -178,6 +180,24 @@ def test_damaged_rules_close_the_doors_and_damaged_options_are_reported(harness:
     assert {report.path.stem for report in harness.catalog.damages} == {"acls", "configs", "server-tags"}
     assert harness.catalog.configs.lake_format is None
     good_table_works(harness)
+
+
+def test_damaged_rules_let_only_super_users_in(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, {"authorizer.enabled": "true", "super.users": "User:root"})
+    outside = {"listener": "C"}
+    request = pb.GetTableInfoRequest(table_path=path("t"))
+    harness.call(admin.create_table, create(log_table(), "t"), user="root", **outside)
+    rule = AclBinding(ResourceType.TABLE, "fluss.t", "alice", OperationType.READ)
+    harness.catalog.authorizer.store.apply(harness.catalog.authorizer.store.write([rule]))
+    harness.call(admin.get_table_info, request, user="alice", **outside)
+    harness.fails(ErrorCode.AUTHORIZATION_EXCEPTION, admin.get_table_info, request, user="bob", **outside)
+    harness.run(harness.catalog.close())
+    flip_content(harness.catalog.storage.root / "acls.doc")
+    harness.open()
+    for user in ("alice", "bob"):
+        harness.fails(ErrorCode.AUTHORIZATION_EXCEPTION, admin.get_table_info, request, user=user, **outside)
+    harness.call(admin.get_table_info, request, user="root", **outside)
+    harness.close()
 
 
 def test_documents_of_a_strange_shape_are_damage_too(harness: Harness) -> None:

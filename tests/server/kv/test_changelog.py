@@ -40,6 +40,16 @@ from fluss.metadata import (
 A, B, C = (1, "a", 1.0), (1, "b", 2.0), (2, "c", None)
 
 
+async def test_partial_updates_of_a_key_within_one_batch_keep_the_other_columns(tmp_path: Path) -> None:
+    """Such a batch is merged row by row, one with distinct keys by columns."""
+    async with opened(tmp_path, table()) as bucket:
+        await bucket.put([A, C])
+        await bucket.put([(1, "x", None), (2, "z", None), (1, "y", None)], [0, 1])
+        assert await bucket.rows() == [(1, "y", 1.0), (2, "z", None)]
+        await bucket.put([(1, None, 5.0), (1, None, 6.0)], [0, 2])
+        assert await bucket.rows() == [(1, "y", 6.0), (2, "z", None)]
+
+
 async def test_full_image(tmp_path: Path) -> None:
     async with opened(tmp_path, table()) as bucket:
         assert (await bucket.put([A])).end_offset == 1

@@ -44,7 +44,13 @@ from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.kv import snapshots as snapshots_module
-from fluss.server.kv.snapshots import CHECKSUMS_NAME, METADATA_NAME, BucketSnapshot, BucketSnapshots
+from fluss.server.kv.snapshots import (
+    CHECKSUMS_NAME,
+    METADATA_NAME,
+    BucketSnapshot,
+    BucketSnapshots,
+    DamagedSnapshotError,
+)
 from fluss.server.remote_files import RemoteFiles
 from fluss.server.server import Server
 
@@ -367,6 +373,49 @@ async def test_the_changelog_expires_up_to_the_snapshot(tmp_path: Path) -> None:
             await table.put([(101, "more", None)])
             await take(server)
             assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0, 1]
+
+
+async def test_what_was_written_since_the_snapshot_does_not_expire(tmp_path: Path) -> None:
+    """However old it is: without it the rows could not be rebuilt."""
+    clock = FakeClock()
+    async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
+        log = server.tablets.tablet(TableBucket(table.info.table_id, 0))
+        await table.put(rows(100))
+        await expire_history(server, table, clock)
+        await table.put(rows(50, "new"))
+        await fill_log(table)
+        assert log.segments[-1].base_offset > snapshots_of(server).log_offset, "whole segments came since"
+        clock.time_ms += 2 * MINUTE_MS
+        await server.tablets.expire_segments()
+        assert log.start_offset <= snapshots_of(server).log_offset
+    for state in (tmp_path / "data" / "tables").rglob("kv-0"):
+        shutil.rmtree(state)
+    async with a_table(tmp_path / "data", clock=clock) as (_, table):
+        expected = rows(1) + rows(50, "new")[1:] + rows(100)[50:]
+        assert await table.lookup(*range(100)) == expected
+
+
+async def test_each_file_of_a_snapshot_is_compared_with_what_was_written(tmp_path: Path) -> None:
+    """RocksDB itself would take a file whose own checksums fit, such as one of another snapshot."""
+    async with a_table(tmp_path / "data") as (server, table):
+        await table.put(rows(100))
+        await take(server)
+        check_comparison(snapshots_of(server), tmp_path / "copy")
+
+
+def check_comparison(snapshots: BucketSnapshots, folder: Path) -> None:
+    """Change the files of the newest snapshot, one at a time: it is never copied."""
+    newest = snapshots.newest
+    assert newest is not None
+    folder.mkdir()
+    snapshots.fill(newest, folder)
+    for file in newest.files:
+        data = Path(file.path).read_bytes()
+        for changed in (data + b"x", bytes([data[0] ^ 1]) + data[1:]):
+            Path(file.path).write_bytes(changed)
+            with pytest.raises(DamagedSnapshotError, match="is not what was written"):
+                snapshots.fill(newest, folder)
+        Path(file.path).write_bytes(data)
 
 
 def damage(path: Path, how: str) -> None:
