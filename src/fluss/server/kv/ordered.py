@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
@@ -36,11 +36,9 @@ class DiskReading:
     """An iteration over a view of RocksDB."""
 
     def __init__(self, db: Rdict, folder: Path) -> None:
-        self._db = db
         self._folder = folder
         # Slow, and reports errors: rocksdict's other iterators just end at a damaged block.
         self._careful: RdictIter = db.iter()
-        self._quick: Iterator[Any] | None = None
         self._ended = False
 
     def _guarded(self, read: Callable[[int], C], count: int) -> C:
@@ -76,7 +74,6 @@ class DiskValues(DiskReading, Values):
         raise StopIteration
 
     def _read(self, count: int) -> list[bytes]:
-        assert self._quick is not None
         found = list(islice(self._quick, count))
         if found:
             self._last = found[-1]
@@ -93,7 +90,7 @@ class DiskRows(DiskReading):
     """The rows on disk whose keys start with a prefix, a window at a time.
 
     Args:
-        many: All of them will be read. Otherwise mostly the first window is all that is wanted.
+        many: All of them will be read.
     """
 
     def __init__(self, db: Rdict, folder: Path, prefix: bytes, *, many: bool) -> None:
@@ -103,39 +100,16 @@ class DiskRows(DiskReading):
         self._window: dict[bytes, bytes] = {}
         self.last_key = b""
         """The last key of the window."""
-        self._begun = many
-        if many:
-            self._quick = iter(db.items(from_key=prefix, read_opt=_read_options(many=True)))
+        self._quick = iter(db.items(from_key=prefix, read_opt=_read_options(many=many)))
 
     def fill(self, count: int) -> bool:
         """Have a window of at least one row, of up to `count` if a new one is read; False when no row is left."""
         if not self._window and not self._ended:
-            self._window = self._guarded(self._read if self._begun else self._read_first, count)
-            self._begun = True
+            self._window = self._guarded(self._read, count)
             self.last_key = next(reversed(self._window), self.last_key)
         return bool(self._window)
 
-    def _read_first(self, count: int) -> dict[bytes, bytes]:
-        """Read row by row: most prefixes have few rows, and no row beyond them is read."""
-        careful, beyond = self._careful, self._prefix_end
-        found: dict[bytes, bytes] = {}
-        careful.seek(self._prefix)
-        while careful.valid():
-            key = careful.key()
-            if beyond is not None and key >= beyond:
-                self._ended = True
-                return found
-            found[key] = careful.value()
-            if len(found) == count:
-                return found
-            careful.next()
-        careful.status()
-        self._ended = True
-        return found
-
     def _read(self, count: int) -> dict[bytes, bytes]:
-        if self._quick is None:
-            self._quick = iter(self._db.items(from_key=self.last_key + b"\0"))
         found = dict(islice(self._quick, count))
         last = next(reversed(found), self.last_key)
         if len(found) < count:
@@ -164,10 +138,6 @@ class DiskRows(DiskReading):
         end = bisect_right(keys, last)
         self._window = {key: window[key] for key in keys[end:]}
         return {key: window[key] for key in keys[:end]}
-
-    def take_all(self) -> list[bytes]:
-        """Take all values out of the window."""
-        return list(self.take().values())
 
 
 def _read_options(*, many: bool) -> ReadOptions:
@@ -241,7 +211,7 @@ class OrderedValues(Values):
             if self._runs:
                 values = self._merged(disk)
             elif disk is not None:
-                values = disk.take_all()
+                values = list(disk.take().values())
             else:
                 raise StopIteration
             if values:
