@@ -356,8 +356,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "segment-search-off-by-one",
         f"{_LOG}/tablet.py",
-        "            if segments[middle].base_offset <= offset:",
-        "            if segments[middle].base_offset < offset:",
+        "segments[bisect_right(segments, offset,",
+        "segments[bisect_right(segments, offset - 1,",
         (*_READER, *_TABLET),
     ),
     Mutant(

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,18 +22,10 @@ from fluss.server.metrics import ServerMetrics
 
 
 class Bench:
-    def __init__(self, folder: Path, *, sync: bool = True, quiet: bool = False, **settings: int) -> None:
+    def __init__(self, folder: Path, *, sync: bool = True, **settings: int) -> None:
         self.executor = ThreadPoolExecutor(2)
         self.metrics = ServerMetrics()
-        self.appends: list[int] = []
-        """Of each round that asked whether it is quiet."""
-        self.committer = GroupCommitter(
-            self.executor,
-            WorkerThread("fluss-flush"),
-            sync=sync,
-            metrics=self.metrics,
-            quiet=lambda appends: self.appends.append(appends) or quiet,  # type: ignore[func-returns-value]
-        )
+        self.committer = GroupCommitter(self.executor, WorkerThread("fluss-flush"), sync=sync, metrics=self.metrics)
         self.log = self.open_log(folder, **settings)
         self.committer.start()
 
@@ -122,7 +113,7 @@ async def test_each_waits_as_long_as_it_may(tmp_path: Path, gate: tuple[threadin
     await bench.close()
 
 
-async def test_one_who_cannot_take_the_news_does_not_keep_it_from_others(
+async def test_a_waiter_that_fails_does_not_keep_the_outcome_from_others(
     tmp_path: Path, gate: tuple[threading.Event, list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench(tmp_path / "log")
@@ -141,25 +132,6 @@ async def test_one_who_cannot_take_the_news_does_not_keep_it_from_others(
     assert heard == [None, None]
     await bench.close()
     assert "no ears" in caplog.text
-
-
-async def test_a_log_that_is_written_to_is_flushed_again_at_once(
-    tmp_path: Path, gate: tuple[threading.Event, list[int]]
-) -> None:
-    """What came in during a flush is flushed by the same thread, without a new round."""
-
-    bench = Bench(tmp_path / "log")
-    first = bench.log.append(make_batch(0))
-    await asyncio.sleep(0.1)
-    assert gate[1] == [1]
-    second = bench.log.append(make_batch(3))
-    waiting = [bench.log.committed(result.end_offset) for result in (first, second)]
-    gate[0].set()
-    await asyncio.wait_for(asyncio.gather(*waiting), 5)
-    assert gate[1] == [2]
-    assert bench.metrics.value("tabletserver_logFlush_total") == 1
-    assert bench.log.high_watermark == 6
-    await bench.close()
 
 
 async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_committer(
@@ -188,91 +160,7 @@ async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_commi
     assert not flushers()
 
 
-def note_syncs(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> list[bool]:
-    """Of each sync whether it ran on the loop; they take so long."""
-    here: list[bool] = []
-
-    def sync(self: SegmentFile) -> None:
-        time.sleep(seconds[len(here)])
-        here.append(threading.current_thread() is threading.main_thread())
-
-    monkeypatch.setattr(SegmentFile, "sync", sync)
-    return here
-
-
-@pytest.mark.parametrize("quiet", [True, False])
-async def test_where_nothing_else_is_to_do_the_loop_itself_waits_for_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet: bool
-) -> None:
-    here = note_syncs(monkeypatch, 0.0, 0.0, 0.0)
-    monkeypatch.setattr(commit, "_INLINE_SECONDS_MAX", 60.0)
-
-    bench = Bench(tmp_path / "log", quiet=quiet)
-    for number in range(3):
-        result = bench.log.append(make_batch(number * 6))
-        result = bench.log.append(make_batch(number * 6 + 3))
-        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-        assert bench.log.high_watermark == result.end_offset
-    await bench.close()
-
-    # The first round has new folders to flush as well, which takes longer.
-    assert here == [False, quiet, quiet]
-    assert bench.appends == [2, 2]
-
-
-async def test_the_loop_does_not_wait_for_a_disk_that_was_slow_the_last_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = note_syncs(monkeypatch, 0.0, 0.6, 0.0, 0.0)
-    monkeypatch.setattr(commit, "_INLINE_SECONDS_MAX", 0.5)
-
-    bench = Bench(tmp_path / "log", quiet=True)
-    for number in range(4):
-        result = bench.log.append(make_batch(number * 3))
-        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-    await bench.close()
-    assert here == [False, True, False, True]
-
-
-async def test_a_flush_that_fails_on_the_loop_fails_the_writers_and_no_one_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit, "_INLINE_SECONDS_MAX", 60.0)
-
-    bench = Bench(tmp_path / "log", quiet=True)
-    other = bench.open_log(tmp_path / "other")
-    for log in (bench.log, other):
-        await asyncio.wait_for(log.committed(log.append(make_batch(0)).end_offset), 5)
-    with monkeypatch.context() as patch:
-        patch.setattr(SegmentFile, "sync", lambda self: 1 / 0)
-        result = bench.log.append(make_batch(3))
-        with pytest.raises(LogStorageError, match="division by zero"):
-            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-    await asyncio.wait_for(other.committed(other.append(make_batch(3)).end_offset), 5)
-    assert bench.log.high_watermark == 3
-    assert other.high_watermark == 6
-    other.release()
-    await bench.close()
-
-
-async def test_a_new_segment_ends_the_chain(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
-    """The thread that flushes one file must not acknowledge what lies in the next."""
-
-    bench = Bench(tmp_path / "log", segment_bytes_max=1)
-    first = bench.log.append(make_batch(0))
-    await asyncio.sleep(0.1)
-    second = bench.log.append(make_batch(3))
-    assert len(bench.log.segments) == 2
-    plan = bench.log.sync_plan()
-    assert bench.log.following(plan) is None
-    bench.log._dirty_files = list(plan.files)
-    gate[0].set()
-    await asyncio.wait_for(bench.log.committed(second.end_offset), 5)
-    assert first.end_offset < second.end_offset == bench.log.high_watermark
-    await bench.close()
-
-
-async def test_a_turn_that_is_given_up_goes_to_the_next(
+async def test_a_slot_that_is_given_up_goes_to_the_next(
     tmp_path: Path, gate: tuple[threading.Event, list[int]]
 ) -> None:
     bench = Bench(tmp_path / "log")

@@ -15,7 +15,6 @@ from fluss.records import iter_log_batches
 from fluss.server import disk
 from fluss.server.log import tablet, writers
 from fluss.server.log.appends import AppendResult
-from fluss.server.log.files import SegmentFile
 from fluss.server.log.writers import SEQUENCE_MAX, WrittenBatch
 
 
@@ -231,20 +230,6 @@ async def test_large_appends_keep_their_order(tmp_path: Path, threads_used: set[
     assert harness.read_all() == list(range(first))
     assert len(threads_used) == 2
     harness.crash()
-
-
-def test_the_disk_begins_with_a_large_append_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless no caller is going to wait for it."""
-    begun: list[tuple[int, int]] = []
-    monkeypatch.setattr(SegmentFile, "begin_sync", lambda self, position, size: begun.append((position, size)))
-    for synced in (True, False):
-        harness = LogHarness(tmp_path / f"log-{synced}", synced=synced)
-        small, large = make_batch(0, 2), make_batch(2, 20_000)
-        harness.write(small)
-        harness.write(large)
-        assert harness.read_all() == list(range(20_002))
-        harness.crash()
-    assert begun == [(len(small), len(large))]
 
 
 async def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path, threads_used: set[str]) -> None:

@@ -451,43 +451,6 @@ async def test_answers_that_are_given_at_once_pause_a_slow_reader_too(tmp_path: 
         await raw.close()
 
 
-async def test_it_is_quiet_when_all_that_came_was_taken_and_was_expected(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        client = await RawClient.open(server)
-        await client.request(apis.API_VERSIONS.key)
-        await client.response()
-        assert not server.connections.is_quiet(0)
-        assert server.connections.is_quiet(0)
-        for _ in range(2):
-            await client.request(apis.API_VERSIONS.key)
-            await client.response()
-        assert not server.connections.is_quiet(1)
-        for _ in range(2):
-            await client.request(apis.API_VERSIONS.key)
-            await client.response()
-        assert server.connections.is_quiet(2)
-
-        client.writer.write(b"\0\0")
-        assert not server.connections.is_quiet(0), "bytes wait in the socket"
-        await until(lambda: any(session.channel.buffered_bytes for session in server.sessions))
-        assert not server.connections.is_quiet(0), "a request is in flight"
-        await client.close()
-        await until(lambda: not server.sessions)
-        assert server.connections.is_quiet(0)
-
-
-async def test_it_is_never_quiet_with_many_clients(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server:
-        clients = [await RawClient.open(server) for _ in range(17)]
-        await until(lambda: len(server.sessions) == 17)
-        assert not server.connections.is_quiet(0)
-        await clients.pop().close()
-        await until(lambda: len(server.sessions) == 16)
-        assert server.connections.is_quiet(0)
-        for client in clients:
-            await client.close()
-
-
 async def test_a_closed_session_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
     """Reference cycles would keep the memory of a large frame until the next collection, which may be far away."""
 

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import logging
 import resource
-import select
 from collections import Counter
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -34,8 +33,6 @@ _LOG_INTERVAL_SECONDS = 10.0
 _IDLE_SECONDS_MIN = 0.2
 _IDLE_SEARCH_SECONDS = 0.2
 _IDLE_CLOSED_AT_ONCE = 16
-_QUIET_SESSIONS_MAX = 16
-"""With more connections one of them nearly always has a request, and asking takes longer than it saves."""
 
 
 class OpenSession(Protocol):
@@ -102,10 +99,6 @@ class Connections:
     def __init__(self, server: Services) -> None:
         self._server = server
         self.sessions: set[OpenSession] = set()
-        self.requests = 0
-        """Received so far, on all connections."""
-        self._requests_seen = 0
-        self._incoming = select.poll()
         self._all_closed = asyncio.Event()
         self._new: dict[OpenSession, float] = {}
         """Connections that are not established, with the time at which they came, oldest first."""
@@ -195,7 +188,6 @@ class Connections:
         self.sessions.add(session)
         session.share.usage.connections += 1
         self._new[session] = monotonic()
-        self._incoming.register(session.channel.fd, select.POLLIN)
 
     def established(self, session: OpenSession) -> None:
         self._new.pop(session, None)
@@ -206,7 +198,6 @@ class Connections:
         self._new.pop(session, None)
         self._arrivals.pop(session, None)
         self._untaken.pop(session, None)
-        self._incoming.unregister(session.channel.fd)
         if not self.sessions:
             self._all_closed.set()
 
@@ -216,16 +207,6 @@ class Connections:
             self._all_closed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await wait_for(self._all_closed.wait(), seconds)
-
-    def is_quiet(self, appends: int) -> bool:
-        """Whether no more than so many requests came since this was asked last, and all that was sent is taken."""
-        seen, self._requests_seen = self._requests_seen, self.requests
-        if self.requests - seen > appends or len(self.sessions) > _QUIET_SESSIONS_MAX or self._incoming.poll(0):
-            return False
-        for session in self.sessions:  # noqa: SIM110 - asked once a flush, and a generator costs more than the rest
-            if session.channel.buffered_bytes:
-                return False
-        return True
 
     # Deadlines -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ Everything is private to the user of the server: files have the mode 0600, folde
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -20,7 +19,6 @@ import shutil
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
 
 Buffer = bytes | bytearray | memoryview
 StrPath = str | Path
@@ -31,7 +29,6 @@ CREATE = os.O_CREAT
 REPLACE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
-_SYNC_FILE_RANGE_WRITE = 2
 
 OPERATIONS: dict[str, tuple[str, ...]] = {
     "open": ("open_file",),
@@ -83,26 +80,6 @@ def inode(fd: int) -> int:
 def inode_of(path: StrPath) -> int:
     """The same of what has a name now."""
     return os.stat(path).st_ino
-
-
-def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """A call of Linux that Python has no name for."""
-    try:
-        function = ctypes.CDLL(None).sync_file_range
-    except (OSError, AttributeError, TypeError):
-        return None
-    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    function.restype = ctypes.c_int
-    return cast(Callable[[int, int, int, int], int], function)
-
-
-_sync_file_range = _find_sync_file_range()
-
-
-def start_writeback(fd: int, position: int, size_bytes: int) -> None:
-    """Start write-back of a range, so that `sync_data` has little to wait for. A hint: it never fails."""
-    if _sync_file_range is not None:
-        _sync_file_range(fd, position, size_bytes, _SYNC_FILE_RANGE_WRITE)
 
 
 def lock(fd: int) -> None:

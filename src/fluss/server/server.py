@@ -96,7 +96,6 @@ class Server(Services):
                 self.environment.worker("fluss-flush"),
                 sync=self.config.text("log.commit.sync") == "group",
                 metrics=self.metrics,
-                quiet=self.connections.is_quiet,
             )
             self.tablets = Tablets(
                 self._data_dir,

@@ -218,7 +218,6 @@ class ServerSession:
             logger.warning("closing %s: %s", self, error.message)
             self.channel.close()
             return
-        self._connections.requests += 1
         if size_bytes >= LARGE_BYTES_MIN:
             self._charged_bytes -= size_bytes  # from here on it is charged to the request
         api_key, version, request_id, body = request

@@ -263,7 +263,7 @@ async def _wait_for_bytes(
             await change.wait(left)
         finally:
             if change is not None:
-                change.forget()
+                change.close()
         if any(tablet.deleted for tablet in tablets):
             return
 
@@ -276,7 +276,7 @@ class _Change:
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[None] = self._loop.create_future()
         for tablet in tablets:
-            tablet.add_fetch_waiter(self._future)
+            tablet.fetch_waiters.add(self._future)
 
     async def wait(self, seconds: float) -> None:
         """Until something is new, or the time is over."""
@@ -286,9 +286,9 @@ class _Change:
         finally:
             timer.cancel()
 
-    def forget(self) -> None:
+    def close(self) -> None:
         for tablet in self._tablets:
-            tablet.remove_fetch_waiter(self._future)
+            tablet.fetch_waiters.discard(self._future)
 
 
 def _expire(future: asyncio.Future[None]) -> None:

@@ -33,7 +33,7 @@ from fluss.server.kv.merge import (
     versioned_rules,
 )
 from fluss.server.kv.values import ValueCodec
-from fluss.server.log.appends import AppendResult, settle
+from fluss.server.log.appends import AppendResult, complete
 from fluss.server.log.writers import WriterStates
 from fluss.server.scheduler import Share, timed
 
@@ -181,7 +181,7 @@ def _charged(
 
 def _complete(futures: list[asyncio.Future[Preparation]], results: Sequence[Preparation | Exception]) -> None:
     for future, result in zip(futures, results):
-        settle(future, result)
+        complete(future, result)
 
 
 def prepare(writes: Sequence[Write]) -> list[Preparation | Exception]:

@@ -38,7 +38,7 @@ from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberR
 from fluss.server.kv.store import Checkpointed, Store
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
-from fluss.server.log.appends import AppendResult, settle
+from fluss.server.log.appends import AppendResult, complete
 from fluss.server.log.tablet import LogTablet
 from fluss.server.scheduler import Scheduler, Share, TimeSlice
 
@@ -300,7 +300,7 @@ class KvTablet:
             if not isinstance(result, Exception) and not result.duplicate:
                 self._pending.append(_Pending(result.end_offset, outcome))
                 self._commit(self.log.high_watermark)
-            settle(future, result)
+            complete(future, result)
 
         self.log.append_then(changelog, done)
         return future

@@ -21,8 +21,6 @@ from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
 
 logger = logging.getLogger("fluss.server.log")
 
-_BEGIN_SYNC_BYTES_MIN = 128 * 1024
-
 
 class AppendResult(NamedTuple):
     """What became of one append: the offset of its first record, and the offset after its last."""
@@ -112,7 +110,7 @@ def without(duplicates: dict[int, WrittenBatch], records: memoryview, spans: lis
     return memoryview(bytearray(b"".join(new)))
 
 
-def write_append(pending: Append, bucket: TableBucket, *, synced: bool) -> None:
+def write_append(pending: Append, bucket: TableBucket) -> None:
     """Check the checksums and write. May run in a thread."""
     view = pending.records
     for span in pending.spans:
@@ -122,8 +120,6 @@ def write_append(pending: Append, bucket: TableBucket, *, synced: bool) -> None:
             )
     try:
         pending.file.write((view,), pending.position)
-        if synced and len(view) >= _BEGIN_SYNC_BYTES_MIN:
-            pending.file.begin_sync(pending.position, len(view))
     except OSError as error:
         # Cut what was written of it; if even that fails, the next append overwrites the same place.
         try:
@@ -138,16 +134,16 @@ def cannot_open(folder: Path, error: Exception) -> LogStorageError:
     return LogStorageError(f"cannot open a log file in '{folder}': {reason}. Retry later.")
 
 
-def tell(done: WhenAppended, outcome: AppendResult | Exception) -> None:
+def report(done: Callable[[Any], None], outcome: object) -> None:
+    """Report an outcome to a waiter. One that cannot take it must not keep it from the others."""
     try:
         done(outcome)
     except Exception:
-        # One that cannot take the outcome must not keep it from the others.
-        logger.exception("telling the outcome of an append failed")
+        logger.exception("the outcome of a write could not be reported")
 
 
-def settle(future: asyncio.Future[Any], outcome: object) -> None:
-    """Tell the waiter the outcome, if it still waits."""
+def complete(future: asyncio.Future[Any], outcome: object) -> None:
+    """Complete a future with an outcome, if its waiter still waits."""
     if future.done():
         return
     if isinstance(outcome, Exception):
@@ -196,12 +192,12 @@ class CommitWaiters:
     def serve(self, offset: int) -> None:
         """The log is committed up to an offset."""
         while self._waiters and self._waiters[0].offset <= offset:
-            _call(self._waiters.popleft().done, None)
+            report(self._waiters.popleft().done, None)
 
     def fail(self, error: Exception) -> None:
         """Nothing that is waited for will come."""
         while self._waiters:
-            _call(self._waiters.popleft().done, error)
+            report(self._waiters.popleft().done, error)
 
     def close(self) -> None:
         if self._expiry is not None:
@@ -222,17 +218,9 @@ class CommitWaiters:
         if deadline < math.inf:
             self._expire_at(deadline)
         for waiter in late:
-            _call(
+            report(
                 waiter.done,
                 RequestTimeOutError(
                     f"the write to {self._bucket} was not committed within {waiter.timeout_ms} ms; it may still be"
                 ),
             )
-
-
-def _call(done: WhenCommitted, error: Exception | None) -> None:
-    try:
-        done(error)
-    except Exception:
-        # One who cannot take the news must not keep it from the others.
-        logger.exception("acknowledging a write failed")

@@ -97,10 +97,6 @@ class SegmentFile:
     def truncate(self, size_bytes: int) -> None:
         disk.truncate(self.fd, size_bytes)
 
-    def begin_sync(self, position: int, size_bytes: int) -> None:
-        """Start write-back of these bytes; `sync` then has little to wait for."""
-        disk.start_writeback(self.fd, position, size_bytes)
-
     def sync(self) -> None:
         disk.sync_data(self.fd)
 

@@ -35,9 +35,6 @@ class CommittableLog(Protocol):
     def sync_plan(self, *, checkpoint: bool = False, checkpoint_due: bool = True, mark: bool = True) -> SyncPlan:
         """Decide what to flush now."""
 
-    def following(self, plan: SyncPlan) -> SyncPlan | None:
-        """Decide what else to flush of the one file of a plan, for the thread that flushed it."""
-
     def commit(self, plan: SyncPlan) -> None:
         """Acknowledge what was flushed."""
 

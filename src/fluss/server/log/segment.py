@@ -150,8 +150,6 @@ class LogSettings:
     index_bytes_max: int = 10 * 1024 * 1024
     index_interval_bytes: int = 4096
     recovery_point_interval_bytes: int = 64 * 1024 * 1024
-    synced: bool = True
-    """Whether what is written will be flushed at once, so that the disk may as well begin."""
 
     @classmethod
     def from_config(cls, config: ServerConfig) -> LogSettings:
@@ -161,7 +159,6 @@ class LogSettings:
             index_bytes_max=config.integer("log.index.file-size"),
             index_interval_bytes=config.integer("log.index.interval-size"),
             recovery_point_interval_bytes=config.integer("log.recovery-point.interval-size"),
-            synced=config.text("log.commit.sync") == "group",
         )
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from functools import partial
 from pathlib import Path
 
 from fluss.errors import FlussError, LogStorageError, UnknownTableOrBucketError
@@ -30,11 +30,11 @@ from fluss.server.log.appends import (
     WhenAppended,
     WhenCommitted,
     cannot_open,
+    complete,
     find_duplicates,
     repeated,
-    settle,
+    report,
     split_batches,
-    tell,
     without,
     writable,
     write_append,
@@ -65,7 +65,6 @@ _DAMAGES_REPORTED_MAX = 100
 _PARENTS_SYNCED = 5  # up to the data folder
 
 CommitListener = Callable[[int], None]
-_End = tuple[SegmentFile, int, Segment, int]
 
 
 class LogTablet:
@@ -120,8 +119,6 @@ class LogTablet:
         self.commit_waiters = CommitWaiters(bucket)
         self.fetch_waiters: set[asyncio.Future[None]] = set()
         self._dirty_files: list[SegmentFile] = []
-        self._end: _End | None = None
-        """The end of the log, all of it replaced at once: the file, the offset, the segment, the position in it."""
         self._new_names = False
         self._newly_sealed: list[tuple[Segment, SegmentIndex, bytes]] = []
         self._bytes_since_checkpoint = 0
@@ -223,13 +220,13 @@ class LogTablet:
         pending = self._prepare(writable(records))
         if isinstance(pending, AppendResult):
             return pending
-        write_append(pending, self.bucket, synced=self.settings.synced)
+        write_append(pending, self.bucket)
         return self._publish(pending)
 
     def submit(self, records: memoryview) -> asyncio.Future[AppendResult]:
         """Append in the order of the calls. The place in that order is taken before this returns."""
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        self.append_then(records, lambda outcome: settle(future, outcome))
+        self.append_then(records, lambda outcome: complete(future, outcome))
         return future
 
     def append_then(self, records: memoryview, done: WhenAppended) -> None:
@@ -260,17 +257,16 @@ class LogTablet:
                 if isinstance(pending, AppendResult):
                     outcome = pending
                 elif len(records) <= INLINE_APPEND_BYTES_MAX:
-                    write_append(pending, self.bucket, synced=self.settings.synced)
+                    write_append(pending, self.bucket)
                     outcome = self._publish(pending)
                 else:
                     self._writing = True
-                    write = partial(write_append, pending, self.bucket, synced=self.settings.synced)
-                    work = loop.run_in_executor(self.executor, write)
+                    work = loop.run_in_executor(self.executor, write_append, pending, self.bucket)
                     work.add_done_callback(lambda work, p=pending, d=done: self._written(work, p, d))  # type: ignore[misc]
                     return
             except Exception as error:  # of the one append, and no reason to forget those behind it
                 outcome = error
-            tell(done, outcome)
+            report(done, outcome)
 
     def _written(self, work: asyncio.Future[None], pending: Append, done: WhenAppended) -> None:
         self._writing = False
@@ -280,7 +276,7 @@ class LogTablet:
             outcome = self._publish(pending)
         except (Exception, asyncio.CancelledError) as error:
             outcome = error if isinstance(error, Exception) else LogStorageError(repr(error))
-        tell(done, outcome)
+        report(done, outcome)
         self._write_next()
 
     @property
@@ -316,7 +312,7 @@ class LogTablet:
             error = self.failure or cannot_open(self.folder, outcome)
             waiting, self._queue = self._queue, deque()
             for _, done in waiting:
-                tell(done, error)
+                report(done, error)
         self._write_next()
 
     def _prepare(self, records: memoryview) -> Append | AppendResult:
@@ -408,7 +404,6 @@ class LogTablet:
         self._bytes_since_checkpoint += len(pending.records)
         if not self._dirty_files or self._dirty_files[-1] is not pending.file:
             self._dirty_files.append(pending.file)
-        self._end = (pending.file, self.end_offset, segment, position)
         self._on_append(self)
         return AppendResult(pending.base_offset, pending.end_offset, pending.timestamp)
 
@@ -417,7 +412,7 @@ class LogTablet:
     def committed(self, offset: int, timeout_ms: int | None = None) -> asyncio.Future[None]:
         """Done when everything before ``offset`` is durable and visible, or when it took longer than it may."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.when_committed(offset, lambda error: settle(future, error), timeout_ms)
+        self.when_committed(offset, lambda error: complete(future, error), timeout_ms)
         return future
 
     def when_committed(self, offset: int, done: WhenCommitted, timeout_ms: int | None) -> None:
@@ -443,19 +438,6 @@ class LogTablet:
             self, files, self.end_offset, segment, segment.size_bytes, taken, self._mark if mark else None, folders
         )
 
-    def following(self, plan: SyncPlan) -> SyncPlan | None:
-        """What was appended since to the one file of a plan that is flushed, for the thread that flushed it.
-
-        None when there is nothing, or more to do than to flush that file once more.
-        """
-        written = self._end
-        if written is None or len(plan.files) != 1 or self.deleted or self._checkpoint_due:
-            return None
-        file, offset, segment, position = written
-        if file is not plan.files[0] or offset <= plan.offset:
-            return None
-        return SyncPlan(self, plan.files, offset, segment, position, None, plan.mark)
-
     def commit(self, plan: SyncPlan) -> None:
         """The plan's files are on disk: let readers and waiting writers see it."""
         if plan.offset < self.high_watermark or self.failure is not None:
@@ -470,8 +452,6 @@ class LogTablet:
         self.high_watermark = plan.offset
         self.committed_segment = plan.segment
         self.committed_position = plan.position
-        if plan.offset == self.end_offset:
-            self._end = None  # it would keep the file open
         self.commit_waiters.serve(plan.offset)
         self.wake_fetches()
 
@@ -483,14 +463,14 @@ class LogTablet:
         self.failure = LogStorageError(
             f"the log in '{self.folder}' could not be written ({reason}); the server is repairing it. Retry later."
         )
-        self._dirty_files, self._end = [], None
+        self._dirty_files = []
         self.commit_waiters.fail(self.failure)
         self._repair.start()
 
     def repaired(self, recovered: RecoveredLog | None) -> None:
         """The log was brought back to what is committed: accept writes again."""
         lost = self.end_offset - self.high_watermark
-        self._dirty_files, self._end, self._newly_sealed = [], None, []
+        self._dirty_files, self._newly_sealed = [], []
         if recovered is not None:
             self._adopt(recovered)
         else:
@@ -546,16 +526,10 @@ class LogTablet:
 
     # Waiting readers ---------------------------------------------------------------------------------------------
 
-    def add_fetch_waiter(self, future: asyncio.Future[None]) -> None:
-        self.fetch_waiters.add(future)
-
-    def remove_fetch_waiter(self, future: asyncio.Future[None]) -> None:
-        self.fetch_waiters.discard(future)
-
     def wake_fetches(self) -> None:
         waiters, self.fetch_waiters = self.fetch_waiters, set()
         for future in waiters:
-            settle(future, None)
+            complete(future, None)
 
     # Reading support ---------------------------------------------------------------------------------------------
 
@@ -564,14 +538,7 @@ class LogTablet:
         segments = self.segments
         if not segments or offset < segments[0].base_offset:
             return None
-        low, high = 0, len(segments)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if segments[middle].base_offset <= offset:
-                low = middle
-            else:
-                high = middle
-        return segments[low]
+        return segments[bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1]
 
     def readable_end(self, segment: Segment) -> int:
         """The position in a segment up to which clients may read."""
@@ -615,5 +582,5 @@ class LogTablet:
         """Close the files."""
         self.commit_waiters.close()
         self._repair.close()
-        self._dirty_files, self._end = [], None
+        self._dirty_files = []
         self.open_files.forget_under(self.folder)
