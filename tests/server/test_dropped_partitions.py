@@ -11,9 +11,9 @@ from tests.server.log_support import running_server
 
 import fluss.aio as fluss
 from fluss.metadata import BigIntType, Column, Schema, StringType, TableBucket, TableDescriptor, TablePath
-from fluss.server import register
 from fluss.server.kv.sequence import FILE_NAME
 from fluss.server.server import Server
+from fluss.server.tablets import REGISTER_NAME
 
 PATH = TablePath("fluss", "t")
 NUMBERED = Schema.of(
@@ -44,7 +44,7 @@ async def come_and_go(connection: fluss.FlussConnection, first: int, count: int)
 
 
 async def test_a_server_keeps_nothing_of_dropped_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(register, "_GONE_MIN", 10)
+    monkeypatch.setattr("fluss.server.tablets._GONE_MIN", 10)
     data = tmp_path / "data"
 
     async with running_server(data) as server, await connect(server) as connection:
@@ -65,7 +65,7 @@ async def test_a_server_keeps_nothing_of_dropped_partitions(tmp_path: Path, monk
         server.kv.snapshotter.of(entry, TableBucket(entry.table_id, 0, 30))
         await connection.get_admin().drop_partition(PATH, {"dt": "empty"})
         assert {key[1] for key in tablets._parents} == {29}
-        file = data / "catalog" / "tables" / str(entry.table_id) / register.REGISTER_NAME
+        file = data / "catalog" / "tables" / str(entry.table_id) / REGISTER_NAME
         assert len(file.read_bytes()) > 16 * 30
     async with running_server(data) as server, await connect(server) as connection:
         assert {bucket.partition_id for bucket in server.tablets._register.buckets()} == {29}

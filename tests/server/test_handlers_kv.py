@@ -26,7 +26,7 @@ from fluss.rows import Slices, kv_key_encoder, prefix_key_encoder
 from fluss.server.catalog.acl import by_resource
 from fluss.server.handlers import kv as handlers
 from fluss.server.handlers.request import RequestContext
-from fluss.server.kv.engine import DamagedStoreError
+from fluss.server.kv.ordered import DamagedStoreError
 from fluss.server.kv.values import ValueCodec
 from fluss.server.server import Server
 

@@ -13,10 +13,10 @@ from tests.server.log_support import ARROW_SCHEMA, FakeClock, LogHarness, ids_of
 
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.records import LogBatch, ProjectedBatch, cut_batch, iter_log_batches
+from fluss.records.log_batch import BatchSpan, crc_fits
 from fluss.server.log import reader
 from fluss.server.log.files import DamagedLogError
 from fluss.server.log.projection import IntactCuts, Projection
-from fluss.server.log.walk import BatchSpan, crc_fits
 
 SIZE = len(make_batch(0))
 ID_SCHEMA = pa.schema([ARROW_SCHEMA.field("id")])

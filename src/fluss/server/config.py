@@ -33,8 +33,7 @@ from fluss.options import (
 )
 from fluss.protocol.scram import SCRAM_HASHES
 from fluss.server.exposure import REDACTED, is_hidden_lake_setting
-from fluss.server.foreign_options import PASSED_OVER, REFUSED
-from fluss.server.store_options import STORE_ROWS, store_options
+from fluss.server.foreign_options import PASSED_OVER, REFUSED, STORE_ROWS, store_options
 
 _log = logging.getLogger("fluss.server")
 

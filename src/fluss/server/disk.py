@@ -17,6 +17,7 @@ import fcntl
 import os
 import shutil
 import stat
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -212,6 +213,19 @@ def write_atomically(path: Path, data: Buffer) -> None:
     spare = path.with_name(path.name + ".tmp")
     write_file(spare, data)
     rename(spare, path)
+
+
+def seal(body: bytes) -> bytes:
+    """A line of text with its checksum behind it."""
+    return body + f"\n{zlib.crc32(body):08x}\n".encode()
+
+
+def unseal(data: bytes) -> bytes:
+    """The line that was sealed; raises ValueError if it is not what was written."""
+    body, _, check = data.partition(b"\n")
+    if check.strip() != f"{zlib.crc32(body):08x}".encode():
+        raise ValueError("the checksum does not fit")
+    return body
 
 
 def append_durably(path: StrPath, data: Buffer, position: int) -> None:

@@ -37,7 +37,7 @@ from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
 from fluss.server.kv.budget import StoreBudget
-from fluss.server.kv.engine import DamagedStoreError
+from fluss.server.kv.ordered import DamagedStoreError
 from fluss.server.kv.rocksdb import Writer
 from fluss.server.kv.sequence import BlockSource, NumberSequence
 from fluss.server.kv.store import Store

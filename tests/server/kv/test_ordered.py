@@ -16,10 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Rdict
 
-from fluss.server.kv import engine, ordered, rocksdb
-from fluss.server.kv.engine import DamagedStoreError
-from fluss.server.kv.layer import Changes, Layer
-from fluss.server.kv.ordered import DiskRows, DiskValues, OrderedValues
+from fluss.server.kv import ordered, rocksdb
+from fluss.server.kv.ordered import Changes, DamagedStoreError, DiskRows, DiskValues, Layer, OrderedValues
 
 KEYS = st.binary(max_size=3)
 CHANGES = st.dictionaries(KEYS, st.booleans(), max_size=60)
@@ -73,7 +71,7 @@ def test_a_layer_is_a_sorted_dict(parts: list[dict[bytes, bool]], prefix: bytes)
 
 
 def test_runs_of_a_layer_stay_few_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluss.server.kv.layer._RUN_KEYS_MAX", 64)
+    monkeypatch.setattr("fluss.server.kv.ordered._RUN_KEYS_MAX", 64)
     layer = Layer()
     for i in range(1000):
         key = (i * 7919 % 1000).to_bytes(2, "big")
@@ -112,9 +110,9 @@ def test_sources_are_merged_and_the_newest_row_counts(
         patch.setattr(ordered, "_WINDOW_FIRST", min(window_max, 16))
         patch.setattr(ordered, "_WINDOW_MAX", window_max)
         patch.setattr(ordered, "_RUN_WINDOW_MIN", min(window_max, 16))
-        patch.setattr("fluss.server.kv.layer._RUN_KEYS_MAX", 20)
+        patch.setattr("fluss.server.kv.ordered._RUN_KEYS_MAX", 20)
         writer = rocksdb.Writer()
-        engine.write_rows(writer, Path(folder), sources[2])
+        ordered.write_rows(writer, Path(folder), sources[2])
         db = rocksdb.open_view(folder)
         layers = [layer_of(rows) for rows in sources[:2] if rows]
         rows = DiskRows(db, Path(folder), prefix, many=True)
@@ -124,7 +122,7 @@ def test_sources_are_merged_and_the_newest_row_counts(
         assert flat(OrderedValues(layers, at_once, prefix)) == in_order(sources, prefix)
         assert flat(plain) == in_order(sources[2:])
         # The view is that of its making.
-        engine.write_rows(writer, Path(folder), dict.fromkeys([*disk, b"new", b"\xff\xff\xff\xff"], b"\x01\x00later"))
+        ordered.write_rows(writer, Path(folder), dict.fromkeys([*disk, b"new", b"\xff\xff\xff\xff"], b"\x01\x00later"))
         assert flat(reading) == in_order(sources, prefix)
         writer.stop()
 
@@ -132,7 +130,7 @@ def test_sources_are_merged_and_the_newest_row_counts(
 def _filled(folder: Path, count: int) -> tuple[list[bytes], list[bytes]]:
     keys = [i.to_bytes(8, "big") for i in range(count)]
     rows: Changes = {key: value_of(key, 2) for key in keys}
-    engine.export(rocksdb.Writer(), rows, folder)
+    ordered.export(rocksdb.Writer(), rows, folder)
     return keys, [value_of(key, 2) for key in keys]
 
 
@@ -176,19 +174,19 @@ def test_a_view_can_be_read_after_its_files_are_replaced_and_deleted(tmp_path: P
     before = {file.name for file in (tmp_path / "kv").glob("*.sst")}
     writer = rocksdb.Writer()
     for _ in range(8):  # four files of a level are compacted into one of the next
-        engine.write_rows(writer, tmp_path / "kv", dict.fromkeys(keys, b"\x01\x00later"))
+        ordered.write_rows(writer, tmp_path / "kv", dict.fromkeys(keys, b"\x01\x00later"))
     deadline = time.monotonic() + 20
     while before & {file.name for file in (tmp_path / "kv").glob("*.sst")} and time.monotonic() < deadline:
         time.sleep(0.01)
     writer.stop()
     assert flat(OrderedValues([], rows, b"")) == values
     shutil.rmtree(tmp_path / "kv")
-    assert engine.get_many(db, keys) == values
+    assert ordered.get_many(db, keys) == values
 
 
 def test_large_values_are_few_at_a_time(tmp_path: Path) -> None:
     rows: Changes = {bytes([i]): bytes([1, 0, i]) + random.Random(i).randbytes(100_000) for i in range(60)}
-    engine.export(rocksdb.Writer(), rows, tmp_path)
+    ordered.export(rocksdb.Writer(), rows, tmp_path)
     db = rocksdb.open_view(str(tmp_path))
     disk = DiskRows(db, tmp_path, b"", many=True)
     parts = list(OrderedValues([layer_of({b"\0": None})], disk, b""))
@@ -212,10 +210,10 @@ def test_many_keys_are_found_in_the_order_in_which_they_were_asked_for(
     keys = [*asked, *stored, *asked]
     random.Random(seed).shuffle(keys)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_GET_KEYS", 7)
+        patch.setattr(ordered, "_GET_KEYS", 7)
         writer = rocksdb.Writer()
-        engine.write_rows(writer, Path(folder), rows)
-        assert engine.get_many(rocksdb.open_view(folder), keys) == [rows.get(key) for key in keys]
+        ordered.write_rows(writer, Path(folder), rows)
+        assert ordered.get_many(rocksdb.open_view(folder), keys) == [rows.get(key) for key in keys]
         writer.stop()
 
 
@@ -223,8 +221,8 @@ def test_many_keys_are_found_in_the_order_in_which_they_were_asked_for(
 def test_keys_that_have_a_beginning_in_common_are_ordered_by_the_rest(
     prefix: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_ORDER_KEYS", 100)
+    monkeypatch.setattr(ordered, "_ORDER_KEYS", 100)
     keys = [prefix + (i * 7919 % 1_000).to_bytes(8, "big") for i in range(1_000)]
-    assert [keys[place] for place in engine._disk_order(keys).tolist()] == sorted(keys)
-    assert engine._disk_order([]).tolist() == []
-    assert engine._disk_order([prefix]).tolist() == [0]
+    assert [keys[place] for place in ordered._disk_order(keys).tolist()] == sorted(keys)
+    assert ordered._disk_order([]).tolist() == []
+    assert ordered._disk_order([prefix]).tolist() == [0]

@@ -58,7 +58,7 @@ from fluss.server.config import ServerConfig
 from fluss.server.kv.aggregate import aggregate_of, column_aggregate_of
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursor, Cursors
-from fluss.server.kv.engine import DamagedStoreError
+from fluss.server.kv.ordered import DamagedStoreError
 from fluss.server.kv.sequence import FILE_NAME, BlockSource, NumberSequence
 from fluss.server.kv.store import META_NAME, Store
 from fluss.server.kv.values import ValueCodec, decode_keys, rows_of_keys
@@ -136,7 +136,7 @@ def test_a_store_with_a_damaged_head(tmp_path: Path) -> None:
         store.close(keep=True)
         head = tmp_path / "kv" / META_NAME
         good = head.read_bytes()
-        for bad in (good.replace(b'"rows": 1', b'"rows": 7'), good[:-1]):
+        for bad in (good.replace(b'"rows": 1', b'"rows": 7'), good[:-2]):
             head.write_bytes(bad)
             again = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
             with pytest.raises(DamagedStoreError):

@@ -19,7 +19,7 @@ from fluss.metadata import Column, IntType, Schema
 from fluss.records import decode_log_batch, iter_log_batches
 from fluss.server.catalog import TableEntry
 from fluss.server.kv import prepare as preparing
-from fluss.server.kv.layer import Changes
+from fluss.server.kv.ordered import Changes
 from fluss.server.kv.prepare import Prepared, Preparer, Write, prepare
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log.writers import WriterStates

@@ -21,7 +21,7 @@ from tests.server.kv.support import Bucket, Delete, Row, opened, replayed, table
 from fluss.errors import KvStorageError, StorageBackpressureError, UnknownServerError
 from fluss.metadata import AggFunction, BigIntType, Column, Schema, StringType
 from fluss.server.kv import budget as budget_module
-from fluss.server.kv.engine import DamagedStoreError
+from fluss.server.kv.ordered import DamagedStoreError
 from fluss.server.kv.store import StoreMeta
 
 COUNTED = Schema.of(

@@ -16,7 +16,7 @@ import pytest
 from tests.server.kv.support import opened, table, wait_until
 
 from fluss.server.kv import budget as budget_module
-from fluss.server.kv import engine, rocksdb
+from fluss.server.kv import ordered, rocksdb
 from fluss.server.kv.rocksdb import WriterProcess
 
 ROWS: dict[bytes, bytes | None] = {i.to_bytes(8, "big"): b"\1\0row" for i in range(5_000)}
@@ -35,14 +35,14 @@ def _pid(writer: WriterProcess) -> int:
 
 
 def test_rows_are_written_and_put_into_a_checkpoint(writer: WriterProcess, tmp_path: Path) -> None:
-    sequence, figures = engine.write_rows(writer, tmp_path / "a", ROWS)
+    sequence, figures = ordered.write_rows(writer, tmp_path / "a", ROWS)
     assert sequence == len(ROWS)
     assert set(figures) == set(rocksdb._FIGURES)
     writer.checkpoint(str(tmp_path / "a"), str(tmp_path / "b"))
     writer.put(str(tmp_path / "a"), [(next(iter(ROWS)), None)])
     writer.close(str(tmp_path / "a"))
-    assert engine.read_rows(tmp_path / "b") == ROWS
-    assert len(engine.read_rows(tmp_path / "a")) == len(ROWS) - 1
+    assert ordered.read_rows(tmp_path / "b") == ROWS
+    assert len(ordered.read_rows(tmp_path / "a")) == len(ROWS) - 1
 
 
 def test_an_error_of_rocksdb_is_reported_and_ends_nothing(writer: WriterProcess, tmp_path: Path) -> None:
@@ -50,19 +50,19 @@ def test_an_error_of_rocksdb_is_reported_and_ends_nothing(writer: WriterProcess,
     with pytest.raises(OSError, match="Not a directory"):
         writer.put(str(tmp_path / "file" / "a"), [(b"k", b"v")])
     pid = _pid(writer)
-    engine.write_rows(writer, tmp_path / "a", ROWS)
+    ordered.write_rows(writer, tmp_path / "a", ROWS)
     assert _pid(writer) == pid
 
 
 def test_a_process_that_was_killed_is_started_again(writer: WriterProcess, tmp_path: Path) -> None:
-    engine.write_rows(writer, tmp_path / "a", ROWS)
+    ordered.write_rows(writer, tmp_path / "a", ROWS)
     os.kill(_pid(writer), signal.SIGKILL)
     with pytest.raises(OSError, match="ended with status -9"):
         writer.flush(str(tmp_path / "a"))
     writer.put(str(tmp_path / "a"), [(b"k", b"v")])
     writer.flush(str(tmp_path / "a"))
     writer.close(str(tmp_path / "a"))
-    assert engine.read_rows(tmp_path / "a") == ROWS | {b"k": b"v"}
+    assert ordered.read_rows(tmp_path / "a") == ROWS | {b"k": b"v"}
 
 
 async def test_a_spill_whose_process_was_killed_is_repeated(
@@ -83,7 +83,7 @@ async def test_a_spill_whose_process_was_killed_is_repeated(
 
 
 def test_a_process_that_works_too_long_at_a_stop_is_ended(writer: WriterProcess, tmp_path: Path) -> None:
-    engine.write_rows(writer, tmp_path / "a", ROWS)
+    ordered.write_rows(writer, tmp_path / "a", ROWS)
     os.kill(_pid(writer), signal.SIGSTOP)  # as if the disk never answered
     writer.stop_within(0.2)
     started = time.monotonic()
@@ -97,7 +97,7 @@ def test_a_process_that_works_too_long_at_a_stop_is_ended(writer: WriterProcess,
 
 def test_calls_of_several_threads_are_kept_apart(writer: WriterProcess, tmp_path: Path) -> None:
     def write(name: str) -> None:
-        engine.write_rows(writer, tmp_path / name, {key: name.encode() for key in ROWS})
+        ordered.write_rows(writer, tmp_path / name, {key: name.encode() for key in ROWS})
 
     threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
     for thread in threads:
@@ -106,7 +106,7 @@ def test_calls_of_several_threads_are_kept_apart(writer: WriterProcess, tmp_path
         thread.join(60)
     for name in "abcd":
         writer.close(str(tmp_path / name))
-        assert engine.read_rows(tmp_path / name) == dict.fromkeys(ROWS, name.encode())
+        assert ordered.read_rows(tmp_path / name) == dict.fromkeys(ROWS, name.encode())
 
 
 _SERVER = """

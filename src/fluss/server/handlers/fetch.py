@@ -29,6 +29,7 @@ from fluss.protocol.record_messages import (
     encode_fetch_log_response,
 )
 from fluss.records import HEADER_SIZE_MIN, LogBatch, ProjectedBatch, Statistics, cut_batch, may_match
+from fluss.records.log_batch import BatchSpan
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers.answers import count_bytes_out, wire_error
 from fluss.server.handlers.request import Buffer, RequestContext, in_codec_thread, receive_message
@@ -37,7 +38,6 @@ from fluss.server.log import reader
 from fluss.server.log.files import DamagedLogError
 from fluss.server.log.projection import Projection
 from fluss.server.log.tablet import LogTablet
-from fluss.server.log.walk import BatchSpan
 from fluss.server.scheduler import TimeSlice
 
 RESPONSE_BYTES_MAX = 128 * 1024 * 1024

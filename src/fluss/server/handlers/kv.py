@@ -69,7 +69,7 @@ from fluss.server.handlers.request import (
 )
 from fluss.server.handlers.rights import permits, permitted_table
 from fluss.server.kv.cursors import Cursor
-from fluss.server.kv.engine import DamagedStoreError
+from fluss.server.kv.ordered import DamagedStoreError
 from fluss.server.kv.service import Kv
 from fluss.server.kv.tablet import KvTablet
 from fluss.server.kv.values import rows_of_keys

@@ -21,7 +21,7 @@ from fluss.errors import DeletionDisabledError
 from fluss.metadata import ChangeType
 from fluss.records import KvBatch
 from fluss.rows import Slices
-from fluss.server.kv.layer import Changes
+from fluss.server.kv.ordered import Changes
 from fluss.server.kv.values import ValueCodec, values_of
 
 INSERT = int(ChangeType.Insert)

@@ -23,7 +23,7 @@ from fluss.records import KvBatch
 from fluss.rows import Slices
 from fluss.server.kv.aggregate import aggregates_of, column_aggregates_of
 from fluss.server.kv.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Mask, Outcome, ReadOld, Wins
-from fluss.server.kv.layer import Changes
+from fluss.server.kv.ordered import Changes
 from fluss.server.kv.values import Row, ValueCodec
 
 if TYPE_CHECKING:

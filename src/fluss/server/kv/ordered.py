@@ -1,22 +1,209 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of a store in key order: what is in memory and what is on disk, merged many rows at a time.
+"""Rows of a store: layers of them in memory, many at once into RocksDB and out of it, and all of them in key order.
 
-A step of Python for each of millions of rows would take several times as long as reading them. So every source gives a
-window of sorted keys, and a window is merged with dicts and sorts, which work in C.
+A step of Python for each of millions of rows would take several times as long as reading them. So every source of an
+ordered read gives a window of sorted keys, and a window is merged with dicts and sorts, which work in C.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from rocksdict import Rdict, RdictIter, ReadOptions
 
-from fluss.server.kv.engine import DamagedStoreError
-from fluss.server.kv.layer import Changes, Layer, prefix_end
+from fluss.rows.slices import WORD_BYTES, starts_of, words_at
+from fluss.server import disk
+from fluss.server.kv.rocksdb import Writer, open_view
+
+_WRITE_ROWS = 2_000
+"""Rows per call of the writer."""
+_ORDER_KEYS = 1 << 15
+"""Keys that are looked at in one go, because that keeps every other thread waiting."""
+_SAMPLE_KEYS = 256
+_GET_KEYS = 4_096
+"""Keys per read from RocksDB. Many more do not stay in the cache of the processor until their values are taken; with
+fewer, a thread would wait for the others more often, because it lets them run while RocksDB reads."""
+
+
+class DamagedStoreError(Exception):
+    """The files of a store cannot be read, or were replaced meanwhile; its contents are rebuilt from the log."""
+
+
+def get_many(db: Rdict, keys: list[bytes]) -> list[bytes | None]:
+    """The values of keys in their order; None where a key is absent.
+
+    Many keys are read in the order in which they lie on disk, some at a time: rows that share a block then find it in
+    the cache of the processor. That takes two thirds of the time.
+    """
+    if len(keys) <= _GET_KEYS:
+        return db.get(keys)  # type: ignore[no-any-return]
+    order = _disk_order(keys).tolist()
+    found: list[bytes | None] = [None] * len(keys)
+    for start in range(0, len(keys), _GET_KEYS):
+        places = order[start : start + _GET_KEYS]
+        for place, value in zip(places, db.get([keys[place] for place in places])):
+            found[place] = value
+    return found
+
+
+def _disk_order(keys: list[bytes]) -> npt.NDArray[np.intp]:
+    """The places of keys in the order in which RocksDB keeps them, or nearly so.
+
+    They are sorted by the eight bytes behind what they have in common, judged by a sample of them.
+    """
+    if not keys:
+        return np.empty(0, np.intp)
+    sample = keys[:: len(keys) // _SAMPLE_KEYS + 1]
+    least, greatest = min(sample), max(sample)
+    common = next((i for i, pair in enumerate(zip(least, greatest)) if pair[0] != pair[1]), len(least))
+    padding = bytes(common + WORD_BYTES)
+    words: list[npt.NDArray[np.uint64]] = []
+    for start in range(0, len(keys), _ORDER_KEYS):
+        part = keys[start : start + _ORDER_KEYS]
+        data = np.frombuffer(b"".join((*part, padding)), np.uint8)
+        lengths = np.fromiter(map(len, part), np.int64, len(part))
+        # Where a key ends sooner, bytes of the next one follow. They only count between keys that are alike so far.
+        words.append(words_at(data)[starts_of(lengths) + common].byteswap())
+    return np.argsort(np.concatenate(words))
+
+
+def write_rows(writer: Writer, folder: Path, changes: Mapping[bytes, bytes | None]) -> tuple[int, dict[str, int]]:
+    """Write changes and flush them: when this returns they are durable. The result is that of `Writer.flush`.
+
+    In the order in which RocksDB keeps them, which takes a sixth of the time: where the last row was inserted, the
+    place of the next one is found at once.
+    """
+    keys, values = list(changes), list(changes.values())
+    order = _disk_order(keys)
+    for start in range(0, len(keys), _WRITE_ROWS):
+        places = order[start : start + _WRITE_ROWS].tolist()
+        writer.put(str(folder), [(keys[place], values[place]) for place in places])
+    return writer.flush(str(folder))
+
+
+def export(writer: Writer, rows: Mapping[bytes, bytes | None], folder: Path) -> None:
+    """Write rows into a database of their own in a new folder, and close it. Removed keys are left out."""
+    disk.remove_tree(folder)
+    disk.make_folders(folder)
+    write_rows(writer, folder, {key: value for key, value in rows.items() if value is not None})
+    writer.close(str(folder))
+
+
+def read_rows(folder: Path) -> dict[bytes, bytes | None]:
+    """All rows of a database that is not open. Raises an exception of RocksDB when a checksum does not fit."""
+    rows = open_view(str(folder)).iter()
+    rows.seek_to_first()
+    found: dict[bytes, bytes | None] = {}
+    while rows.valid():
+        found[rows.key()] = rows.value()
+        rows.next()
+    rows.status()
+    return found
+
+
+Changes = dict[bytes, "bytes | None"]
+"""Key to its new value; None removes it."""
+
+_RUN_KEYS_MAX = 1 << 16
+"""Sorting and merging hold up everything else, so no more than this many keys are sorted in one go."""
+_PIECE_KEYS_MAX = 1 << 13
+"""Other threads run between pieces of this size; putting sorted pieces together is quick."""
+
+
+class Layer:
+    """Changes by key. Keys are only ever added: a removed key stays, with None as its value.
+
+    Therefore the order in which keys came never changes, and the sorted runs lack exactly the newest keys. They are
+    brought up to date when an ordered read comes; a store that is never read in order pays nothing.
+    """
+
+    __slots__ = ("__weakref__", "_runs", "_sorted_count", "rows")
+
+    def __init__(self, rows: Changes | None = None) -> None:
+        self.rows: Changes = {} if rows is None else rows
+        self._runs: tuple[list[bytes], ...] = ()
+        self._sorted_count = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def unsorted_count(self) -> int:
+        return len(self.rows) - self._sorted_count
+
+    def sort(self) -> None:
+        """Bring the order up to date, at once."""
+        if self.unsorted_count:
+            self.add_runs(self._sorted_count, sorted_runs(self.unsorted_keys()))
+
+    def unsorted_keys(self) -> list[bytes]:
+        """The keys that the order lacks: to be sorted elsewhere and handed to `add_runs`."""
+        return list(islice(reversed(self.rows), self.unsorted_count))
+
+    @property
+    def sorted_count(self) -> int:
+        return self._sorted_count
+
+    def add_runs(self, sorted_count: int, runs: list[list[bytes]]) -> None:
+        """Take in sorted runs of the keys that were unsorted when `sorted_count` keys were sorted."""
+        if sorted_count != self._sorted_count:
+            return  # another thread was quicker
+        merged = list(self._runs)
+        for run in runs:
+            self._sorted_count += len(run)
+            # Merging runs of like size keeps them few, and a key takes part in few merges.
+            while merged and len(merged[-1]) < 2 * len(run) and len(merged[-1]) + len(run) <= _RUN_KEYS_MAX:
+                run = sorted(merged.pop() + run)
+            merged.append(run)
+        self._runs = tuple(merged)
+
+    def snapshot(self) -> Layer:
+        """The same rows, untouched by what comes later."""
+        copied = Layer(self.rows.copy())
+        copied._runs, copied._sorted_count = self._runs, self._sorted_count
+        return copied
+
+    def runs(self, prefix: bytes = b"") -> list[tuple[list[bytes], range]]:
+        """Sorted keys, and where among them those with the prefix are; together all keys, if `sort` came first."""
+        parts = (_within(run, prefix) for run in self._runs)
+        return [part for part in parts if part]
+
+
+def sorted_runs(keys: list[bytes]) -> list[list[bytes]]:
+    """Sort keys in parts. May run in any thread."""
+    runs: list[list[bytes]] = []
+    for start in range(0, len(keys), _RUN_KEYS_MAX):
+        end = min(start + _RUN_KEYS_MAX, len(keys))
+        run: list[bytes] = []
+        for at in range(start, end, _PIECE_KEYS_MAX):
+            run += sorted(keys[at : min(at + _PIECE_KEYS_MAX, end)])
+        run.sort()
+        runs.append(run)
+    return runs
+
+
+def _within(run: list[bytes], prefix: bytes) -> tuple[list[bytes], range] | None:
+    """Where in a run the keys with the prefix are; None if there are none."""
+    if not prefix:
+        return run, range(len(run))
+    start = bisect_left(run, prefix)
+    if start == len(run) or not run[start].startswith(prefix):
+        return None
+    beyond = prefix_end(prefix)
+    return run, range(start, len(run) if beyond is None else bisect_left(run, beyond, start))
+
+
+def prefix_end(prefix: bytes) -> bytes | None:
+    """The least key behind all keys with the prefix; None if there is no such key."""
+    shortened = prefix.rstrip(b"\xff")
+    return shortened[:-1] + bytes([shortened[-1] + 1]) if shortened else None
+
 
 C = TypeVar("C")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import threading
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -49,7 +48,7 @@ class BlockSource:
             body = json.dumps({"next": block.last + 1, "blocks": blocks}).encode()
             try:
                 disk.make_folders_durably(self._path.parent)
-                disk.write_atomically(self._path, body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n")
+                disk.write_atomically(self._path, disk.seal(body))
                 disk.sync_folder(self._path.parent)
             except OSError as error:
                 raise KvStorageError(f"cannot reserve auto-increment numbers in '{self._path}': {error}") from None
@@ -58,15 +57,13 @@ class BlockSource:
     def _read(self) -> tuple[int, dict[str, Block]]:
         """The next number of the table that is free, and the blocks of the buckets."""
         try:
-            body, _, check = disk.read_file(self._path).partition(b"\n")
+            data = disk.read_file(self._path)
         except FileNotFoundError:
             return 1, {}
         except OSError as error:
             raise KvStorageError(f"cannot read '{self._path}': {error}") from None
         try:
-            if check.strip() != f"{zlib.crc32(body):08x}".encode():
-                raise ValueError("the checksum does not fit")
-            document = json.loads(body)
+            document = json.loads(disk.unseal(data))
             return int(document["next"]), {name: Block(*pair) for name, pair in document["blocks"].items()}
         except (ValueError, KeyError, TypeError) as error:
             # Not a code that clients retry: numbers given out twice would be worse than none.

@@ -26,7 +26,7 @@ from typing import Any
 
 from fluss.metadata import TableBucket
 from fluss.server import disk
-from fluss.server.kv import engine
+from fluss.server.kv import ordered
 from fluss.server.kv.store import Checkpointed, Store, StoreMeta
 from fluss.server.remote_files import RemoteFiles
 
@@ -124,7 +124,7 @@ class BucketSnapshot:
         """The document that says what the files must be."""
         files = {file.local_name: file.checksum for file in self.files}
         body = json.dumps({"metadata": zlib.crc32(self.to_json()), "meta": self.meta._asdict(), "files": files})
-        return f"{body}\n{zlib.crc32(body.encode()):08x}\n".encode()
+        return disk.seal(body.encode())
 
     def moved_to(self, folder: str) -> BucketSnapshot:
         """The same snapshot in a data folder that was moved, or copied to another place, since it was taken."""
@@ -141,10 +141,7 @@ class BucketSnapshot:
     @classmethod
     def parse(cls, metadata: bytes, checksums: bytes) -> BucketSnapshot:
         """Read the two documents; raises `DamagedSnapshotError` when they are not what was written."""
-        body, _, check = checksums.partition(b"\n")
-        if check.strip() != f"{zlib.crc32(body):08x}".encode():
-            raise DamagedSnapshotError(f"the checksum of '{CHECKSUMS_NAME}' does not fit")
-        own = json.loads(body)
+        own = json.loads(disk.unseal(checksums))
         if own["metadata"] != zlib.crc32(metadata):
             raise DamagedSnapshotError(f"'{METADATA_NAME}' is not what was written")
         document = json.loads(metadata)
@@ -436,6 +433,6 @@ def _restore(snapshots: BucketSnapshots, snapshot: BucketSnapshot, store: Store)
         disk.remove_tree(folder)
         disk.make_folders(folder)
         snapshots.fill(snapshot, folder)
-        store.load(engine.read_rows(folder), snapshot.meta)
+        store.load(ordered.read_rows(folder), snapshot.meta)
     finally:
         disk.remove_tree(folder)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -78,10 +77,7 @@ class SnapshotLeases:
     def load(self) -> None:
         """Read what was saved. What is damaged is left out: readers whose snapshot is gone start over."""
         try:
-            body, _, check = disk.read_file(self._path).partition(b"\n")
-            if check.strip() != f"{zlib.crc32(body):08x}".encode():
-                raise ValueError("the checksum does not fit")
-            for lease_id, found in json.loads(body).items():
+            for lease_id, found in json.loads(disk.unseal(disk.read_file(self._path))).items():
                 snapshots = {TableBucket(t, b, p): snapshot_id for t, p, b, snapshot_id in found["snapshots"]}
                 self._leases[lease_id] = Lease(found["expires_ms"], snapshots)
         except FileNotFoundError:
@@ -101,8 +97,7 @@ class SnapshotLeases:
             }
             for lease_id, lease in leases.items()
         }
-        body = json_text(found).encode()
-        disk.write_atomically(self._path, body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n")
+        disk.write_atomically(self._path, disk.seal(json_text(found).encode()))
         disk.sync_folder(self._path.parent)
 
     def is_leased(self, bucket: TableBucket, snapshot_id: int) -> bool:

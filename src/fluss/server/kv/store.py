@@ -17,7 +17,6 @@ import logging
 import os
 import uuid
 import weakref
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice, repeat
@@ -28,11 +27,9 @@ from rocksdict import Rdict
 
 from fluss.errors import KvStorageError
 from fluss.server import disk
-from fluss.server.kv import engine
+from fluss.server.kv import ordered
 from fluss.server.kv.budget import StoreBudget
-from fluss.server.kv.engine import DamagedStoreError
-from fluss.server.kv.layer import Changes, Layer
-from fluss.server.kv.ordered import DiskRows, DiskValues, OrderedValues, Values
+from fluss.server.kv.ordered import Changes, DamagedStoreError, DiskRows, DiskValues, Layer, OrderedValues, Values
 from fluss.server.kv.rocksdb import open_view
 
 logger = logging.getLogger("fluss.server.kv")
@@ -72,17 +69,13 @@ class StoreMeta(NamedTuple):
 
     def write(self, folder: Path) -> None:
         """Put it into force, in place of what the folder said before."""
-        body = json.dumps(self._asdict()).encode()
-        disk.write_atomically(folder / META_NAME, body + b"\n" + f"{zlib.crc32(body):08x}".encode())
+        disk.write_atomically(folder / META_NAME, disk.seal(json.dumps(self._asdict()).encode()))
         disk.sync_folder(folder)
 
     @classmethod
     def read(cls, folder: Path) -> StoreMeta:
         """Raises OSError or ValueError when the folder says nothing that can be trusted."""
-        body, _, check = disk.read_file(folder / META_NAME).partition(b"\n")
-        if check != f"{zlib.crc32(body):08x}".encode():
-            raise ValueError(f"the checksum of '{META_NAME}' does not fit")
-        return cls(**json.loads(body))
+        return cls(**json.loads(disk.unseal(disk.read_file(folder / META_NAME))))
 
 
 class Checkpointed(NamedTuple):
@@ -265,7 +258,7 @@ class Store:
 
     def _from_disk(self, db: Rdict, keys: list[bytes]) -> list[bytes | None]:
         try:
-            return engine.get_many(db, keys)
+            return ordered.get_many(db, keys)
         except Exception as error:  # RocksDB raises plain exceptions
             raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
 
@@ -386,7 +379,7 @@ class Store:
         disk.make_folders(self._folder)
         begun.write(self._folder)
         self._is_written = True
-        sequence, self._figures = engine.write_rows(self.budget.writer, self._folder, changes)
+        sequence, self._figures = ordered.write_rows(self.budget.writer, self._folder, changes)
         self._written = reached._replace(sequence=sequence)
         self._written.write(self._folder)
         self._db = open_view(str(self._folder), self.budget.blocks)

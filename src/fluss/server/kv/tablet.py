@@ -27,11 +27,9 @@ from fluss.metadata import BigIntType, ChangeType, TableInfo
 from fluss.records import LogBatch, decode_log_batch, iter_log_batches
 from fluss.rows import kv_key_encoder
 from fluss.server.catalog import TableEntry
-from fluss.server.kv import engine
+from fluss.server.kv import ordered
 from fluss.server.kv.changes import Outcome
-from fluss.server.kv.engine import DamagedStoreError
-from fluss.server.kv.layer import Changes, sorted_runs
-from fluss.server.kv.ordered import Values, first_values
+from fluss.server.kv.ordered import Changes, DamagedStoreError, Values, first_values, sorted_runs
 from fluss.server.kv.prepare import Preparation, Preparers, Write
 from fluss.server.kv.sequence import NumberSequence
 from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberRange, restore
@@ -244,7 +242,7 @@ class KvTablet:
         if store.is_in_memory and store.memory_bytes <= MEMORY_BYTES_MAX:
             # A bucket that fits in memory should not need a RocksDB of its own, with its threads and open files.
             rows, meta = store.copy()
-            await self._in_thread(engine.export, store.budget.writer, rows, folder)
+            await self._in_thread(ordered.export, store.budget.writer, rows, folder)
             return Checkpointed(folder, meta)
         await store.budget.spilled(store)
         if self.closed:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from fluss.errors import CorruptRecordError, LogStorageError, RequestTimeOutError
 from fluss.metadata import TableBucket
 from fluss.net.eager import retrieve_exception
+from fluss.records.log_batch import BatchSpan, NeedMoreBytes, crc_fits, read_span
 from fluss.server.log.files import SegmentFile
 from fluss.server.log.segment import Segment
-from fluss.server.log.walk import BatchSpan, NeedMoreBytes, crc_fits, read_span
 from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
 
 logger = logging.getLogger("fluss.server.log")

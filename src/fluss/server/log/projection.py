@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fluss.metadata import TableBucket
 from fluss.records import HEADER_SIZE_MIN, ProjectedBatch
-from fluss.server.log.walk import BatchSpan
+from fluss.records.log_batch import BatchSpan
 
 Buffer = bytes | bytearray | memoryview
 Key = tuple[TableBucket, tuple[int, ...], int]

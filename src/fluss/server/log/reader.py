@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from fluss.errors import LogOffsetOutOfRangeError
-from fluss.server.log.files import DamagedLogError, FileRange, SegmentFile
+from fluss.records.log_batch import BatchSpan, crc_fits, read_span
+from fluss.server.log.files import BadBatch, DamagedLogError, FileRange, SegmentFile, read_whole, walk_file
 from fluss.server.log.projection import Buffer, Projection
 from fluss.server.log.segment import Segment, SegmentIndex
 from fluss.server.log.tablet import LogTablet
-from fluss.server.log.walk import BadBatch, BatchSpan, crc_fits, read_span, read_whole, walk_file
 
 Filter = Callable[[memoryview, BatchSpan], bool]
 

@@ -21,8 +21,9 @@ from pathlib import Path
 
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket
+from fluss.records.log_batch import BatchSpan, crc_fits
 from fluss.server import disk
-from fluss.server.log.files import DamagedLogError, OpenFiles
+from fluss.server.log.files import BadBatch, DamagedLogError, OpenFiles, walk_file
 from fluss.server.log.segment import (
     LOG_SUFFIX,
     SCAN_WINDOW_BYTES,
@@ -33,7 +34,6 @@ from fluss.server.log.segment import (
     segment_name,
     segment_path,
 )
-from fluss.server.log.walk import BadBatch, BatchSpan, crc_fits, walk_file
 from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
 
 logger = logging.getLogger("fluss.server.log")
@@ -57,16 +57,12 @@ class RecoveryPoint:
     """Where the log begins. Files of older segments are expired, whether they are deleted already or not."""
 
     def to_bytes(self) -> bytes:
-        body = json.dumps({"version": 1, **asdict(self)}, separators=(",", ":")).encode()
-        return body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n"
+        return disk.seal(json.dumps({"version": 1, **asdict(self)}, separators=(",", ":")).encode())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RecoveryPoint:
-        body, _, check = data.partition(b"\n")
-        if check.strip() != f"{zlib.crc32(body):08x}".encode():
-            raise FormatError("recovery point: the checksum does not fit")
         try:
-            document = {"start": 0, **json.loads(body)}  # earlier releases wrote no start
+            document = {"start": 0, **json.loads(disk.unseal(data))}  # earlier releases wrote no start
             return cls(*(int(document[name]) for name in ("segment", "position", "offset", "max_timestamp", "start")))
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"recovery point: {error}") from None

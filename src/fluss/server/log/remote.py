@@ -18,8 +18,9 @@ from pathlib import Path
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket
 from fluss.metadata.documents import RemoteLogManifestFile, RemoteLogSegment
+from fluss.records.log_batch import crc_fits
 from fluss.server import disk
-from fluss.server.log.files import DamagedLogError
+from fluss.server.log.files import BadBatch, DamagedLogError, walk_file
 from fluss.server.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -30,7 +31,6 @@ from fluss.server.log.segment import (
     SegmentIndex,
     segment_path,
 )
-from fluss.server.log.walk import BadBatch, crc_fits, walk_file
 from fluss.server.remote_files import RemoteFiles
 
 logger = logging.getLogger("fluss.server.remote")

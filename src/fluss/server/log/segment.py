@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from fluss.errors import LogStorageError
+from fluss.records.log_batch import BatchSpan
 from fluss.server import disk
 from fluss.server.config import ServerConfig
-from fluss.server.log.files import DamagedLogError, OpenFiles, SegmentFile
-from fluss.server.log.walk import BadBatch, BatchSpan, walk_file
+from fluss.server.log.files import BadBatch, DamagedLogError, OpenFiles, SegmentFile, walk_file
 
 logger = logging.getLogger("fluss.server.log")
 

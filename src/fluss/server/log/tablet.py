@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fluss.errors import FlussError, LogStorageError, UnknownTableOrBucketError
 from fluss.metadata import TableBucket
-from fluss.records.log_batch import patch_batch
+from fluss.records.log_batch import BatchSpan, patch_batch
 from fluss.server import disk
 from fluss.server.clock import Clock
 from fluss.server.garbage import forget_frames
@@ -53,7 +53,6 @@ from fluss.server.log.recovery import (
 from fluss.server.log.remote import RemoteLog
 from fluss.server.log.repair import LogRepair
 from fluss.server.log.segment import ExpiredSegments, LogSettings, Segment, SegmentIndex
-from fluss.server.log.walk import BatchSpan
 from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
 
 logger = logging.getLogger("fluss.server.log")

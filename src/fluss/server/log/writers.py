@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from fluss.errors import FormatError, OutOfOrderSequenceError
+from fluss.server import disk
 
 BATCHES_REMEMBERED = 5
 WRITERS_MAX = 5_000
@@ -112,16 +112,12 @@ class WriterStates:
             for writer, batches in self._batches.items()
         ]
         document = {"version": _SNAPSHOT_VERSION, "evicted_max": self._evicted_max, "writers": entries}
-        body = json.dumps(document, separators=(",", ":")).encode()
-        return body + b"\n" + f"{zlib.crc32(body):08x}".encode() + b"\n"
+        return disk.seal(json.dumps(document, separators=(",", ":")).encode())
 
     @classmethod
     def from_snapshot(cls, data: bytes) -> WriterStates:
-        body, _, check = data.partition(b"\n")
-        if check.strip() != f"{zlib.crc32(body):08x}".encode():
-            raise FormatError("writer snapshot: the checksum does not fit")
         try:
-            document = json.loads(body)
+            document = json.loads(disk.unseal(data))
             if document["version"] != _SNAPSHOT_VERSION:
                 raise ValueError("unknown version")
             states = cls()
