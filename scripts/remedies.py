@@ -36,6 +36,11 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "Check the load of the server with `fluss status`. Give a longer `timeout=`. A write may still succeed: flush "
         "again.",
     ),
+    "GroupRebalancedError": (
+        "The process was stopped, or the server was out of reach, for longer than the `session_timeout` of its group.",
+        "Go on with the next change: what was not committed is handled by another member. Make handlers that may see a "
+        "change twice harmless.",
+    ),
     "MissingDependencyError": ("An extra is not installed.", "Run the `pip install` in the message."),
     # -- sent by servers ------------------------------------------------------------------------------------------
     "UNKNOWN_SERVER_ERROR": (

@@ -33,6 +33,14 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the profiles of the home folder out of the tests, and theirs out of the home folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLUSS_CONFIG_DIR", str(tmp_path_factory.mktemp("profiles")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
     """Undo what a server that was started in this process did to the loggers of the package."""

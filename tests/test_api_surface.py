@@ -261,7 +261,8 @@ EXPORTS = set(
     MultiTableLogScanner MultiTableRecords MultiTableScan MultiTableWrite MultiTableWriter Change Database Position
     Table WriteResult connect AuthenticateError AuthorizationError ConfigError ConnectionClosedError
     DatabaseAlreadyExistError DatabaseNotEmptyError DatabaseNotExistError DeadlineExceededError
-    DeletionDisabledError FlussError FormatError InvalidAlterTableError InvalidArgumentError InvalidConfigError
+    DeletionDisabledError FlussError FormatError GroupRebalancedError InvalidAlterTableError InvalidArgumentError
+    InvalidConfigError
     InvalidRowError InvalidTableError InvalidTimestampError LakeSnapshotNotExistError LakeTableAlreadyExistError
     LeaderNotAvailableError LogOffsetOutOfRangeError LogStorageError MissingDependencyError NetworkError
     NonPrimaryKeyTableError PartitionAlreadyExistsError PartitionNotExistsError RecordTooLargeError

@@ -77,6 +77,7 @@ from fluss.errors import DeletionDisabledError as DeletionDisabledError
 from fluss.errors import ErrorCode as ErrorCode
 from fluss.errors import FlussError as FlussError
 from fluss.errors import FormatError as FormatError
+from fluss.errors import GroupRebalancedError as GroupRebalancedError
 from fluss.errors import InvalidAlterTableError as InvalidAlterTableError
 from fluss.errors import InvalidArgumentError as InvalidArgumentError
 from fluss.errors import InvalidConfigError as InvalidConfigError
@@ -171,6 +172,7 @@ __all__ = [
     "FlussTable",
     "FormatError",
     "GoalType",
+    "GroupRebalancedError",
     "HealthStatus",
     "InvalidAlterTableError",
     "InvalidArgumentError",

@@ -153,6 +153,7 @@ CLIENT_ERRORS: tuple[ClientErrorRow, ...] = tuple(
         ("InvalidArgumentError", "A call whose arguments make no sense.", "ValueError"),
         ("ConnectionClosedError", "Use of a connection, writer or scanner that was closed."),
         ("DeadlineExceededError", "A wait that took longer than allowed.", "TimeoutError"),
+        ("GroupRebalancedError", "A commit of a member whose buckets went to other members of its group."),
         (
             "MissingDependencyError",
             "An optional package that is not installed; the message says how to install it.",

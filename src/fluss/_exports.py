@@ -35,12 +35,12 @@ COMMON: dict[str, str] = {
     "fluss.errors": """
         AuthenticateError AuthorizationError ConfigError ConnectionClosedError DatabaseAlreadyExistError
         DatabaseNotEmptyError DatabaseNotExistError DeadlineExceededError DeletionDisabledError ErrorCode FlussError
-        FormatError InvalidAlterTableError InvalidArgumentError InvalidConfigError InvalidRowError InvalidTableError
-        InvalidTimestampError LakeSnapshotNotExistError LakeTableAlreadyExistError LeaderNotAvailableError
-        LogOffsetOutOfRangeError LogStorageError MissingDependencyError NetworkError NonPrimaryKeyTableError
-        PartitionAlreadyExistsError PartitionNotExistsError RecordTooLargeError RequestTimeOutError SchemaNotExistError
-        SecurityDisabledError TableAlreadyExistError TableNotExistError TableNotPartitionedError UnknownServerError
-        UnsupportedVersionError
+        FormatError GroupRebalancedError InvalidAlterTableError InvalidArgumentError InvalidConfigError
+        InvalidRowError InvalidTableError InvalidTimestampError LakeSnapshotNotExistError LakeTableAlreadyExistError
+        LeaderNotAvailableError LogOffsetOutOfRangeError LogStorageError MissingDependencyError NetworkError
+        NonPrimaryKeyTableError PartitionAlreadyExistsError PartitionNotExistsError RecordTooLargeError
+        RequestTimeOutError SchemaNotExistError SecurityDisabledError TableAlreadyExistError TableNotExistError
+        TableNotPartitionedError UnknownServerError UnsupportedVersionError
     """,
     "fluss.metadata": """
         AggFunction ChangeType Column ColumnRef DataField DataType DataTypes DatabaseDescriptor DatabaseInfo

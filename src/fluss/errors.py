@@ -11,6 +11,7 @@
     |- InvalidArgumentError      A call whose arguments make no sense
     |- ConnectionClosedError     Use of a connection, writer or scanner that was closed
     |- DeadlineExceededError     A wait that took longer than allowed
+    |- GroupRebalancedError      A commit of a member whose buckets went to other members of its group
     `- MissingDependencyError    An optional package that is not installed
 
 Those without a code of the protocol carry `ErrorCode.CLIENT_ERROR` (-2).
@@ -572,6 +573,10 @@ class DeadlineExceededError(FlussError, TimeoutError):
     """A wait that took longer than allowed."""
 
 
+class GroupRebalancedError(FlussError):
+    """A commit of a member whose buckets went to other members of its group."""
+
+
 class MissingDependencyError(FlussError, ImportError):
     """An optional package that is not installed; the message says how to install it."""
 
@@ -689,6 +694,7 @@ __all__ = [
     "FencedTieringEpochError",
     "FlussError",
     "FormatError",
+    "GroupRebalancedError",
     "HistoricalPartitionThrottledError",
     "IneligibleReplicaError",
     "InsufficientKvLeaderReplicaCapacityError",

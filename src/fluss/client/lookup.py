@@ -169,6 +169,10 @@ class PrefixLookuper:
             values = await self._queue.get(self._keys.make(prefix), deadline)
         return [await self._results.row(value, deadline) for value in values]
 
+    def bucket_of(self, prefix: object) -> int:
+        """The number of the bucket that the rows under a prefix lie in."""
+        return self._keys.make(prefix)[1]
+
     def __repr__(self) -> str:
         return f"PrefixLookuper({self._state.table_path}, {list(self._keys.names)})"
 

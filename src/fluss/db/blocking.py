@@ -105,6 +105,19 @@ class Follow(FollowBase[ItemT]):
     def __repr__(self) -> str:
         return self._core.__repr__()
 
+    def commit(self) -> None:
+        """Store for the group that all changes given so far are handled, and wait until that is durable.
+
+        Without it, a change counts as handled when the next one is asked for, and that is stored once a second.
+
+        Raises:
+            GroupRebalancedError: Other members own the buckets now, and handle what was not committed.
+
+        Example:
+            changes.commit()
+        """
+        self._bridge.run(self._core.commit())
+
     def close(self) -> None:
         """Stop following. Leaving a `with` block does it too.
 
@@ -175,6 +188,9 @@ class Table(TableBase[T]):
         columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
+        group: str | None = None,
+        commit: bool = True,
+        session_timeout: float = 2.5,
     ) -> Follow[Change[T]]: ...
 
     @overload
@@ -186,6 +202,9 @@ class Table(TableBase[T]):
         columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
+        group: str | None = None,
+        commit: bool = True,
+        session_timeout: float = 2.5,
     ) -> Follow[ChangeBatch]: ...
 
     def follow(
@@ -196,6 +215,9 @@ class Table(TableBase[T]):
         columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
+        group: str | None = None,
+        commit: bool = True,
+        session_timeout: float = 2.5,
     ) -> Any:
         """Follow the changes of all buckets and partitions, including partitions that are created meanwhile.
 
@@ -207,6 +229,10 @@ class Table(TableBase[T]):
             columns: Only these columns.
             stop_at_end: End where the log ends when it begins, instead of waiting for more.
             timeout: End when nothing came for so many seconds.
+            group: Share the work with all processes that follow the table with this name: each change is handled by
+                one of them. Goes on where the group was; `start` counts for a group that never was.
+            commit: Take a change for handled when the next one is asked for. False: only `commit()` does it.
+            session_timeout: After how many seconds without a sign of life the others take over.
 
         Ctrl-C while it waits ends an endless one like the end of the table; one with `stop_at_end` or `timeout` is
         interrupted like any other code.
@@ -217,11 +243,28 @@ class Table(TableBase[T]):
         """
         core: Any = self._core
         return Follow(
-            core.follow(start, batches=batches, columns=columns, stop_at_end=stop_at_end, timeout=timeout), self._bridge
+            core.follow(
+                start,
+                batches=batches,
+                columns=columns,
+                stop_at_end=stop_at_end,
+                timeout=timeout,
+                group=group,
+                commit=commit,
+                session_timeout=session_timeout,
+            ),
+            self._bridge,
         )
 
     def changes(
-        self, start: Start = "earliest", *, stop_at_end: bool = False, timeout: float | None = None
+        self,
+        start: Start = "earliest",
+        *,
+        stop_at_end: bool = False,
+        timeout: float | None = None,
+        group: str | None = None,
+        commit: bool = True,
+        session_timeout: float = 2.5,
     ) -> Follow[ChangePair[T]]:
         """Follow changes, with the old and the new row of an update in one; see `follow`.
 
@@ -231,7 +274,17 @@ class Table(TableBase[T]):
             for change in orders.changes(stop_at_end=True):
                 print(change.kind, change.old, change.new)
         """
-        return Follow(self._core.changes(start, stop_at_end=stop_at_end, timeout=timeout), self._bridge)
+        return Follow(
+            self._core.changes(
+                start,
+                stop_at_end=stop_at_end,
+                timeout=timeout,
+                group=group,
+                commit=commit,
+                session_timeout=session_timeout,
+            ),
+            self._bridge,
+        )
 
     @property
     def name(self) -> str:

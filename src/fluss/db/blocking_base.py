@@ -249,7 +249,7 @@ class FollowBase(Generic[ItemT]):
     def __init__(self, core: _follow.Follow[ItemT], bridge: DatabaseBridge) -> None:
         self._core = core
         self._bridge = bridge
-        self._items = self._iterate()
+        self._items = _changes(core, bridge)
 
     def __iter__(self) -> Iterator[ItemT]:
         return self._items
@@ -257,23 +257,23 @@ class FollowBase(Generic[ItemT]):
     def __next__(self) -> ItemT:
         return next(self._items)
 
-    def _iterate(self) -> Iterator[ItemT]:
-        feed, expand = self._core._feed, self._core._expand
-        while True:
-            try:
-                found = self._bridge.run(feed.next())
-            except KeyboardInterrupt:
-                with contextlib.suppress(FlussError):
-                    self._bridge.run(feed.close())
-                if feed.endless:
-                    return
-                raise
-            if found is None:
+
+def _changes(core: _follow.Follow[ItemT], bridge: DatabaseBridge) -> Iterator[ItemT]:
+    """What iterating over a `Follow` gives. Apart from it, so that one that is dropped ends at once."""
+    feed, expand = core._feed, core._expand
+    while True:
+        try:
+            found = bridge.run(feed.next())
+        except KeyboardInterrupt:
+            with contextlib.suppress(FlussError):
+                bridge.run(feed.close())
+            if feed.endless:
                 return
-            # Here and not on the loop: there the next batch is fetched meanwhile.
-            for part in expand(found):
-                yield from part
-                del part  # before the next is made: see ChangeBatch._expand
+            raise
+        if found is None:
+            return
+        # Here and not on the loop: there the next batch is fetched meanwhile.
+        yield from feed.items(found, expand)
 
 
 def open_database(

@@ -85,6 +85,7 @@ class Feed(Generic[T]):
         self._polling: asyncio.Task[list[RecordBatch]] | None = None
         self._checked_at = 0.0
         self._ended = False
+        self._names: list[str] = []
         self.types: list[DataType] = []
         """The types of the columns of all batches."""
 
@@ -121,6 +122,19 @@ class Feed(Generic[T]):
         self._read = {**before, found.bucket: found.last_offset + 1}
         return ChangeBatch(found, before)
 
+    def items(self, found: ChangeBatch, expand: Callable[[ChangeBatch], Iterable[Sequence[ItemT]]]) -> Iterator[ItemT]:
+        """What a batch is expanded to, one by one. Runs in the thread of the caller."""
+        for part in expand(found):
+            yield from part
+            del part  # before the next is made: see ChangeBatch._expand
+
+    async def commit(self) -> None:
+        """Store how far a group is."""
+        raise InvalidArgumentError(
+            f"{self._path} is followed without a group, and there is nothing to commit to: write "
+            "follow(group='…'), or store the position of a change yourself"
+        )
+
     async def close(self) -> None:
         """Stop reading."""
         self._ended = True
@@ -140,53 +154,38 @@ class Feed(Generic[T]):
         info = table.get_table_info()
         if self._columns is not None:
             check_columns(self._columns, info)
-        columns = list(info.schema.column_names) if self._columns is None else self._columns
-        self.types = [info.schema.column(name).data_type for name in columns]
+        self._names = list(info.schema.column_names) if self._columns is None else self._columns
+        self.types = [info.schema.column(name).data_type for name in self._names]
+        self._scan = table.new_scan().project_by_name(self._names)
+        await self._begin_reading(info)
+        self._info = info
+        self._checked_at = asyncio.get_running_loop().time()
+
+    async def _begin_reading(self, info: TableInfo) -> None:
         buckets = await list_buckets(self._connection, info)
         plan = ScanPlan(self._connection._cluster, info)
-        self._scan = table.new_scan().project_by_name(columns)
         position = position_of(self._start, info.table_id, str(self._path))
         if info.has_primary_key() and (self._start == "full" or (position is not None and position.full)):
             self._read = {}
-            self._full = self._full_rows(plan, buckets, columns)
+            self._full = self._full_rows(plan, buckets, self._names)
         else:
             self._read = await self._offsets(plan, position, buckets)
             if self._stop_at_end:
                 self._ends = await plan.offsets(list(self._read), OffsetSpec.latest())
             else:
                 self._subscribe(self._read)
-        self._info = info
-        self._checked_at = asyncio.get_running_loop().time()
 
     async def _full_rows(
         self, plan: ScanPlan, buckets: Sequence[TableBucket], columns: Sequence[str]
     ) -> AsyncGenerator[ChangeBatch, None]:
         """The current rows of a primary-key table as inserts; what is read afterwards begins where they end."""
-        needed = list(dict.fromkeys([*columns, *plan.info.physical_primary_key]))
         ends: dict[TableBucket, int] = {}
-        now_ms = int(time.time() * 1000)
-
-        def changes(
-            found: RecordBatch, start: int, rows: int, read: dict[TableBucket, int] | None = None
-        ) -> ChangeBatch:
-            batch = found.batch.select(columns).slice(start, rows)
-            last = ends[found.bucket] - 1
-            kinds = bytes([ChangeType.Insert]) * rows
-            return ChangeBatch(RecordBatch(batch, found.bucket, last, last, now_ms, kinds, [last] * rows), read)
-
-        held: RecordBatch | None = None
-        async with contextlib.aclosing(current_rows(plan.project_by_name(needed), buckets, ends)) as batches:
-            async for found in batches:
-                if found.num_records:
-                    if held is not None:
-                        yield changes(held, 0, held.num_records)
-                    held = found
+        async with contextlib.aclosing(full_rows(plan, buckets, columns, ends)) as batches:
+            async for found, last in batches:
+                if last:
+                    self._read = self._ends = ends
+                yield found
         self._read = self._ends = ends
-        if held is not None:
-            # Only after the last row is there nothing to read again: it comes alone, with a position of its own.
-            if held.num_records > 1:
-                yield changes(held, 0, held.num_records - 1)
-            yield changes(held, held.num_records - 1, 1, ends)
 
     async def _next_full(self, rows: AsyncGenerator[ChangeBatch, None]) -> ChangeBatch | None:
         async def read() -> ChangeBatch | None:
@@ -232,6 +231,14 @@ class Feed(Generic[T]):
                 stacklevel=2,
             )
         return found
+
+    def _unsubscribe(self, buckets: Iterable[TableBucket]) -> None:
+        assert self._scanner is not None
+        for bucket in buckets:
+            if bucket.partition_id is None:
+                self._scanner.unsubscribe(bucket.bucket_id)
+            else:
+                self._scanner.unsubscribe_partition(bucket.partition_id, bucket.bucket_id)
 
     def _subscribe(self, offsets: dict[TableBucket, int]) -> None:
         if self._scanner is None:
@@ -347,14 +354,40 @@ class Feed(Generic[T]):
         assert self._scanner is not None
         left = set(buckets)
         gone = [bucket for bucket in self._read if bucket not in left]
-        for bucket in gone:
-            self._scanner.unsubscribe_partition(bucket.partition_id or 0, bucket.bucket_id)
+        self._unsubscribe(gone)
         if gone:
             self._read = {bucket: offset for bucket, offset in self._read.items() if bucket in left}
         for partition_id in {bucket.partition_id for bucket in gone if bucket.partition_id is not None}:
             # Asked for again, it is not found, and the connection drops what it knew.
             await self._connection._cluster.partition_by_id(self._info.table_path, partition_id, refresh=True)
         return bool(gone)
+
+
+async def full_rows(
+    plan: ScanPlan, buckets: Sequence[TableBucket], columns: Sequence[str], ends: dict[TableBucket, int]
+) -> AsyncGenerator[tuple[ChangeBatch, bool], None]:
+    """The current rows of buckets as inserts, and whether a batch is the last; `ends` takes where changes go on."""
+    needed = list(dict.fromkeys([*columns, *plan.info.physical_primary_key]))
+    now_ms = int(time.time() * 1000)
+
+    def changes(found: RecordBatch, start: int, rows: int, read: dict[TableBucket, int] | None = None) -> ChangeBatch:
+        batch = found.batch.select(columns).slice(start, rows)
+        last = ends[found.bucket] - 1
+        kinds = bytes([ChangeType.Insert]) * rows
+        return ChangeBatch(RecordBatch(batch, found.bucket, last, last, now_ms, kinds, [last] * rows), read)
+
+    held: RecordBatch | None = None
+    async with contextlib.aclosing(current_rows(plan.project_by_name(needed), buckets, ends)) as batches:
+        async for found in batches:
+            if found.num_records:
+                if held is not None:
+                    yield changes(held, 0, held.num_records), False
+                held = found
+    if held is not None:
+        # Only after the last row is there nothing to read again: it comes alone, with a position of its own.
+        if held.num_records > 1:
+            yield changes(held, 0, held.num_records - 1), False
+        yield changes(held, held.num_records - 1, 1, ends), True
 
 
 class Follow(Generic[ItemT]):
@@ -368,26 +401,35 @@ class Follow(Generic[ItemT]):
     def __init__(self, feed: Feed[Any], expand: Callable[[ChangeBatch], Iterable[Sequence[ItemT]]]) -> None:
         self._feed = feed
         self._expand = expand
-        self._ready: deque[ItemT] = deque()
-        self._parts: Iterator[Sequence[ItemT]] = iter(())
+        self._items: Iterator[ItemT] = iter(())
 
     def __aiter__(self) -> Follow[ItemT]:
         return self
 
     async def __anext__(self) -> ItemT:
-        while not self._ready:
-            part = next(self._parts, None)
-            if part is not None:
-                self._ready.extend(part)
-                continue
+        while True:
+            for item in self._items:
+                return item
             found = await self._feed.next()
             if found is None:
                 raise StopAsyncIteration
-            self._parts = iter(self._expand(found))
-        return self._ready.popleft()
+            self._items = self._feed.items(found, self._expand)
 
     def __repr__(self) -> str:
         return f"Follow({self._feed})"
+
+    async def commit(self) -> None:
+        """Store for the group that all changes given so far are handled, and wait until that is durable.
+
+        Without it, a change counts as handled when the next one is asked for, and that is stored once a second.
+
+        Raises:
+            GroupRebalancedError: Other members own the buckets now, and handle what was not committed.
+
+        Example:
+            await changes.commit()
+        """
+        await self._feed.commit()
 
     async def close(self) -> None:
         """Stop following. Leaving an `async with` block does it too.
@@ -395,8 +437,7 @@ class Follow(Generic[ItemT]):
         Example:
             await changes.close()
         """
-        self._ready.clear()
-        self._parts = iter(())
+        self._items = iter(())
         await self._feed.close()
 
     async def __aenter__(self) -> Follow[ItemT]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from fluss.client.lookup import Lookuper, PrefixLookuper
 from fluss.db.changes import Change, ChangeBatch, ChangePair, Pairing
 from fluss.db.follow import Feed, Follow, Start
+from fluss.db.group_feed import GroupFeed, check_group
 from fluss.db.keys import key_of, keys_of_many, require_key
 from fluss.db.models import row_model
 from fluss.db.reads import python_rows
@@ -124,6 +125,9 @@ class Table(TableWrites[T]):
         columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
+        group: str | None = None,
+        commit: bool = True,
+        session_timeout: float = 2.5,
     ) -> Follow[Change[T]]: ...
     @overload
     def follow(
@@ -134,6 +138,9 @@ class Table(TableWrites[T]):
         columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
+        group: str | None = None,
+        commit: bool = True,
+        session_timeout: float = 2.5,
     ) -> Follow[ChangeBatch]: ...
     def follow(
         self,
@@ -143,6 +150,9 @@ class Table(TableWrites[T]):
         columns: Sequence[str] | str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
+        group: str | None = None,
+        commit: bool = True,
+        session_timeout: float = 2.5,
     ) -> Any:
         """Follow the changes of all buckets and partitions, including partitions that are created meanwhile.
 
@@ -154,6 +164,10 @@ class Table(TableWrites[T]):
             columns: Only these columns.
             stop_at_end: End where the log ends when it begins, instead of waiting for more.
             timeout: End when nothing came for so many seconds.
+            group: Share the work with all processes that follow the table with this name: each change is handled by
+                one of them. Goes on where the group was; `start` counts for a group that never was.
+            commit: Take a change for handled when the next one is asked for. False: only `commit()` does it.
+            session_timeout: After how many seconds without a sign of life the others take over.
 
         Ctrl-C while it waits ends an endless one like the end of the table; one with `stop_at_end` or `timeout` is
         interrupted like any other code.
@@ -164,13 +178,20 @@ class Table(TableWrites[T]):
         """
         if start is None:
             start = "full" if self._info.has_primary_key() else "earliest"
-        feed = self._feed(start, columns, stop_at_end, timeout)
+        feed = self._feed(start, columns, stop_at_end, timeout, group, commit, session_timeout)
         if batches:
             return Follow[ChangeBatch](feed, lambda found: [[found]])
         return Follow[Change[T]](feed, lambda found: found._expand(feed.types, feed.model))
 
     def changes(
-        self, start: Start = "earliest", *, stop_at_end: bool = False, timeout: float | None = None
+        self,
+        start: Start = "earliest",
+        *,
+        stop_at_end: bool = False,
+        timeout: float | None = None,
+        group: str | None = None,
+        commit: bool = True,
+        session_timeout: float = 2.5,
     ) -> Follow[ChangePair[T]]:
         """Follow changes, with the old and the new row of an update in one; see `follow`.
 
@@ -180,15 +201,28 @@ class Table(TableWrites[T]):
             async for change in orders.changes(stop_at_end=True):
                 print(change.kind, change.old, change.new)
         """
-        feed = self._feed(start, None, stop_at_end, timeout)
+        feed = self._feed(start, None, stop_at_end, timeout, group, commit, session_timeout)
         pairing: Pairing[T] = Pairing()
         return Follow[ChangePair[T]](feed, lambda found: map(pairing.pairs, found._expand(feed.types, feed.model)))
 
     def _feed(
-        self, start: Start, columns: Sequence[str] | str | None, stop_at_end: bool, timeout: float | None
+        self,
+        start: Start,
+        columns: Sequence[str] | str | None,
+        stop_at_end: bool,
+        timeout: float | None,
+        group: str | None,
+        commit: bool,
+        session_timeout: float,
     ) -> Feed[T]:
         if self._handle._view is not None:
             base = self._handle.get_table_path()
             raise InvalidArgumentError(f"'{self.path}' can only be read as a whole: follow '{base}' instead")
         model = self._model if columns is None else row_model(None, self._info)
-        return Feed(self._database._connection, self.path, model, start, columns, stop_at_end, timeout)
+        check_group(group, commit, session_timeout)
+        connection = self._database._connection
+        if group is None:
+            return Feed(connection, self.path, model, start, columns, stop_at_end, timeout)
+        if stop_at_end:
+            raise InvalidArgumentError("a group has no end to stop at: its members share what comes. Use timeout=")
+        return GroupFeed(connection, self.path, model, start, columns, timeout, group, commit, session_timeout)

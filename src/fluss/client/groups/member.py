@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A member of a group: it writes its row, reads the log of all rows, and knows which buckets it owns.
+
+Its lease counts from the moment a row was *sent*, on the clock of this process; the server's clock, by which the others
+judge, reads later than that. So it stops before anybody else may begin. A member whose lease is over stays so: the
+process joins again as another member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fluss.client.groups.state import INITIAL, GroupState, MemberRow, Progress
+from fluss.client.groups.table import GROUPS_TABLE, group_key, open_groups_table, stored_row
+from fluss.client.lookup import PrefixLookuper
+from fluss.errors import (
+    AuthorizationError,
+    ConnectionClosedError,
+    DatabaseNotExistError,
+    FlussError,
+    FormatError,
+    GroupRebalancedError,
+    TableNotExistError,
+)
+from fluss.metadata import ChangeType, OffsetSpec, TableBucket, TableInfo
+from fluss.net.deadline import wait_for
+from fluss.net.eager import retrieve_exception
+
+if TYPE_CHECKING:
+    from fluss.client.core import FlussConnection
+    from fluss.client.scan import LogScanner
+    from fluss.client.write import UpsertWriter
+
+_log = logging.getLogger("fluss.client.groups")
+
+BEATS_PER_TIMEOUT = 2.5
+"""How often a row is written while nothing changes: once a second with the default timeout of 2.5 s."""
+_FATAL = (AuthorizationError, ConnectionClosedError, DatabaseNotExistError, FormatError, TableNotExistError)
+"""What trying again does not help against."""
+_TICK_S = 0.1
+_RETRY_S_MAX = 1.0
+_CLEAN_S = 5.0
+"""How often the rows of members that are gone are looked through."""
+_READ_PAUSE_S = 0.004
+"""How long is waited between two reads of the log, per member: each record is for all of them."""
+_READ_PAUSE_S_MAX = 0.25
+
+Buckets = Callable[[], Awaitable[Sequence[TableBucket]]]
+Offsets = Callable[[Sequence[TableBucket]], Awaitable[Mapping[TableBucket, int]]]
+
+
+class GroupMember:
+    """One membership, from joining to leaving or to the loss of the lease. It lives on the loop of its connection."""
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        info: TableInfo,
+        group: str,
+        *,
+        session_timeout_s: float,
+        list_buckets: Buckets,
+        first_offsets: Offsets,
+        new_offsets: Offsets,
+        before_write: Callable[[], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        """Use `join`.
+
+        Args:
+            connection: A connection of its own: a queue of large requests must not delay the lease.
+            info: The table that is followed.
+            group: The name of the group.
+            session_timeout_s: How long after its last row the others wait before they take over.
+            list_buckets: The buckets of the table now.
+            first_offsets: Where a group that never read the table begins.
+            new_offsets: Where a bucket begins that came after the group.
+            before_write: Called before a row is written: `positions` should be up to date then.
+            on_change: Called when `owned`, `lost` or `failure` changed.
+        """
+        self.id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.lost: str | None = None
+        """Why the membership is over."""
+        self.failure: FlussError | None = None
+        """What went wrong for good: no right to write, no table."""
+        self.lease_until = 0.0
+        self.owned: dict[TableBucket, int] = {}
+        """The buckets to read, with their grants. A bucket that is granted again has another one."""
+        self.positions: dict[TableBucket, int] = {}
+        """The next offset to handle of the buckets that are owned."""
+        self.busy: set[TableBucket] = set()
+        """Buckets of which changes were given out and are not handled yet: they are not released."""
+        self._connection = connection
+        self._info = info
+        self._group = group
+        self._timeout_s = session_timeout_s
+        self._list_buckets = list_buckets
+        self._first_offsets = first_offsets
+        self._new_offsets = new_offsets
+        self._before_write = before_write
+        self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
+        self._state = GroupState()
+        self._buckets: Sequence[TableBucket] = []
+        self._kept: dict[TableBucket, Progress] = {}
+        """Progress of buckets that are not owned, until somebody else has written it."""
+        self._joined_at = 0
+        self._beat = 0
+        self._unread: dict[int, MemberRow] = {}
+        """Rows that were written and not read yet, by their beat."""
+        self._heard: dict[str, float] = {}
+        """When the last record of each member was read."""
+        self._seen_itself = False
+        self._sent_at = 0.0
+        self._denied = 0
+        self._writing = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._writer: UpsertWriter
+        self._scanner: LogScanner
+
+    async def join(self) -> None:
+        """Read who is there, and write the first row."""
+        table = await open_groups_table(self._connection)
+        lookuper = PrefixLookuper(self._connection._runner, table._state, ["group_name", "table_name"])
+        key = group_key(self._group, self._info.table_path)
+        bucket = lookuper.bucket_of(key)
+        admin = self._connection.get_admin()
+        self._joined_at = (await admin.list_offsets(GROUPS_TABLE, [bucket], OffsetSpec.latest()))[bucket]
+        rows = [MemberRow.from_json(row["member"], row["state"]) for row in await lookuper.lookup(key)]
+        self._state.load(row for row in rows if row.table_id == self._info.table_id)
+        self._heard = dict.fromkeys(self._state.members, self._loop.time())
+        self._buckets = await self._list_buckets()
+        if not self._state.progress:
+            first = await self._first_offsets(self._buckets)
+            self._kept = {one: Progress(INITIAL, offset) for one, offset in first.items()}
+        self._writer = table.new_upsert().create_writer()
+        for row in rows:
+            if row.table_id != self._info.table_id:  # of a table that was dropped, and created again
+                await self._writer.delete({**key, "member": row.member}).wait()
+        self._scanner = await table.new_scan().create_log_scanner()
+        self._scanner.subscribe(bucket, self._joined_at)
+        await self._write()
+        self._tasks = [
+            self._loop.create_task(work) for work in (self._read_log(), self._write_rows(), self._look_after())
+        ]
+        for task in self._tasks:
+            task.add_done_callback(retrieve_exception)
+
+    @property
+    def live(self) -> bool:
+        """Whether the lease holds now."""
+        return self.lost is None and self._loop.time() < self.lease_until
+
+    def owns(self, bucket: TableBucket, grant: int | None) -> bool:
+        """Whether a bucket may be handled under a grant."""
+        return grant is not None and self.owned.get(bucket) == grant and self.live
+
+    def released(self, bucket: TableBucket) -> None:
+        """Note that nothing of a bucket is in use any more."""
+        self.busy.discard(bucket)
+        self._wake.set()
+
+    async def commit(self) -> None:
+        """Write the positions, and wait until they are durable."""
+        await self._write()
+
+    async def leave(self) -> None:
+        """Write the last positions and give all buckets up, at once."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if not self._tasks:
+            return
+        self._tasks = []
+        try:
+            if self.live and self.failure is None:
+                self.busy.clear()
+                await self._write(left=True)
+        except FlussError as error:
+            _log.warning("%s could not leave group %s, the others wait for its lease: %s", self.id, self._group, error)
+        finally:
+            self.owned = {}
+            await self._scanner.close()
+
+    # -- the row ------------------------------------------------------------------------------------------------------
+
+    async def _write(self, *, left: bool = False) -> None:
+        async with self._writing:
+            sent_at = self._loop.time()
+            if self.lost is None and 0 < self.lease_until <= sent_at:
+                self._lose("its lease was over before it could be renewed")
+            if self.lost is not None:
+                raise GroupRebalancedError(
+                    f"this member of group {self._group!r} lost its buckets of {self._info.table_path}: {self.lost}",
+                    hint="what was not committed is handled by another member; the next change comes from what this "
+                    "process owns then",
+                )
+            self._sent_at = sent_at
+            row = self._make_row(left=left)
+            self._unread[row.beat] = row
+            self._set_owned()
+            left_s = max(self._timeout_s, self.lease_until - sent_at) if self.lease_until else None
+            stored = stored_row(self._group, self._info.table_path, row)
+            await self._writer.upsert(stored).wait(timeout=left_s)
+            if 0 < self.lease_until <= self._loop.time():
+                self._lose("the answer of the server came after its lease was over")
+            elif self.lost is None:
+                self.lease_until = sent_at + self._timeout_s
+
+    def _make_row(self, *, left: bool) -> MemberRow:
+        self._before_write()
+        self._beat += 1
+        release, want = self._share()
+        held = self._held()
+        progress = {b: Progress(grant, self.positions[b]) for b, grant in held.items() if b in self.positions}
+        owned = frozenset() if left else frozenset(progress) - (release - self.busy)
+        # What is granted and has no position yet is wanted still.
+        wanted = frozenset() if left else frozenset(want | (held.keys() - progress.keys() - release))
+        known = self._state.progress
+        self._kept = {b: kept for b, kept in self._kept.items() if b not in known or known[b].grant <= kept.grant}
+        self._kept |= {b: found for b, found in progress.items() if b not in owned}
+        return MemberRow(
+            self.id,
+            self._info.table_id,
+            int(self._timeout_s * 1000),
+            self._joined_at,
+            self._beat,
+            owned,
+            wanted,
+            {**self._kept, **progress},
+            left,
+            f"{socket.gethostname()} (process {os.getpid()})",
+        )
+
+    def _share(self) -> tuple[frozenset[TableBucket], frozenset[TableBucket]]:
+        now = self._loop.time()
+        presumed_gone = [
+            name
+            for name, member in self._state.members.items()
+            if name != self.id and now - self._heard.get(name, now) > member.row.timeout_ms / 1000
+        ]
+        share = self._state.shares(self._buckets, presumed_gone).get(self.id)
+        return (frozenset(), frozenset()) if share is None else (share.release, share.want)
+
+    def _held(self) -> dict[TableBucket, int]:
+        """What the log says this member owns, without what it has given up since."""
+        me = self._state.members.get(self.id)
+        if me is None:
+            return {}
+        kept = [row.owned | row.wanted for row in self._unread.values()]
+        return {bucket: grant for bucket, grant in me.held.items() if all(bucket in row for row in kept)}
+
+    def _set_owned(self) -> None:
+        owned = {bucket: grant for bucket, grant in self._held().items() if bucket in self.positions}
+        if owned != self.owned:
+            self.owned = owned
+            self._on_change()
+
+    def _lose(self, reason: str) -> None:
+        if self.lost is None:
+            self.lost = reason
+            self.lease_until = 0.0
+            self.owned = {}
+            self._on_change()
+            _log.warning("%s is no longer a member of group %s: %s", self.id, self._group, reason)
+
+    # -- what runs beside the reader ----------------------------------------------------------------------------------
+
+    async def _write_rows(self) -> None:
+        """Renew the lease, and write what has changed."""
+        while self.lost is None and self.failure is None:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await wait_for(self._wake.wait(), _TICK_S)
+            self._wake.clear()
+            if not self._due():
+                continue
+            try:
+                await self._write()
+            except GroupRebalancedError:
+                return
+            except FlussError as error:
+                if isinstance(error, _FATAL):
+                    self._fail(error)
+                    return
+                _log.info("%s could not renew its lease of group %s yet: %s", self.id, self._group, error)
+
+    def _due(self) -> bool:
+        since_s = self._loop.time() - self._sent_at
+        if since_s >= self._timeout_s / BEATS_PER_TIMEOUT:
+            return True
+        if self._unread or not self._seen_itself:
+            return False
+        release, want = self._share()
+        if release - self.busy & self._held().keys():
+            return True
+        if not want:
+            self._denied = 0
+            return False
+        if since_s < min(_RETRY_S_MAX, _TICK_S * self._denied):
+            return False
+        self._denied += 1
+        return True
+
+    async def _read_log(self) -> None:
+        try:
+            while self.lost is None:
+                records = await self._scanner.poll(1000)
+                for record in records:
+                    if record.change_type == ChangeType.UpdateBefore or not self._concerns(record.row):
+                        continue
+                    deleted = record.change_type == ChangeType.Delete
+                    self._apply(record.offset, record.timestamp, record.row, deleted=deleted)
+                if len(records):
+                    await self._find_positions()
+                    self._set_owned()
+                    self._wake.set()
+                await asyncio.sleep(min(_READ_PAUSE_S_MAX, _READ_PAUSE_S * len(self._state.members)))
+        except FlussError as error:
+            self._fail(error)
+
+    def _concerns(self, row: Mapping[str, str]) -> bool:
+        return row["group_name"] == self._group and row["table_name"] == str(self._info.table_path)
+
+    def _apply(self, offset: int, timestamp_ms: int, stored: Mapping[str, str], *, deleted: bool) -> None:
+        name = stored["member"]
+        row = None if deleted else MemberRow.from_json(name, stored["state"])
+        if row is not None and row.table_id != self._info.table_id:
+            return
+        self._state.apply(offset, timestamp_ms, name, row)
+        self._heard[name] = self._loop.time()
+        if name == self.id and row is not None:
+            self._seen_itself = True
+            self._unread = {beat: kept for beat, kept in self._unread.items() if beat > row.beat}
+        if self._seen_itself and self.id not in self._state.members:
+            self._lose("its row came too late for the server's clock")
+
+    async def _find_positions(self) -> None:
+        """Learn where to begin with buckets that were granted."""
+        held = self._held()
+        self.positions = {bucket: offset for bucket, offset in self.positions.items() if bucket in held}
+        unknown = []
+        for bucket in held:
+            if bucket in self.positions:
+                continue
+            known = self._state.progress.get(bucket)
+            if known is None:
+                unknown.append(bucket)
+            else:
+                self.positions[bucket] = known.offset
+        if unknown:
+            self.positions.update(await self._new_offsets(unknown))
+
+    async def _look_after(self) -> None:
+        """Look for new partitions, and delete rows that nobody needs."""
+        looked_at = 0.0
+        while True:
+            await asyncio.sleep(1.0)
+            try:
+                self._buckets = await self._list_buckets()
+                if self._loop.time() - looked_at >= _CLEAN_S:
+                    looked_at = self._loop.time()
+                    await self._clean()
+            except FlussError as error:
+                _log.info("%s could not look after group %s: %s", self.id, self._group, error)
+
+    async def _clean(self) -> None:
+        oldest = min(self._state.members.values(), key=lambda member: member.age, default=None)
+        if oldest is None or oldest.row.member != self.id:
+            return
+        for name in self._state.superseded(self._buckets):
+            key = {**group_key(self._group, self._info.table_path), "member": name}
+            await self._writer.delete(key).wait()
+
+    def _fail(self, error: FlussError) -> None:
+        self.failure = error
+        self.owned = {}
+        self._on_change()

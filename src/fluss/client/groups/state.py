@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who owns which bucket of a group, as everybody reads it from one log. Free of I/O and clocks.
+
+Each member of a group has one row in a table of the server. The changelog of that table puts all versions of these rows
+into one order, with times of the server's clock, and every member reads it: so all come to the same answer without
+asking each other.
+
+A member lists in its row the buckets it owns and those it wants. A wanted bucket is *granted* by the record itself, if
+at that place of the log no other live member owns it. The offset of the record is the number of the grant: of two
+members that claim a bucket, the one with the higher number is right. A member is live as long as its records follow
+each other within its session timeout; after that its buckets are free, and its later records count no more.
+
+Who joins reads the rows as they are, and the log from there on. Of rows whose record it did not read it does not know
+how old they are, nor whether what they wanted was granted. Until it knows, it takes them for live and granted: it may
+think that a bucket is owned when it is free, never the other way round.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fluss.errors import FormatError
+from fluss.metadata import TableBucket
+
+VERSION = 1
+INITIAL = 0
+"""The number of grants nobody had: where a group begins to read."""
+
+
+class Progress(NamedTuple):
+    """How far a bucket was handled."""
+
+    grant: int
+    """The grant under which it was handled. A higher one replaces it."""
+    offset: int
+    """The next offset to handle."""
+
+
+@dataclass(frozen=True)
+class MemberRow:
+    """What a member writes about itself."""
+
+    member: str
+    table_id: int
+    timeout_ms: int
+    joined: int
+    """The end of the log when it joined: the older member comes first."""
+    beat: int = 0
+    owned: frozenset[TableBucket] = frozenset()
+    wanted: frozenset[TableBucket] = frozenset()
+    progress: Mapping[TableBucket, Progress] = field(default_factory=dict)
+    """Of the buckets it owns, and of those it had, until the next owner has written its own."""
+    left: bool = False
+    host: str = ""
+
+    def to_json(self) -> str:
+        document = {
+            "version": VERSION,
+            "table_id": self.table_id,
+            "timeout_ms": self.timeout_ms,
+            "joined": self.joined,
+            "beat": self.beat,
+            "owned": sorted(map(bucket_text, self.owned)),
+            "wanted": sorted(map(bucket_text, self.wanted)),
+            "progress": {bucket_text(bucket): list(found) for bucket, found in self.progress.items()},
+            "left": self.left,
+            "host": self.host,
+        }
+        return json.dumps(document, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(member: str, text: str) -> MemberRow:
+        try:
+            found: dict[str, Any] = json.loads(text)
+            if found["version"] != VERSION:
+                raise FormatError(
+                    f"member {member!r} of a group writes version {found['version']}, this one reads {VERSION}: "
+                    "let all members of a group run the same release of fluss-python"
+                )
+            table_id = int(found["table_id"])
+
+            def buckets(names: Iterable[str]) -> frozenset[TableBucket]:
+                return frozenset(bucket_of(table_id, name) for name in names)
+
+            row = MemberRow(
+                member,
+                table_id,
+                int(found["timeout_ms"]),
+                int(found["joined"]),
+                int(found["beat"]),
+                buckets(found["owned"]),
+                buckets(found["wanted"]),
+                {bucket_of(table_id, name): Progress(*map(int, one)) for name, one in found["progress"].items()},
+                bool(found["left"]),
+                str(found["host"]),
+            )
+            if not row.owned <= row.progress.keys():
+                raise ValueError("it owns a bucket without progress")
+            return row
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise FormatError(f"the row of member {member!r} of a group cannot be read: {error}") from None
+
+
+def bucket_text(bucket: TableBucket) -> str:
+    """``7``, or ``12/7`` for bucket 7 of the partition with id 12."""
+    partition = "" if bucket.partition_id is None else f"{bucket.partition_id}/"
+    return f"{partition}{bucket.bucket_id}"
+
+
+def bucket_of(table_id: int, text: str) -> TableBucket:
+    """Read what `bucket_text` wrote."""
+    partition, slash, number = text.rpartition("/")
+    return TableBucket(table_id, int(number), int(partition) if slash else None)
+
+
+@dataclass
+class Member:
+    """A live member."""
+
+    row: MemberRow
+    seen_ms: int | None
+    """The server's time of its last record; unknown until the first record after its row was read."""
+    certain: bool
+    """Whether its last record was read, and not only its row."""
+    held: dict[TableBucket, int] = field(default_factory=dict)
+    """The buckets it owns, with the grant of each."""
+    maybe: set[TableBucket] = field(default_factory=set)
+    """What it may have been granted."""
+
+    @property
+    def age(self) -> tuple[int, str]:
+        """Orders members: the oldest first."""
+        return self.row.joined, self.row.member
+
+    def claims(self, bucket: TableBucket) -> bool:
+        return bucket in self.held or bucket in self.maybe
+
+
+class GroupState:
+    """What one reader of the log knows about a group and one table."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.gone: dict[str, MemberRow] = {}
+        """The last rows of members that left or expired. They stay until their progress is written elsewhere."""
+        self.progress: dict[TableBucket, Progress] = {}
+
+    def load(self, rows: Iterable[MemberRow]) -> None:
+        """Begin with rows as they are; the log is read from the offset of that moment, or an earlier one, on."""
+        for row in rows:
+            self._learn(row)
+            if row.left:
+                self.gone[row.member] = row
+            else:
+                held = {bucket: row.progress[bucket].grant for bucket in row.owned}
+                self.members[row.member] = Member(row, None, False, held, set(row.wanted))
+
+    def apply(self, offset: int, timestamp_ms: int, member: str, row: MemberRow | None) -> None:
+        """Take the next record of the log: a row that was written, or None for one that was deleted."""
+        self._expire(timestamp_ms)
+        before = self.members.get(member)
+        if row is not None and before is not None and row.beat < before.row.beat:
+            return  # its writes arrived out of order, or the row that was loaded is newer
+        self.members.pop(member, None)
+        if row is None:
+            self.gone.pop(member, None)
+            return
+        self._learn(row)
+        if row.left or member in self.gone:
+            self.gone[member] = row
+            return
+        found = self.members[member] = Member(row, timestamp_ms, True)
+        for bucket in row.owned:
+            self._own(found, bucket, row.progress[bucket].grant)
+        for bucket in row.wanted:
+            blockers = [other for other in self.members.values() if other is not found and other.claims(bucket)]
+            if not blockers:
+                found.held[bucket] = offset if before is None else before.held.get(bucket, offset)
+            elif not any(other.certain and bucket in other.held for other in blockers):
+                found.maybe.add(bucket)
+
+    def _own(self, member: Member, bucket: TableBucket, grant: int) -> None:
+        """Believe a member that it owns a bucket, unless another one was granted it later."""
+        rivals = [other for other in self.members.values() if other is not member and bucket in other.held]
+        if all(other.held[bucket] < grant for other in rivals):
+            for other in rivals:
+                del other.held[bucket]
+            member.held[bucket] = grant
+
+    def _expire(self, now_ms: int) -> None:
+        for name, member in list(self.members.items()):
+            if member.seen_ms is None:
+                member.seen_ms = now_ms
+            elif now_ms - member.seen_ms > member.row.timeout_ms:
+                self.gone[name] = self.members.pop(name).row
+
+    def _learn(self, row: MemberRow) -> None:
+        for bucket, found in row.progress.items():
+            known = self.progress.get(bucket)
+            if known is None or found.grant > known.grant:
+                self.progress[bucket] = found
+            elif found.grant == known.grant:
+                # Two members that were first both say where to begin: the earlier place loses nothing.
+                choose = min if found.grant == INITIAL else max
+                self.progress[bucket] = Progress(found.grant, choose(found.offset, known.offset))
+
+    def shares(self, buckets: Collection[TableBucket], presumed_gone: Collection[str] = ()) -> dict[str, Adjustment]:
+        """What each member should give up and ask for, so that all have the same number of buckets, give or take one.
+
+        Owners keep what they have as far as that allows.
+
+        Args:
+            buckets: The buckets of the table.
+            presumed_gone: Members that were not heard of for too long, although no record shows it yet.
+        """
+        live = [member for name, member in self.members.items() if name not in presumed_gone]
+        kept = {member.row.member: [bucket for bucket in buckets if member.claims(bucket)] for member in live}
+        live.sort(key=lambda member: (-len(kept[member.row.member]), member.age))
+        free = sorted((b for b in buckets if not any(member.claims(b) for member in live)), key=bucket_order)
+        shares = {}
+        for place, member in enumerate(live):
+            own = sorted(kept[member.row.member], key=bucket_order)
+            quota = len(buckets) // len(live) + (place < len(buckets) % len(live))
+            more = max(0, quota - len(own))
+            shares[member.row.member] = Adjustment(frozenset(own[quota:]), frozenset(free[:more]))
+            del free[:more]
+        return shares
+
+    def superseded(self, buckets: Collection[TableBucket]) -> list[str]:
+        """The members that are gone and whose rows nobody needs: others were granted all that they had."""
+        return [
+            name
+            for name, row in self.gone.items()
+            if all(self.progress[b].grant > found.grant for b, found in row.progress.items() if b in buckets)
+        ]
+
+
+class Adjustment(NamedTuple):
+    """What a member should change."""
+
+    release: frozenset[TableBucket]
+    want: frozenset[TableBucket]
+
+
+def bucket_order(bucket: TableBucket) -> tuple[int, int]:
+    """Sorts buckets the same way everywhere."""
+    return bucket.partition_id or 0, bucket.bucket_id

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table that groups are kept in: an ordinary primary-key table, on any Fluss server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fluss.client.groups.state import MemberRow
+from fluss.errors import AuthorizationError, DatabaseNotExistError, TableNotExistError
+from fluss.metadata import Column, DatabaseDescriptor, DataTypes, Schema, TableDescriptor, TablePath
+
+if TYPE_CHECKING:
+    from fluss.client.core import FlussConnection, FlussTable
+
+GROUPS_TABLE = TablePath("fluss_system", "fluss_groups")
+_BUCKETS = 8
+_KEY = ["group_name", "table_name", "member"]
+
+
+async def open_groups_table(connection: FlussConnection) -> FlussTable:
+    """The table of groups, which is created when it is needed for the first time."""
+    try:
+        try:
+            return await connection.get_table(GROUPS_TABLE)
+        except (DatabaseNotExistError, TableNotExistError):
+            admin = connection.get_admin()
+            database = DatabaseDescriptor("Kept by clients; do not write to it by hand.")
+            await admin.create_database(GROUPS_TABLE.database_name, database, ignore_if_exists=True)
+            await admin.create_table(GROUPS_TABLE, _descriptor(), ignore_if_exists=True)
+            return await connection.get_table(GROUPS_TABLE)
+    except AuthorizationError as error:
+        raise error.replace(
+            hint=f"groups are kept in the table {GROUPS_TABLE}: let an administrator create it (by following any table "
+            "with a group once) and grant READ and WRITE on it"
+        ) from None
+
+
+def _descriptor() -> TableDescriptor:
+    columns = [Column(name, DataTypes.string()) for name in [*_KEY, "state"]]
+    return TableDescriptor(
+        Schema.of(columns, _KEY),
+        bucket_count=_BUCKETS,
+        # All rows of a group and a table lie in one bucket: their changelog is one order.
+        bucket_keys=_KEY[:2],
+        comment="Members of groups of followers, what they own and how far they are.",
+        properties={"table.log.ttl": "1h"},
+    )
+
+
+def group_key(group: str, table: TablePath) -> dict[str, Any]:
+    """The prefix under which the members of a group lie."""
+    return {"group_name": group, "table_name": str(table)}
+
+
+def stored_row(group: str, table: TablePath, row: MemberRow) -> dict[str, Any]:
+    """A row of the table."""
+    return {**group_key(group, table), "member": row.member, "state": row.to_json()}

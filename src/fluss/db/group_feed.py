@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following a table as a member of a group: only the buckets that this process owns, from where the group is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fluss.client.arguments import is_seconds, wrong_argument
+from fluss.client.core import FlussConnection, open_connection
+from fluss.client.groups.member import GroupMember
+from fluss.client.scan.plan import ScanPlan
+from fluss.db.changes import ChangeBatch, position_of
+from fluss.db.follow import Feed, Start, full_rows
+from fluss.db.models import RowModel
+from fluss.db.reads import list_buckets
+from fluss.errors import InvalidArgumentError, PartitionNotExistsError, UnknownTableOrBucketError
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.net.deadline import wait_for
+
+T = TypeVar("T")
+ItemT = TypeVar("ItemT")
+
+_SESSION_TIMEOUT_S_MIN = 0.5
+_SESSION_TIMEOUT_S_MAX = 300.0
+_NAME_MAX = 200
+_WAIT_S = 1.0
+FULL = -1
+"""The position of a bucket whose current rows were not handled yet."""
+
+
+@dataclass
+class _WholeBucket:
+    """The current rows of one bucket, as they are read."""
+
+    bucket: TableBucket
+    batches: AsyncGenerator[tuple[ChangeBatch, bool], None]
+    ends: dict[TableBucket, int]
+    """Where its changes go on, once they are known."""
+
+
+class GroupFeed(Feed[T]):
+    """The batches of changes behind a `Follow` with a group."""
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        path: TablePath,
+        model: RowModel[T],
+        start: Start,
+        columns: Sequence[str] | str | None,
+        timeout: float | None,
+        group: str,
+        commit: bool,
+        session_timeout: float,
+    ) -> None:
+        super().__init__(connection, path, model, start, columns, False, timeout)
+        self._group = group
+        self._commits = commit
+        self._session_timeout_s = float(session_timeout)
+        self._own_connection: FlussConnection | None = None
+        self._member: GroupMember | None = None
+        self._grants: dict[TableBucket, int] = {}
+        """What is read now, and under which grant."""
+        self._given: dict[TableBucket, int] = {}
+        """The next offset after what was given out and is not committed yet, where the caller commits."""
+        self._whole: _WholeBucket | None = None
+        """The bucket whose current rows are read."""
+        self._batch: ChangeBatch | None = None
+        """The batch that is being handled."""
+        self._batch_end = 0
+        """The next offset after it."""
+        self._current: Any = None
+        """The change that is being handled."""
+        self._handled: Any = None
+        """The last change of the batch that was handled."""
+        self._changed = asyncio.Event()
+
+    async def _begin_reading(self, info: TableInfo) -> None:
+        self._plan = ScanPlan(self._connection._cluster, info)
+        self._subscribe({})
+        self._own_connection = await open_connection(self._connection.config)
+        weakref.finalize(self, _abandon, asyncio.get_running_loop(), self._own_connection).atexit = False
+        await self._join(info)
+
+    async def _join(self, info: TableInfo) -> None:
+        assert self._own_connection is not None
+        plan = self._plan
+        # The member goes on by itself: it must not keep a feed alive that its user has dropped.
+        me = weakref.ref(self)
+
+        async def first_offsets(buckets: Sequence[TableBucket]) -> Mapping[TableBucket, int]:
+            feed = me()
+            return {} if feed is None else await feed._first_offsets(buckets)
+
+        def before_write() -> None:
+            feed = me()
+            if feed is not None:
+                feed._note_progress()
+
+        def on_change() -> None:
+            feed = me()
+            if feed is not None and feed._scanner is not None:
+                feed._changed.set()
+                feed._scanner.wakeup()
+
+        connection = self._connection
+        self._member = GroupMember(
+            self._own_connection,
+            info,
+            self._group,
+            session_timeout_s=self._session_timeout_s,
+            list_buckets=lambda: list_buckets(connection, info),
+            first_offsets=first_offsets,
+            new_offsets=lambda buckets: plan.offsets(buckets, OffsetSpec.earliest()),
+            before_write=before_write,
+            on_change=on_change,
+        )
+        await self._member.join()
+
+    async def _first_offsets(self, buckets: Sequence[TableBucket]) -> Mapping[TableBucket, int]:
+        position = position_of(self._start, self._plan.info.table_id, str(self._path))
+        if self._plan.info.has_primary_key() and (self._start == "full" or (position is not None and position.full)):
+            return dict.fromkeys(buckets, FULL)
+        return await self._offsets(self._plan, position, buckets)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def next(self) -> ChangeBatch | None:
+        """The next changes of a bucket that this process owns; None at the end."""
+        if self._ended:
+            return None
+        if self._info is None:
+            await self._begin()
+        self._finish_batch()
+        loop = asyncio.get_running_loop()
+        deadline = None if self._timeout_s is None else loop.time() + self._timeout_s
+        while True:
+            await self._adopt_assignment()
+            if self._whole is not None:
+                found = await self._next_whole(self._whole)
+            else:
+                found = self._next_waiting()
+            if found is not None:
+                return found
+            left_s = _WAIT_S if deadline is None else min(_WAIT_S, deadline - loop.time())
+            if left_s <= 0:
+                await self.close()
+                return None
+            if not self._read:
+                await self._wait_for_change(left_s)
+                continue
+            try:
+                arrived = await self._poll(int(left_s * 1000))
+            except (PartitionNotExistsError, UnknownTableOrBucketError):
+                if not await self._drop_partitions():
+                    raise
+                continue
+            self._waiting.extend(batch for batch in arrived if batch.num_records)
+
+    def _next_waiting(self) -> ChangeBatch | None:
+        while self._waiting:
+            found = self._waiting.popleft()
+            before = self._read
+            batch = ChangeBatch(found, before)
+            if self._begin_batch(batch, found.last_offset + 1):
+                self._read = {**before, found.bucket: found.last_offset + 1}
+                return batch
+        return None
+
+    async def _next_whole(self, whole: _WholeBucket) -> ChangeBatch | None:
+        """The next of the current rows of a bucket. Changes of the others wait until they are all handled."""
+
+        async def read() -> tuple[ChangeBatch | None, bool]:
+            return await anext(whole.batches, (None, True))
+
+        found, last = await self._shielded(read)
+        bucket = whole.bucket
+        if last:
+            await self._end_whole()
+        if found is None:
+            self._subscribe_to({bucket: whole.ends[bucket]})
+            if self._member is not None and self._member.owns(bucket, self._grants.get(bucket)):
+                self._member.positions[bucket] = whole.ends[bucket]
+            return None
+        if last:
+            self._subscribe_to({bucket: whole.ends[bucket]})
+        return found if self._begin_batch(found, whole.ends[bucket] if last else FULL) else None
+
+    async def _wait_for_change(self, timeout_s: float) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await wait_for(self._changed.wait(), timeout_s)
+
+    async def _adopt_assignment(self) -> None:
+        """Begin to read what was granted, and stop reading what is owned no more."""
+        self._changed.clear()
+        assert self._info is not None
+        assert self._member is not None
+        if self._member.failure is not None:
+            raise self._member.failure
+        if not self._member.live:
+            await self._member.leave()
+            await self._join(self._info)
+        member = self._member
+        stale = [bucket for bucket, grant in self._grants.items() if member.owned.get(bucket) != grant]
+        if stale:
+            await self._drop_poll()
+            self._waiting = type(self._waiting)(batch for batch in self._waiting if batch.bucket not in stale)
+            self._unsubscribe(bucket for bucket in stale if bucket in self._read)
+            for bucket in stale:
+                del self._grants[bucket]
+                self._given.pop(bucket, None)
+            self._read = {bucket: offset for bucket, offset in self._read.items() if bucket in self._grants}
+        new = {bucket: member.positions[bucket] for bucket in member.owned if bucket not in self._grants}
+        self._grants |= {bucket: member.owned[bucket] for bucket in new}
+        self._subscribe_to({bucket: offset for bucket, offset in new.items() if offset != FULL})
+        if self._whole is not None and self._whole.bucket not in self._grants:
+            await self._end_whole()
+        if self._whole is None:
+            unread = [bucket for bucket in self._grants if member.positions.get(bucket) == FULL]
+            if unread:
+                ends: dict[TableBucket, int] = {}
+                batches = full_rows(self._plan, unread[:1], self._names, ends)
+                self._whole = _WholeBucket(unread[0], batches, ends)
+
+    def _subscribe_to(self, offsets: dict[TableBucket, int]) -> None:
+        self._subscribe(offsets)
+        self._read = {**self._read, **offsets}
+
+    async def _end_whole(self) -> None:
+        if self._whole is not None:
+            await self._whole.batches.aclose()
+            self._whole = None
+
+    async def _drop_poll(self) -> None:
+        """End the poll that runs: it reads buckets that are given up. What it has not given stays with the scanner."""
+        polling, self._polling = self._polling, None
+        if polling is None:
+            return
+        polling.cancel()
+        await asyncio.wait([polling])
+        if not polling.cancelled() and polling.exception() is None:
+            self._waiting.extend(batch for batch in polling.result() if batch.num_records)
+
+    async def _keep_partitions(self, buckets: Iterable[TableBucket]) -> bool:
+        """Stop reading partitions that were dropped; whether there were any."""
+        left = set(buckets)
+        gone = [bucket for bucket in self._grants if bucket not in left]
+        self._unsubscribe(gone)
+        for bucket in gone:
+            # Until the membership gives it up, it is not subscribed to again.
+            self._read = {kept: offset for kept, offset in self._read.items() if kept != bucket}
+        return bool(gone)
+
+    # -- handling -----------------------------------------------------------------------------------------------------
+
+    def _begin_batch(self, batch: ChangeBatch, end: int) -> bool:
+        """Note that a batch is handled from now on, unless its bucket went to another member."""
+        assert self._member is not None
+        if not self._member.owns(batch.bucket, self._grants.get(batch.bucket)):
+            return False
+        self._member.busy.add(batch.bucket)
+        self._batch, self._batch_end = batch, end
+        return True
+
+    def items(self, found: ChangeBatch, expand: Callable[[ChangeBatch], Iterable[Sequence[ItemT]]]) -> Iterator[ItemT]:
+        member, clock = self._member, self._connection._cluster.loop.time
+        assert member is not None
+        for part in expand(found):
+            for item in part:
+                if clock() >= member.lease_until:
+                    return  # somebody else may own the bucket by now
+                self._current = item
+                yield item
+                if self._commits:
+                    self._handled = item
+
+    def _finish_batch(self) -> None:
+        """The caller asks for more: all that it was given is handled."""
+        batch, self._batch, self._current, self._handled = self._batch, None, None, None
+        if batch is None or self._member is None or not self._member.live:
+            return
+        if self._commits:
+            self._member.positions[batch.bucket] = self._batch_end
+            self._member.released(batch.bucket)
+        else:
+            self._given[batch.bucket] = self._batch_end
+
+    def _note_progress(self) -> None:
+        handled, batch = self._handled, self._batch
+        if handled is not None and batch is not None and self._member is not None and self._batch_end != FULL:
+            self._member.positions[batch.bucket] = handled.offset + 1
+
+    async def commit(self) -> None:
+        """Store that all that was given out is handled."""
+        if self._member is None:
+            raise InvalidArgumentError(f"{self._path} gave no changes yet: there is nothing to commit")
+        if self._batch is not None and self._current is not None:
+            # Of the current rows of a bucket, either all count as handled or none.
+            self._given[self._batch.bucket] = FULL if self._batch_end == FULL else self._current.offset + 1
+        given, self._given = self._given, {}
+        member = self._member
+        for bucket, offset in given.items():
+            if bucket in member.owned:
+                member.positions[bucket] = offset
+        await member.commit()
+        for bucket in given:
+            if self._batch is None or bucket != self._batch.bucket:
+                member.released(bucket)
+
+    async def close(self) -> None:
+        if self._member is not None:
+            await self._member.leave()
+        await self._end_whole()
+        await super().close()
+        if self._own_connection is not None:
+            await self._own_connection.close()
+
+
+def check_group(group: object, commit: object, session_timeout: Any) -> None:
+    """Check the arguments of `follow` that concern groups."""
+    named = isinstance(group, str) and 0 < len(group) <= _NAME_MAX and group.isprintable()
+    if group is not None and not named:
+        raise wrong_argument("follow", "group", f"a name of 1 to {_NAME_MAX} printable characters", group)
+    if not isinstance(commit, bool):
+        raise wrong_argument("follow", "commit", "True or False", commit)
+    if not is_seconds(session_timeout) or not _SESSION_TIMEOUT_S_MIN <= session_timeout <= _SESSION_TIMEOUT_S_MAX:
+        limits = f"{_SESSION_TIMEOUT_S_MIN:g} to {_SESSION_TIMEOUT_S_MAX:g} seconds"
+        raise wrong_argument("follow", "session_timeout", limits, session_timeout)
+
+
+def _abandon(loop: asyncio.AbstractEventLoop, connection: FlussConnection) -> None:
+    """End the membership of a feed that was dropped: without its connection it cannot renew its lease."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: loop.create_task(connection.close()))
