@@ -18,7 +18,7 @@ from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A,
 
 from fluss.errors import FormatError
 from fluss.metadata import Schema
-from fluss.records import LogBatch, arrow, check_log_batch, decode_arrow_batch, encode_arrow_body, encode_row_body
+from fluss.records import LogBatch, check_log_batch, decode_arrow_batch, encode_arrow_body, encode_row_body
 from fluss.records.arrow_message import read_message
 
 Change = Callable[[Parts], None]
@@ -28,12 +28,6 @@ NAME_OFFSETS, NAME_BYTES = 3, 4
 # Nodes of NESTED: id, numbers, its items, words, its items, properties, entries, keys, values, pair, a, b.
 NUMBERS, WORDS, WORD_ITEMS, PROPERTIES, ENTRIES, KEYS, PAIR, PAIR_A = 1, 3, 4, 5, 6, 7, 9, 10
 NUMBERS_OFFSETS, WORDS_OFFSETS, WORD_ITEM_OFFSETS, PROPERTIES_OFFSETS = 3, 7, 9, 12
-
-
-@pytest.fixture(autouse=True, params=["few buffers", "many buffers"])
-def _both_ways_to_decompress(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "many buffers":
-        monkeypatch.setattr(arrow, "_FEW_BUFFERS_MAX", 0)
 
 
 def ints(*values: int) -> bytes:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,10 +14,10 @@ import pyarrow as pa
 from fluss.errors import FormatError, InvalidArgumentError
 from fluss.records._bytes import INT32_MAX, Part, as_view, malformed, parts_size
 from fluss.records.arrow_layout import SchemaLayout, layout_of
-from fluss.records.arrow_message import ZSTD, ArrowMessage, read_message, write_metadata
+from fluss.records.arrow_message import ArrowMessage, read_message, write_metadata
 from fluss.records.log_batch import CHANGE_TYPE_MAX, NO_BATCH_SEQUENCE, NO_WRITER_ID, LogBatch, build_batch
 from fluss.records.projection import project_message
-from fluss.records.validation import DECODED_BYTES_MAX, PREFIX_SIZE, STORED_RAW, check_message, check_values
+from fluss.records.validation import DECODED_BYTES_MAX, PREFIX_SIZE, check_message, check_values
 
 __all__ = [
     "DECODED_BYTES_MAX",
@@ -31,9 +31,6 @@ __all__ = [
 _THREADS_VALUES_MIN = 50_000
 """Below this many values waking the threads of Arrow's compressor costs more than it saves."""
 _ALIGNMENT = 8
-_FEW_BUFFERS_MAX = 64
-"""Of more buffers each is small, and one call into Arrow for all of them is cheaper than one for each."""
-_EMPTY = pa.py_buffer(b"")
 
 
 class EncodedBody(NamedTuple):
@@ -190,10 +187,8 @@ def decode_arrow_batch(
         layout = layout_of(arrow_schema)
     check_message(view, message, layout, max_bytes)
     try:
-        if message.codec == ZSTD and len(message.buffers) <= 2 * _FEW_BUFFERS_MAX:
-            return _decompressed_zstd(view, message, layout)
         if message.codec is not None:
-            return _decompressed_by_arrow(view, message, layout)
+            return _decompressed(view, message, layout)
         buffer = pa.py_buffer(view)
         if align and (buffer.address + message.body_start) % _ALIGNMENT:
             buffer = _aligned_copy(view, message.body_start)
@@ -204,62 +199,19 @@ def decode_arrow_batch(
         ) from error
 
 
-def _decompressed_zstd(view: memoryview, message: ArrowMessage, layout: SchemaLayout) -> pa.RecordBatch:
-    """The rows of a ZSTD message, its buffers decompressed into memory of the system's allocator.
+def _decompressed(view: memoryview, message: ArrowMessage, layout: SchemaLayout) -> pa.RecordBatch:
+    """The rows of a compressed message, by Arrow's stream reader.
 
-    Arrow's own allocator takes megabytes with the first byte, and rounds large buffers up by a fifth and more.
+    It notices missing bytes, unlike Arrow's LZ4 codec, and takes memory of the system's allocator: Arrow's own takes
+    megabytes with the first byte, and rounds large buffers up by a fifth and more.
     """
-    codec, pool = pa.Codec("zstd"), pa.system_memory_pool()
-    buffers: list[pa.Buffer | None] = []
-    for offset, length in zip(message.buffers[::2], message.buffers[1::2]):
-        start = message.body_start + offset
-        declared = int.from_bytes(view[start : start + PREFIX_SIZE], "little", signed=True) if length else 0
-        stored = view[start + PREFIX_SIZE : start + length]
-        if declared == 0:
-            buffers.append(None)
-        elif declared == STORED_RAW:
-            buffers.append(pa.py_buffer(bytes(stored)))  # a view would hold the whole answer it came with
-        else:
-            # Arrow refuses data that decompresses to less or more than announced.
-            buffers.append(codec.decompress(stored, decompressed_size=declared, memory_pool=pool))
-    check_values(layout, message.nodes, [_size(buffer) for buffer in buffers], buffers.__getitem__)
-    nodes = zip(message.nodes[::2], message.nodes[1::2])
-    left = iter(buffers)
-    arrays = [_array(field.type, nodes, left) for field in layout.schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
-
-
-def _decompressed_by_arrow(view: memoryview, message: ArrowMessage, layout: SchemaLayout) -> pa.RecordBatch:
-    """The rows of a compressed message, by Arrow's reader, which unlike its LZ4 codec notices missing bytes."""
-    decoded = pa.ipc.read_record_batch(pa.py_buffer(_without_empty_frames(view, message)), layout.schema)
+    source = pa.BufferReader(b"".join((layout.schema_message, _without_empty_frames(view, message))))
+    with pa.ipc.open_stream(source, memory_pool=pa.system_memory_pool()) as reader:
+        decoded = reader.read_next_batch()
     buffers = [buffer for column in decoded.columns for buffer in column.buffers()]
-    check_values(layout, message.nodes, [_size(buffer) for buffer in buffers], buffers.__getitem__)
+    sizes = [0 if buffer is None else buffer.size for buffer in buffers]
+    check_values(layout, message.nodes, sizes, buffers.__getitem__)
     return decoded
-
-
-def _size(buffer: pa.Buffer | None) -> int:
-    return 0 if buffer is None else buffer.size
-
-
-def _array(data_type: pa.DataType, nodes: Iterator[tuple[int, int]], buffers: Iterator[pa.Buffer | None]) -> pa.Array:
-    """One column out of its nodes and buffers, which lie depth first."""
-    length, null_count = next(nodes)
-    validity = next(buffers)
-    # Bits that mark no null were not checked, and Arrow does not need them.
-    own = [validity if null_count else None]
-    nested: list[pa.DataType] = []
-    if pa.types.is_struct(data_type):
-        nested = [data_type.field(i).type for i in range(data_type.num_fields)]
-    else:
-        own.append(next(buffers) or _EMPTY)
-        if pa.types.is_map(data_type):
-            nested = [pa.struct([data_type.key_field, data_type.item_field])]
-        elif pa.types.is_list(data_type):
-            nested = [data_type.value_type]
-        elif pa.types.is_string(data_type) or pa.types.is_binary(data_type):
-            own.append(next(buffers) or _EMPTY)
-    children = [_array(child, nodes, buffers) for child in nested]
-    return pa.Array.from_buffers(data_type, length, own, null_count, 0, children or None)
 
 
 def _without_empty_frames(view: memoryview, message: ArrowMessage) -> memoryview:

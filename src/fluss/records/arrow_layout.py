@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -80,6 +80,11 @@ class SchemaLayout:
         self.column_lengths: Picker = _picker([2 * node for node in node_starts[:-1]])
         """Picks the lengths of the top-level columns out of the numbers of all nodes."""
         self._selections: dict[tuple[int, ...], Selection] = {}
+
+    @cached_property
+    def schema_message(self) -> memoryview:
+        """The message that a stream of such batches begins with."""
+        return memoryview(self.schema.serialize())
 
     def select(self, positions: Sequence[int]) -> Selection:
         """What a projection keeps: selecting a column selects everything nested in it.
