@@ -24,7 +24,7 @@ from fluss.metadata.schema import Schema
 from fluss.rows import aligned, compacted
 from fluss.rows import value_checks as v
 from fluss.rows.aligned import encode_aligned
-from fluss.rows.arrow_values import NANOS_PER_UNIT, conform
+from fluss.rows.arrow_values import NANOS_PER_UNIT, conform, to_arrow
 from fluss.rows.kernels import (
     big_endian_decimals,
     byte_strings,
@@ -116,11 +116,10 @@ class IcebergKeyEncoder(KeyEncoder):
         """The key of one row of logical values."""
         v.check_row(values, 1)
         try:
-            if values[0] is None:
-                raise InvalidRowError("null in a key")
-            return _iceberg_bytes(values[0], self.types[0])
+            array = to_arrow(values, self.types[0])
         except InvalidRowError as error:
             raise InvalidRowError(f"{v.field_label(0, self.types[0], self.names)}: {error.message}") from None
+        return self.encode_columns([array])[0]
 
     def encode_columns(self, arrays: Sequence[pa.Array]) -> Slices:
         """The keys of many rows."""
@@ -133,23 +132,6 @@ class IcebergKeyEncoder(KeyEncoder):
             return _iceberg_slices(array, self.types[0])
         except InvalidRowError as error:
             raise InvalidRowError(f"{v.field_label(0, self.types[0], self.names)}: {error.message}") from None
-
-
-def _iceberg_bytes(value: Any, dtype: t.DataType) -> bytes:
-    if isinstance(dtype, (t.IntType, t.DateType, t.BigIntType)):
-        return _I64.pack(v.check_integer(value, v.INTEGER_BITS[type(dtype)]))
-    if isinstance(dtype, t.TimeType):
-        return _I64.pack(v.check_time(value) * 1000)
-    if isinstance(dtype, t.FloatType):
-        return v.pack_float32(value)
-    if isinstance(dtype, t.DoubleType):
-        return v.pack_float64(value)
-    if isinstance(dtype, t.TimestampType):
-        millis, nanos = v.split_timestamp(value, dtype)
-        return _I64.pack(v.check_integer(millis * 1000 + nanos // 1000, 64))
-    if isinstance(dtype, t.DecimalType):
-        return v.to_big_endian(v.unscaled(value, dtype))
-    return v.utf8(value) if isinstance(dtype, t.TEXT_TYPES) else v.check_bytes(value)
 
 
 def _iceberg_slices(array: pa.Array, dtype: t.DataType) -> Slices:
