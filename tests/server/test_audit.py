@@ -70,6 +70,23 @@ def test_a_repeated_refusal_is_one_line_a_minute(caplog: pytest.LogCaptureFixtur
     assert "User:bob from 10.0.0.1 has no right to READ on DATABASE d" in lines(caplog)[0]
 
 
+def test_many_logins_leave_room_for_refusals(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "fluss.audit")
+    clock = Clock()
+    log = AuditLog(clock)
+    for number in range(2 * LINES_MAX):
+        caller: Any = SimpleNamespace(principal=Principal(f"user-{number}"), host="10.0.0.1", listener="CLIENT")
+        log.logged_in(caller, "PLAIN")
+    assert len(lines(caplog)) == LINES_MAX + 1
+    assert lines(caplog)[-1].startswith(f"more than {LINES_MAX} logins in 60 s")
+    log.denied(BOB, OperationType.READ, TABLE)
+    assert lines(caplog)[-1].startswith("denied: User:bob")
+    clock.now = REPEAT_SECONDS
+    for _ in range(3):
+        log.logged_in(BOB, "SCRAM-SHA-256")
+    assert lines(caplog)[-1] == "login: User:bob from 10.0.0.1 on listener CLIENT by SCRAM-SHA-256"
+
+
 def test_many_different_refusals_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     log = AuditLog(clock)
@@ -173,6 +190,9 @@ async def test_the_log_of_a_server_says_what_happened_and_no_secret(
     assert [line for line in told if line.startswith("denied")] == [
         "denied: User:bob from 127.0.0.1 has no right to DROP on TABLE d.t"
     ]
+    logins = [line for line in told if line.startswith("login:")]
+    assert logins[0] == "login: User:root from 127.0.0.1 on listener CLIENT by PLAIN"
+    assert len(logins) == len(set(logins)), "further connections of a user are counted, not written"
     failed = [line for line in told if line.startswith("login failed")]
     assert len(failed) == 3
     assert "as user 'bob' from 127.0.0.1:" in failed[0]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import socket
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.server.log_support import running_server
+from tests.server.log_support import running_server, until
 from tests.tls_support import Authority
 
 import fluss
@@ -154,6 +155,40 @@ def test_a_client_is_who_its_certificate_says(server: LocalServer, authority: Au
         db.create_table("of_bob", {"id": "bigint"})
     with pytest.raises((AuthenticateError, NetworkError)):
         client(server, 2, truststore_location=authority.ca)
+
+
+async def test_certificates_are_in_the_audit_log(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those that stand for a user, and those that no rule fits; the start line says which listeners use TLS."""
+    caplog.set_level(logging.INFO, "fluss")
+    options = {
+        "bind_listeners": "FLUSS://127.0.0.1:0,CERT://127.0.0.1:0,WEB://127.0.0.1:0",
+        "security_protocol_map": "CERT:mtls",
+        "security_ssl_enabled_listeners": "WEB",
+        "security_ssl_keystore_location": authority.issue("server", host="127.0.0.1"),
+        "security_ssl_truststore_location": authority.ca,
+        "security_ssl_principal_mapping_rules": "RULE:CN=(Alice)(,.*)?/$1/L",
+    }
+    async with running_server(tmp_path, **options) as server:
+        listener = server.listeners["CERT"]
+        for name in ("Alice", "Mallory"):
+            context = ssl.create_default_context(cafile=authority.ca)
+            context.load_cert_chain(authority.issue(name))
+            _, writer = await asyncio.open_connection(listener.host, listener.port, ssl=context)
+            await until(lambda name=name: name.lower() in audited(caplog).lower())  # type: ignore[misc]
+            writer.close()
+    assert "login: User:alice from 127.0.0.1 on listener CERT by certificate" in audited(caplog)
+    assert "login failed: without a user name from 127.0.0.1:" in audited(caplog)
+    assert "fits the certificate of 'CN=Mallory" in audited(caplog)
+    [start] = [record.getMessage() for record in caplog.records if "started in" in record.getMessage()]
+    assert "(MTLS over TLS)" in start
+    assert "(PLAINTEXT over TLS)" in start
+    assert "(PLAINTEXT, internal)" in start
+
+
+def audited(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records if record.name == "fluss.audit")
 
 
 async def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path, authority: Authority) -> None:

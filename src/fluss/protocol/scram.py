@@ -118,7 +118,7 @@ class ScramServer:
     """The server's side of one login: `username` of `client-first`, then `challenge`, then `finish`."""
 
     def __init__(self, mechanism: str, client_first: bytes, nonce: str) -> None:
-        self._mechanism = mechanism
+        self.mechanism = mechanism
         header, separator, bare = _bounded(client_first).partition(b",,")
         if not separator or header not in (b"n", b"y"):
             raise AuthenticateError("Invalid SCRAM client-first message: channel binding and authzid are not offered")
@@ -148,12 +148,12 @@ class ScramServer:
         if binding != self._header or not hmac.compare_digest(fields.get("r", "").encode(), self._nonce.encode()):
             raise AuthenticateError("Invalid SCRAM client-final message: it does not belong to this login")
         transcript = b",".join((self._first_bare, self._server_first, bytes(without_proof)))
-        signature = _hmac(self._mechanism, keys.stored_key, transcript)
+        signature = _hmac(self.mechanism, keys.stored_key, transcript)
         if len(proof) != len(signature):
             return None
-        if not hmac.compare_digest(_hash(self._mechanism, _xor(proof, signature)), keys.stored_key):
+        if not hmac.compare_digest(_hash(self.mechanism, _xor(proof, signature)), keys.stored_key):
             return None
-        return b"v=" + base64.b64encode(_hmac(self._mechanism, keys.server_key, transcript))
+        return b"v=" + base64.b64encode(_hmac(self.mechanism, keys.server_key, transcript))
 
 
 def prepare(text: str, what: str) -> str:

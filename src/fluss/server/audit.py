@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log: who changed what, who was refused what, who failed to log in.
+"""The audit log: who logged in, who changed what, who was refused what.
 
 One line per event in the logger ``fluss.audit``. Names come from clients, so they are cut and their control characters
 escaped: a line of the log is always one event. Values of options and properties may be secrets, so only their names are
@@ -23,9 +23,9 @@ from fluss.server.catalog.acl import Caller
 logger = logging.getLogger("fluss.audit")
 
 REPEAT_SECONDS = 60.0
-"""The same refusal is written once in this time; the next line says how many there were meanwhile."""
+"""The same refusal or login is written once in this time; the next line says how many there were meanwhile."""
 LINES_MAX = 200
-"""Lines about refusals in that time, of all callers together."""
+"""Lines about refusals in that time, of all callers together; and as many about logins."""
 _REMEMBERED_MAX = 1_000
 _NAME_CHARS_MAX = 200
 
@@ -43,7 +43,8 @@ class _Repeats:
     is bounded as well.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, kind: str, now: Callable[[], float]) -> None:
+        self._kind = kind
         self._now = now
         self._events: OrderedDict[Hashable, list[float]] = OrderedDict()
         self._window_start = now()
@@ -61,7 +62,9 @@ class _Repeats:
         self._lines += 1
         if self._lines > LINES_MAX:
             if self._lines == LINES_MAX + 1:
-                logger.warning("more than %d refusals in %.0f s; further ones are left out", LINES_MAX, REPEAT_SECONDS)
+                logger.warning(
+                    "more than %d %s in %.0f s; further ones are left out", LINES_MAX, self._kind, REPEAT_SECONDS
+                )
             return None
         self._events[event] = [now, 0]
         self._events.move_to_end(event)
@@ -74,7 +77,8 @@ class AuditLog:
     """Writes the events of one server."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._repeats = _Repeats(now)
+        self._refusals = _Repeats("refusals", now)
+        self._logins = _Repeats("logins", now)
 
     def changed(self, caller: Caller, action: str, what: str) -> None:
         """Record a change that was made: of databases, tables, partitions, rules, options."""
@@ -91,6 +95,12 @@ class AuditLog:
             printable(str(resource)),
         )
 
+    def logged_in(self, caller: Caller, mechanism: str) -> None:
+        """Record a login. Clients open many connections, so equal ones are written once a minute."""
+        event = (str(caller.principal), caller.host, caller.listener, mechanism)
+        text, arguments = "login: %s from %s on listener %s by %s", (_who(caller), *event[1:])
+        self._write(logging.INFO, self._logins, event, text, *arguments)
+
     def login_failed(self, peer: str, listener: str, user: str | None, reason: str) -> None:
         """Record a login that was refused. `peer` is an address with or without a port."""
         shown = "without a user name" if user is None else f"as user '{printable(user, 64)}'"
@@ -106,12 +116,16 @@ class AuditLog:
         )
 
     def _refused(self, event: Hashable, text: str, *arguments: object) -> None:
-        left_out = self._repeats.suppressed(event)
+        self._write(logging.WARNING, self._refusals, event, text, *arguments)
+
+    @staticmethod
+    def _write(level: int, repeats: _Repeats, event: Hashable, text: str, *arguments: object) -> None:
+        left_out = repeats.suppressed(event)
         if left_out is None:
             return
         if left_out:
             text, arguments = text + " (%d more in the meantime)", (*arguments, left_out)
-        logger.warning(text, *arguments)
+        logger.log(level, text, *arguments)
 
 
 def _who(caller: Caller) -> str:

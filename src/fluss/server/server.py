@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from fluss._version import VERSION
+from fluss.errors import AuthenticateError
 from fluss.metadata import TableBucket
 from fluss.net.deadline import wait_for
-from fluss.server.auth import Principal, check_users
+from fluss.server.auth import ANONYMOUS, Principal, check_users
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.lake_hook import LakeByName
 from fluss.server.commit import GroupCommitter
@@ -164,7 +165,8 @@ class Server(Services):
             protocol = self.config.protocol_of(name)
             users = f" with {len(self.accounts.names(name))} users" if self.config.asks_login(name) else ""
             internal = ", internal" if name == self.config.internal_listener else ""
-            listeners.append(f"{name}://{listener.address} ({protocol}{users}{internal})")
+            encrypted = " over TLS" if self.config.is_encrypted(name) else ""
+            listeners.append(f"{name}://{listener.address} ({protocol}{encrypted}{users}{internal})")
         folder = self._data_dir.path if self._data_dir is not None else "-"
         return (
             f"fluss {VERSION} started in {seconds:.2f} s: data folder '{folder}', "
@@ -234,11 +236,17 @@ class Server(Services):
         if not self.connections.admit(peer):
             sock.close()
             return
-        session = ServerSession(self, self.connections, self.handlers, sock, listener, peer)
+        try:
+            session = ServerSession(self, self.connections, self.handlers, sock, listener, peer)
+        except AuthenticateError as error:
+            self.audit.login_failed(peer, listener, None, error.message)
+            raise
         self.connections.add(session)
         if session.authenticated and not self.connections.has_room_for(session):
             session.close()
             return
+        if session.principal is not ANONYMOUS:
+            self.audit.logged_in(session, "certificate")
         session.start()
 
     def _config_changed(self, config: ServerConfig) -> None:

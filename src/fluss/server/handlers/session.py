@@ -80,7 +80,7 @@ async def _log_in_plain(context: RequestContext, token: bytes) -> pb.Authenticat
     except WrongCredentialsError:
         await _delay_refusal(context, user_of_token(token))
         raise
-    _succeed(context, principal)
+    _succeed(context, principal, PLAIN)
     # Present and empty: the Java client tells this apart from absent.
     return pb.AuthenticateResponse(challenge=b"")
 
@@ -101,7 +101,7 @@ async def _finish_scram(context: RequestContext, token: bytes) -> pb.Authenticat
     if proof is None:
         await _delay_refusal(context, login.username)
         raise WrongCredentialsError
-    _succeed(context, Principal(login.username))
+    _succeed(context, Principal(login.username), login.mechanism)
     return pb.AuthenticateResponse(challenge=proof)
 
 
@@ -119,6 +119,7 @@ async def _delay_refusal(context: RequestContext, user: str) -> None:
     await asyncio.sleep(context.server.login_throttle.failed(session.host, user))
 
 
-def _succeed(context: RequestContext, principal: Principal) -> None:
+def _succeed(context: RequestContext, principal: Principal, mechanism: str) -> None:
     context.server.login_throttle.succeeded(context.session.host, principal.name)
     context.session.authenticate(principal)
+    context.server.audit.logged_in(context.session, mechanism)
