@@ -476,6 +476,10 @@ CONFIG_OPTIONS: OptionTable[ConfigOption[Any]] = OptionTable(
 """Every client option, by key, in the order of the class body."""
 
 
+DEFAULT_SERVER = "127.0.0.1:9123"
+"""Where the command line looks for a server that nothing else names."""
+
+
 @dataclass(frozen=True)
 class Login:
     """As whom a client connects, and how its connections are encrypted: what `connect` takes beside an address."""

@@ -187,3 +187,13 @@ def test_heavy_packages_are_not_imported_to_show_rows(environment: dict[str, str
 def test_in_a_real_process(process: Any) -> None:
     shown = process("cat", "events", "-n", "2")
     assert (len(shown.stdout.splitlines()), shown.stderr) == (3, "")
+
+
+def test_reading_creates_no_database(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+    for command in (["cat", "t"], ["tables"], ["sql", "select 1"], ["head", "t"], ["export", "t", "-"], ["status"]):
+        result = call(*command, "-b", str(tmp_path))
+        assert result.exit_code == 1, (command, result.output)
+        assert "is not the data folder of a server" in result.stderr, command
+        assert list(tmp_path.iterdir()) == [], command
+    ok("create", "t", "id int", "-b", str(tmp_path))
+    assert ok("tables", "-b", str(tmp_path), "--json").strip()

@@ -15,10 +15,13 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 import fluss
+from fluss.db import targets
 from fluss.server.datadir import live_addresses
 
 
@@ -150,6 +153,46 @@ def test_a_forked_child_that_exits_leaves_the_server_alone() -> None:
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=100)
     assert done.stdout == "1\n", done.stderr
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_worker_processes(tmp_path: Path, method: str) -> None:
+    """Objects of the parent fail at once in a forked child; a connection of its own works, by any way to start it."""
+    program = tmp_path / "workers.py"
+    program.write_text(
+        textwrap.dedent(
+            f"""
+            import multiprocessing, sys
+            import fluss
+
+            folder = {str(tmp_path / "shop")!r}
+            table = None
+
+            def inherited(call):
+                try:
+                    return getattr(table, call[0])(*call[1:])
+                except fluss.ConnectionClosedError as error:
+                    return "fluss.connect" in str(error)
+
+            def own(key):
+                with fluss.connect(folder) as db:
+                    return db.table("t").get(key)["id"]
+
+            if __name__ == "__main__":
+                with fluss.connect(folder) as db:
+                    table = db.create_table("t", [{{"id": 1}}, {{"id": 2}}], primary_key="id")
+                    assert [table.get(1) for _ in range(300)], "over a socket of the thread"
+                    with multiprocessing.get_context({method!r}).Pool(2) as pool:
+                        if {method!r} == "fork":
+                            calls = [("get", 1), ("upsert", {{"id": 3}}), ("to_pylist",), ("count",)]
+                            assert pool.map_async(inherited, calls).get(60) == [True] * 4
+                        assert pool.map_async(own, [1, 2]).get(60) == [1, 2]
+                    print(table.get(2), table.count())
+            """
+        )
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "{'id': 2} 2\n", done.stderr
 
 
 def test_an_address_nothing_listens_on_fails_in_time_and_says_what_to_start() -> None:
@@ -295,3 +338,28 @@ def test_a_folder_whose_catalog_cannot_be_read(tmp_path: Path) -> None:
     document.write_bytes(saved)
     with fluss.connect(tmp_path) as db:
         assert db.table("orders").get(7) == {"id": 7}
+
+
+def test_a_folder_with_other_files_does_not_become_a_database(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(fluss.ConfigError, match=r"has other files, such as 'letter\.txt'"):
+        fluss.connect(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+    with fluss.connect(tmp_path / "shop") as db:
+        db.create_table("t", "id int")
+    (tmp_path / "shop" / "letter.txt").write_text("dear")
+    with fluss.connect(tmp_path / "shop") as db:
+        assert db.tables() == ["t"]
+
+
+def test_temporary_data_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    monkeypatch.setattr(targets, "DEFAULT_SERVER", f"127.0.0.1:{free_port()}")
+    with fluss.connect():
+        assert re.fullmatch(r"fluss: temporary data.*fluss\.connect\('\./shop'\)\n", capfd.readouterr().err)
+    with fluss.LocalServer() as server:
+        monkeypatch.setattr(targets, "DEFAULT_SERVER", server.bootstrap_servers)
+        with fluss.connect() as db:
+            assert db.address != server.bootstrap_servers, "its data is not changed by accident"
+            assert f"fluss.connect('{server.bootstrap_servers}')" in capfd.readouterr().err
+        with fluss.connect(tmp_path / "shop"):
+            assert capfd.readouterr().err == ""

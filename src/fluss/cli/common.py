@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from fluss._text import escaped, json_text, json_value
-from fluss.config import Login
+from fluss.config import DEFAULT_SERVER, Login
 from fluss.errors import (
     DatabaseNotExistError,
     FlussError,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
-DEFAULT_SERVER = "127.0.0.1:9123"
 _TIMEOUT_S = 10.0
 _NOT_FOUND = (DatabaseNotExistError, TableNotExistError, PartitionNotExistsError, LakeSnapshotNotExistError)
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -90,13 +89,17 @@ class CliTarget:
     as_json: bool = False
 
     @contextlib.contextmanager
-    def database(self, name: str = "fluss", options: dict[str, Any] | None = None) -> Iterator[Database]:
-        """Connect, and close at the end."""
+    def database(
+        self, name: str = "fluss", options: dict[str, Any] | None = None, *, create: bool = False
+    ) -> Iterator[Database]:
+        """Connect, and close at the end. With `create`, an empty folder becomes a database."""
         import fluss
 
         servers, login = self.resolve()
         if not os.path.isdir(servers):
             check_reachable(servers)
+        elif not create and not os.path.isdir(os.path.join(servers, "catalog")):
+            raise Failure(f"'{servers}' is not the data folder of a server; create a table in it with \"fluss create\"")
         try:
             db = fluss.connect(servers, **asdict(login), database=name, timeout=_TIMEOUT_S, options=options)
         except NetworkError as error:

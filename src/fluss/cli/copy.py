@@ -57,7 +57,7 @@ def copy(
         raise click.UsageError("copy a table to a table, or DATABASE.* to DATABASE.*")
     if checkpoint is not None:
         os.makedirs(checkpoint, exist_ok=True)
-    with from_link.database() as here, to_link.database() as there:
+    with from_link.database() as here, to_link.database(create=True) as there:
         if here.address == there.address and from_name == to_name:
             raise click.UsageError("source and target are the same")
         pairs = _pairs(here, from_name, to_name)
@@ -184,7 +184,7 @@ def restore(link: CliTarget, folder: str, tables: tuple[str, ...], renumber: boo
     """
     from fluss.tools.backups import restore_backup
 
-    with link.database() as db, progress_bar("restore", None, show=not link.as_json) as advance:
+    with link.database(create=True) as db, progress_bar("restore", None, show=not link.as_json) as advance:
         count = 0
 
         def progress(_: str, rows: int) -> None:

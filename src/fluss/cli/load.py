@@ -108,7 +108,7 @@ def load(
     paths = list(files) or ["-"]
     for path in paths:
         check_file(path)
-    with link.database() as db, contextlib.ExitStack() as undo:
+    with link.database(create=create) as db, contextlib.ExitStack() as undo:
         if create and name not in db:
             draft = draft_like(None, name, paths[0], names_of(key), format_of(paths[0], kind)).changed(buckets=buckets)
             undo.callback(_drop_if_empty, db, draft.create(db))

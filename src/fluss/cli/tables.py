@@ -85,7 +85,7 @@ def create(
     if draft is not None and show_code:
         click.echo(draft.code)
         return
-    with link.database() as db:
+    with link.database(create=True) as db:
         if draft is None:
             assert like is not None
             draft = complete(draft_like(db, table, like, primary_key))
@@ -156,7 +156,7 @@ def db_create(link: CliTarget, name: str, if_not_exists: bool) -> None:
 
     Example: fluss db create shop
     """
-    with link.database() as database:
+    with link.database(create=True) as database:
         database.create_database(name, exist_ok=if_not_exists)
     print_result(link.as_json, {"database": name}, f"created database {name}")
 

@@ -9,6 +9,8 @@ import contextlib
 import ipaddress
 import os
 import re
+import socket
+import sys
 import threading
 import time
 import warnings
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fluss.client.arguments import is_number
-from fluss.config import Config, Login
+from fluss.config import DEFAULT_SERVER, Config, Login
 from fluss.db.profiles import active_profile
 from fluss.errors import (
     AuthenticateError,
@@ -29,11 +31,12 @@ from fluss.errors import (
     NetworkError,
 )
 from fluss.net.deadline import wait_for
-from fluss.server.datadir import is_in_use, live_addresses
+from fluss.server.datadir import check_new_folder, is_in_use, live_addresses
 from fluss.server.local import LocalServer
 
 DEFAULT_DATABASE = "fluss"
 DEFAULT_PORT = 9123
+_PROBE_TIMEOUT_S = 0.5
 DEFAULT_TIMEOUT_S = 2.0
 _LONGEST_S = 24 * 3600.0
 _START_TIMEOUT_S = 30.0
@@ -122,6 +125,9 @@ def find_target(
 ) -> Target:
     """Find the server to connect to, and start the embedded one if a folder is meant and none runs on it.
 
+    What is not named is found in this order, by the command line too: ``FLUSS_BOOTSTRAP_SERVERS``, the active profile.
+    If neither is there, `connect` makes a temporary folder, and the command line asks `DEFAULT_SERVER`.
+
     `server` has options for a server that is started.
     """
     if where is None:
@@ -131,6 +137,9 @@ def find_target(
         if profile is not None:
             found = login.or_else(profile.login(with_password=login.user is None and login.password is None))
             return Target(_addresses(profile.bootstrap_servers), found, origin=f"profile {profile.name!r}")
+        # Not the server at the default address, if one runs there: a test that means to be alone would change its data.
+        other = f", or use the server that runs: fluss.connect('{DEFAULT_SERVER}')" if _is_listening() else ""
+        _note(f"temporary data, deleted with the connection. Keep it with fluss.connect('./shop'){other}")
         return _started(LocalServer(options=server), login, None)
     if not isinstance(where, (str, os.PathLike)):
         raise InvalidArgumentError(
@@ -149,6 +158,20 @@ def find_target(
                 "argument, connect() uses a temporary folder"
             )
     return _join_or_start(Path(text).expanduser().resolve(), login, server)
+
+
+def _note(text: str) -> None:
+    """Write a line for the person who runs the program."""
+    print(f"fluss: {text}", file=sys.stderr)
+
+
+def _is_listening() -> bool:
+    host, _, port = DEFAULT_SERVER.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), _PROBE_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
 
 
 def _is_host(text: str) -> bool:
@@ -192,6 +215,7 @@ def _join_other_or_start(folder: Path, login: Login, options: Mapping[str, Any] 
         if addresses:
             return Target(_reachable(addresses[0]), login, folder=folder)
         if not is_in_use(folder):
+            check_new_folder(folder)
             try:
                 return _started(LocalServer(folder, options=options), login, folder)
             except ConfigError:

@@ -274,8 +274,8 @@ class LoopThread(Bridge):
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._forked:
             raise ConnectionClosedError(
-                "This connection was made before the process forked and works only in the parent; "
-                "open a new one in the child"
+                "This connection was made before the process forked and works only in the parent; open one in the "
+                "child: call fluss.connect() there, or start workers with 'spawn'"
             )
         if self._closed:
             raise ConnectionClosedError("The connection is closed; open a new one")

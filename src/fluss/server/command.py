@@ -12,6 +12,7 @@ from fluss.errors import FlussError
 from fluss.net.tls import certificate_fingerprint
 from fluss.server.certificates import ensure_self_signed
 from fluss.server.config import DEFAULT_PORT, SERVER_OPTIONS, ServerConfig, load_config_file
+from fluss.server.datadir import check_new_folder
 from fluss.server.runner import run, set_up_logging
 
 _LISTENER_OPTIONS = ("bind.listeners", "internal.listener.name")
@@ -30,6 +31,7 @@ def build_config(
     tls_key: str | None = None,
     tls_client_ca: str | None = None,
     tls_self_signed: bool = False,
+    create: bool = False,
 ) -> ServerConfig:
     """File first, then ``-D``, then the short options."""
     options: dict[str, object] = dict(load_config_file(config_file)) if config_file else {}
@@ -40,6 +42,8 @@ def build_config(
         options[name.strip()] = value
     if data_dir is not None:
         options["data.dir"] = data_dir
+    if not create:
+        check_new_folder(str(options.get("data.dir", SERVER_OPTIONS["data.dir"].default)))
     if host is not None or port is not None:
         if "bind.listeners" in options:
             raise click.UsageError("--host and --port cannot be combined with the option 'bind.listeners'")
@@ -91,6 +95,7 @@ def build_config(
     help="Clients log in by certificate, signed by these authorities; its CN is the user.",
 )
 @click.option("--tls-self-signed", is_flag=True, help="Encrypt with a certificate made for development.")
+@click.option("--create", is_flag=True, help="Use the data folder even if it has other files.")
 @click.option("--watch-stdin", is_flag=True, hidden=True, help="Stop when standard input ends.")
 def server(watch_stdin: bool, **given: Any) -> None:
     """Run the embedded server until SIGTERM or Ctrl-C.

@@ -19,6 +19,25 @@ LOCK_NAME = ".lock"
 CLEAN_NAME = ".clean-shutdown"
 ADDRESS_NAME = ".address"
 _PARTS = ("catalog", "tables")
+_BEFORE_START = frozenset({"tables", "remote", "tls", "users.json", "lost+found"})
+"""What a data folder may have before its first start: certificates and users, and what a new disk brings."""
+
+
+def is_data_folder(path: str | Path) -> bool:
+    """Whether a folder has the catalog of a server."""
+    return disk.is_folder(Path(path) / "catalog")
+
+
+def check_new_folder(path: str | Path) -> None:
+    """Refuse a folder that is no data folder yet and has other files, which may be named by mistake."""
+    if is_data_folder(path) or not disk.is_folder(path):
+        return
+    other = sorted(name for name in disk.names(path) if name not in _BEFORE_START and not name.startswith("."))
+    if other:
+        raise ConfigError(
+            f"the folder '{path}' has other files, such as '{other[0]}', and no data of Fluss. Name an empty folder, "
+            f"such as '{Path(path) / 'fluss-data'}'"
+        )
 
 
 class DataDir:

@@ -133,7 +133,7 @@ class LocalServer:
             self._temporary = tempfile.mkdtemp(prefix="fluss-")
         self._log_path = Path(self._temporary) / "server.log"
         command = [sys.executable, "-m", "fluss.server", "--watch-stdin"]
-        command += ["--data-dir", str(self._data_folder())]
+        command += ["--data-dir", str(self._data_folder()), "--create"]
         if "bind.listeners" not in self._options:
             command += ["--host", self._host, "--port", str(self._port)]
         config_path: Path | None = None
