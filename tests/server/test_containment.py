@@ -186,8 +186,8 @@ async def test_a_bucket_whose_files_are_gone_after_a_restart_is_out_of_service(t
         other = await client.create_table("other")
         await written(client, table, 0, 0)
         folder = next((tmp_path / "data").rglob("log-0"))
-    doomed = {"log-0": folder, "table": folder.parent, "tables": tmp_path / "data" / "tables"}[what]
-    shutil.rmtree(doomed)
+    deleted = {"log-0": folder, "table": folder.parent, "tables": tmp_path / "data" / "tables"}[what]
+    shutil.rmtree(deleted)
     for _ in range(2):  # a restart does not make it forget
         async with running_server(tmp_path / "data") as server, connected(server) as client:
             assert await health(client) != GREEN

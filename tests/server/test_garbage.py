@@ -54,7 +54,7 @@ def test_a_log_is_freed_without_the_collector(tmp_path: Path, no_collector: None
     harness = LogHarness(tmp_path / "log")
     harness.write(make_batch(0))
     log = weakref.ref(harness.log)
-    harness.log.forget()
+    harness.log.drop()
     harness.executor.shutdown()
     harness.dirty.clear()
     del harness

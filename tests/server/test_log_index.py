@@ -131,17 +131,17 @@ def test_open_files_are_forgotten_by_folder(tmp_path: Path) -> None:
         paths[folder] = folder / "a"
         files.get(folder / "a", create=True)
     first, second, *others = paths
-    files.forget(paths[first])
-    files.forget_under(first)  # nothing is left there
-    files.forget_under(second)
-    files.forget_under(tmp_path)  # folders below it are not meant
+    files.evict(paths[first])
+    files.evict_under(first)  # nothing is left there
+    files.evict_under(second)
+    files.evict_under(tmp_path)  # folders below it are not meant
     assert [path in files for path in paths.values()] == [False, False, True, True]
     assert files.handle_count == 2
     for number in range(8):  # more than are kept open: the oldest make room
         files.get(others[0] / f"b{number}", create=True)
     assert paths[others[1]] not in files
-    files.forget_under(others[1])
-    files.forget_under(others[0])
+    files.evict_under(others[1])
+    files.evict_under(others[0])
     assert files.handle_count == 0
     assert not files._files
     assert not files._paths

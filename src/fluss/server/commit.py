@@ -19,7 +19,7 @@ from concurrent.futures import Executor
 
 from fluss.server.distribution import Distribution
 from fluss.server.environment import Worker
-from fluss.server.garbage import forget_frames
+from fluss.server.garbage import clear_tracebacks
 from fluss.server.log.flush import CommittableLog, SyncPlan, run_checkpoint, run_sync
 from fluss.server.metrics import ServerMetrics
 
@@ -259,7 +259,7 @@ def _each(work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outc
             work(plan)
             outcomes.append((plan, None))
         except OSError as error:
-            forget_frames(error)
+            clear_tracebacks(error)
             outcomes.append((plan, error))
         except Exception as error:
             logger.exception("flushing %s failed", plan.tablet)

@@ -3,7 +3,7 @@
 
 The event loop waits while the collector searches, so a search must be short. What a server keeps (modules, tables,
 logs) stays for long, and neither requests nor connections nor dropped tables leave circles behind: reference counts
-free them. Errors would leave some, with all that their tracebacks keep: `forget_frames` is for where one is handled.
+free them. Errors would leave some, with all that their tracebacks keep: `clear_tracebacks` is for where one is handled.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _freeze_survivors(phase: str, info: dict[str, Any]) -> None:
         gc.freeze()
 
 
-def forget_frames(error: BaseException) -> None:
+def clear_tracebacks(error: BaseException) -> None:
     """Drop the tracebacks of an error that was handled: nothing looks at them any more.
 
     A traceback keeps the frames it went through, with the request and its connection. Where one of them has the task,

@@ -33,7 +33,7 @@ from fluss.protocol.scram import ScramKeys, ScramServer
 from fluss.server.auth import ANONYMOUS, Principal
 from fluss.server.channel import Channel
 from fluss.server.connections import Connections
-from fluss.server.garbage import forget_frames
+from fluss.server.garbage import clear_tracebacks
 from fluss.server.handlers.answers import wire_error
 from fluss.server.handlers.request import Buffer, DirectHandler, Handler, RequestContext
 from fluss.server.memory import LARGE_BYTES_MIN
@@ -292,7 +292,7 @@ class ServerSession:
             # One broken request must not take the connection or the server along, and its sender must hear of it.
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             logger.error("%s failed for %s", api_name(api_key), self, exc_info=error)
-            forget_frames(error)
+            clear_tracebacks(error)
             text = f"{api_name(api_key)} failed in the server: {type(error).__name__}: {error}"
         return code, encode_error(request_id, code, text)
 

@@ -116,12 +116,12 @@ class BucketRegister:
             self._keep(new)
             self._ends[table_id] = end + len(data)
 
-    def forget(self, table_id: int) -> None:
+    def remove_table(self, table_id: int) -> None:
         """The table was dropped; its file went with its description."""
         self._buckets.pop(table_id, None)
         self._ends.pop(table_id, None)
 
-    def forget_partition(self, table_id: int, partition_id: int) -> None:
+    def remove_partition(self, table_id: int, partition_id: int) -> None:
         """The partition was dropped."""
         self._buckets.get(table_id, {}).pop(partition_id, None)
 
@@ -365,21 +365,21 @@ class Tablets:
     # Drops -------------------------------------------------------------------------------------------------------
 
     async def drop_table(self, entry: TableEntry) -> None:
-        """Forget a table that left the catalog and delete its files."""
-        await self._forget(lambda table_id, _: table_id == entry.table_id)
+        """Drop the logs of a table that left the catalog, and delete its files."""
+        await self._drop_logs(lambda table_id, _: table_id == entry.table_id)
         self._metrics.forget_table(entry.table_path.database_name, entry.table_path.table_name)
-        self._register.forget(entry.table_id)
+        self._register.remove_table(entry.table_id)
         self._remove(self.table_folder(entry))
 
     async def drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
-        await self._forget(lambda _, partition_id: partition_id == partition.partition_id)
-        self._register.forget_partition(entry.table_id, partition.partition_id)
+        await self._drop_logs(lambda _, partition_id: partition_id == partition.partition_id)
+        self._register.remove_partition(entry.table_id, partition.partition_id)
         self._remove(self.partition_folder(entry, partition))
 
-    async def _forget(self, matches: Callable[[int, int | None], bool]) -> None:
+    async def _drop_logs(self, matches: Callable[[int, int | None], bool]) -> None:
         gone = [bucket for bucket in self._logs if matches(bucket.table_id, bucket.partition_id)]
         for number, bucket in enumerate(gone):
-            self._logs.pop(bucket).forget()
+            self._logs.pop(bucket).drop()
             if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
                 await asyncio.sleep(0)
         # Also folders of buckets that have no log: a reader may have asked for their snapshots.
@@ -388,16 +388,16 @@ class Tablets:
 
     def _remove(self, folder: Path) -> None:
         """Rename at once, so that the data is gone for a restart, and delete in the background."""
-        self._open_files.unsynced.forget_under(folder)
-        doomed = folder.with_name(folder.name + _DELETED_SUFFIX)
+        self._open_files.unsynced.evict_under(folder)
+        deleted = folder.with_name(folder.name + _DELETED_SUFFIX)
         try:
-            disk.rename(folder, doomed)
+            disk.rename(folder, deleted)
         except FileNotFoundError:
             return
         except OSError:
             logger.exception("cannot remove '%s'; the next start will", folder)
             return
-        work = asyncio.get_running_loop().run_in_executor(self._executor, disk.remove_tree, doomed)
+        work = asyncio.get_running_loop().run_in_executor(self._executor, disk.remove_tree, deleted)
         self._removals.add(work)
         work.add_done_callback(self._removals.discard)
 
@@ -433,7 +433,7 @@ class Tablets:
     async def expire_segments(self) -> None:
         """Delete closed segments that are older than their table keeps them.
 
-        Of those that remain, forget the indexes that are not used.
+        Of those that remain, free the indexes that are not used.
         """
         now_ms = self._clock.now_ms()
         roll_active = bool(self._config.boolean("log.retention.roll-active-segment.enabled"))

@@ -58,7 +58,7 @@ class Catalog(CatalogState):
         self.removals = RemoteRemovals(self)
         self.lake = LakeState(self, self.removals)
         self.auto_partitioner = AutoPartitioner(self)
-        self.configs.on_changed.append(self._forget_encoded)
+        self.configs.on_changed.append(self._invalidate_encoded)
         self.damages += self.producers.damages
         owners = (self.acls, self.server_tags, self.removals)
         self.damages += [owner.damage for owner in owners if owner.damage is not None]
@@ -74,9 +74,9 @@ class Catalog(CatalogState):
         self.storage.write_database(entry)
         self.databases[entry.name] = entry
 
-    def _forget_encoded(self, _: ServerConfig) -> None:
+    def _invalidate_encoded(self, _: ServerConfig) -> None:
         for entry in self.tables_by_id.values():
-            entry.forget_encoded()
+            entry.invalidate_encoded()
 
     # ------------------------------------------------------------------ ids
 
@@ -116,7 +116,7 @@ class Catalog(CatalogState):
         async def work() -> None:
             for entry in self.producers.expired():
                 await self.in_storage_thread(partial(self.producers.erase, entry))
-                self.producers.forget(entry)
+                self.producers.remove(entry)
 
         if self.producers.expired():
             await self.change(work)

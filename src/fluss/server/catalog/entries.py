@@ -118,7 +118,7 @@ class TableEntry:
     def bucket_count(self) -> int:
         return self.table_info.num_buckets
 
-    def forget_encoded(self) -> None:
+    def invalidate_encoded(self) -> None:
         self.table_json_cache = None
         self.metadata_cache = None
 

@@ -45,7 +45,7 @@ def load_catalog(catalog: CatalogState) -> None:
     for entry in dropping:
         catalog.unfinished_drops += [table for table in entry.tables.values() if isinstance(table, TableEntry)]
         erase_database(catalog, entry)
-        forget_database(catalog, entry)
+        unlist_database(catalog, entry)
 
 
 def _remove_temporary_files(catalog: CatalogState) -> None:
@@ -216,14 +216,14 @@ def erase_database(catalog: CatalogState, entry: DatabaseEntry) -> None:
     catalog.storage.delete_database(entry.database_id)
 
 
-def forget_database(catalog: CatalogState, entry: DatabaseEntry) -> None:
+def unlist_database(catalog: CatalogState, entry: DatabaseEntry) -> None:
     """The memory part of a drop."""
     for table in tuple(entry.tables.values()):
-        forget_table(catalog, table)
+        unlist_table(catalog, table)
     catalog.databases.pop(entry.name, None)
 
 
-def forget_table(catalog: CatalogState, table: TableEntry | DamagedTable) -> None:
+def unlist_table(catalog: CatalogState, table: TableEntry | DamagedTable) -> None:
     catalog.tables_by_id.pop(table.table_id, None)
     catalog.damaged_tables_by_id.pop(table.table_id, None)
     if isinstance(table, TableEntry):

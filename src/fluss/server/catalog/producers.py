@@ -105,7 +105,7 @@ class ProducerOffsetStore:
     def apply(self, entry: ProducerEntry) -> None:
         self._entries[entry.key] = entry
 
-    def forget(self, entry: ProducerEntry) -> None:
+    def remove(self, entry: ProducerEntry) -> None:
         self._entries.pop(entry.key, None)
 
     def expired(self) -> list[ProducerEntry]:

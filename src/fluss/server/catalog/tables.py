@@ -27,7 +27,7 @@ from fluss.server.catalog.catalog import DEFAULT_DATABASE, Catalog
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.catalog.documents import UnconfirmedError, not_confirmed
 from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, TableEntry
-from fluss.server.catalog.loading import erase_database, forget_database, forget_table
+from fluss.server.catalog.loading import erase_database, unlist_database, unlist_table
 from fluss.server.catalog.partitions import check_replication_factor
 
 _log = logging.getLogger("fluss.server.catalog")
@@ -71,7 +71,7 @@ async def drop_database(catalog: Catalog, name: str, *, ignore_if_not_exists: bo
             catalog.storage.write_database(entry, dropping=True)
 
         await catalog.in_storage_thread(write)
-        forget_database(catalog, entry)
+        unlist_database(catalog, entry)
         try:
             await catalog.in_storage_thread(lambda: erase_database(catalog, entry))
         except OSError as error:
@@ -279,7 +279,7 @@ async def drop_table(catalog: Catalog, path: TablePath, *, ignore_if_not_exists:
             # be lost with the next restart.
             unconfirmed = error.with_traceback(None)
         del database.tables[path.table_name]
-        forget_table(catalog, entry)
+        unlist_table(catalog, entry)
         if isinstance(entry, TableEntry):
             await catalog.notify(catalog.on_table_dropped, entry)
         catalog.spawn(_remove_dropped(catalog, entry.table_id))
@@ -431,5 +431,5 @@ async def _store(catalog: Catalog, entry: TableEntry, info: TableInfo, schemas: 
     await catalog.in_storage_thread(lambda: catalog.storage.write_table(changed))
     entry.table_info = info
     entry.schemas = schemas
-    entry.forget_encoded()
+    entry.invalidate_encoded()
     await catalog.notify(catalog.on_table_altered, entry)

@@ -18,7 +18,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import ERROR_MESSAGE_CHARS_MAX
 from fluss.server.auth import ANONYMOUS
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
-from fluss.server.garbage import forget_frames
+from fluss.server.garbage import clear_tracebacks
 from fluss.server.handlers.request import RequestContext
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
@@ -26,7 +26,7 @@ ANSWER_BYTES_MAX = 128 * 1024 * 1024
 
 def wire_error(error: FlussError) -> tuple[int, str]:
     """Return code and text to send. Errors that have no code of the protocol are failures of this server's own."""
-    forget_frames(error)
+    clear_tracebacks(error)
     message = error.message[:ERROR_MESSAGE_CHARS_MAX]
     if error.error_code == ErrorCode.CLIENT_ERROR:
         return ErrorCode.UNKNOWN_SERVER_ERROR, message

@@ -207,7 +207,7 @@ async def delete_producer_offsets(
         entry = catalog.producers.known(owner, request.producer_id)
         if entry is not None:
             await catalog.in_storage_thread(lambda: catalog.producers.erase(entry))
-            catalog.producers.forget(entry)
+            catalog.producers.remove(entry)
 
     await catalog.change(work)
     return pb.DeleteProducerOffsetsResponse()

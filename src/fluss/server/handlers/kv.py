@@ -47,7 +47,7 @@ from fluss.records import encode_kv_body, kv_record_count, seal_kv_batch
 from fluss.rows import Slices
 from fluss.server.auth import ANONYMOUS
 from fluss.server.catalog import TableEntry
-from fluss.server.garbage import forget_frames
+from fluss.server.garbage import clear_tracebacks
 from fluss.server.handlers.answers import (
     ANSWER_BYTES_MAX,
     check_answer_size,
@@ -126,7 +126,7 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
             answer.log_end_offset = result.end_offset
         except Exception as error:
             set_error(answer, _write_error(context, tablet, error))
-            forget_frames(error)
+            clear_tracebacks(error)
     entry = context.server.catalog.table_by_id(request.table_id)
     if entry is not None:
         _count_put(context, entry, request, response)

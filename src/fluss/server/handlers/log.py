@@ -190,7 +190,7 @@ class _Produce:
                 self._context.spawn(self._add_rest(parts[at:], self._answers[at:], time_slice))
                 return
             self._add(part, self._answers[at])
-        self._one_less()
+        self._decrement()
 
     async def _add_rest(self, parts: list[BucketRecords], answers: list[ProducedBucket], time_slice: TimeSlice) -> None:
         try:
@@ -200,7 +200,7 @@ class _Produce:
             self._failure = error
         finally:
             self._context.session.release()
-            self._one_less()
+            self._decrement()
 
     def _add(self, part: BucketRecords, answer: ProducedBucket) -> None:
         self._left += 1
@@ -243,7 +243,7 @@ class _Produce:
         if self._acks == ACKS_ALL:
             tablet.when_committed(outcome.end_offset, partial(self._ended, answer), self._timeout_ms)
         else:
-            self._one_less()
+            self._decrement()
 
     def _ended(self, answer: ProducedBucket, error: Exception | None) -> None:
         if error is not None:
@@ -254,9 +254,9 @@ class _Produce:
             answer.error_code, answer.error_message = wire_error(error)
         elif error is not None:
             self._failure = error
-        self._one_less()
+        self._decrement()
 
-    def _one_less(self) -> None:
+    def _decrement(self) -> None:
         self._left -= 1
         if self._left:
             return

@@ -220,21 +220,21 @@ class OpenFiles:
                 if len(self._files) <= count_max:
                     return
                 path, file = self._files.popitem(last=False)
-                self._forget_path(path)
+                self._evict_path(path)
             del file
 
-    def forget(self, path: Path) -> None:
+    def evict(self, path: Path) -> None:
         with self._lock:
             if self._files.pop(path, None) is not None:
-                self._forget_path(path)
+                self._evict_path(path)
 
-    def forget_under(self, folder: Path) -> None:
+    def evict_under(self, folder: Path) -> None:
         """Forget the files that lie in a folder, not those in folders below it."""
         with self._lock:
             for path in self._paths.pop(folder, ()):
                 del self._files[path]
 
-    def _forget_path(self, path: Path) -> None:
+    def _evict_path(self, path: Path) -> None:
         folder = path.parent
         paths = self._paths[folder]
         paths.discard(path)
@@ -273,7 +273,7 @@ class UnsyncedFolders:
                 if self._versions.get(folder) == version:
                     del self._versions[folder]
 
-    def forget_under(self, folder: Path) -> None:
+    def evict_under(self, folder: Path) -> None:
         with self._lock:
             for known in [known for known in self._versions if known == folder or folder in known.parents]:
                 del self._versions[known]

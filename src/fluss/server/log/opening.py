@@ -17,7 +17,7 @@ from typing import Protocol
 
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket
-from fluss.server.garbage import forget_frames
+from fluss.server.garbage import clear_tracebacks
 from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.segment import Segment
 
@@ -87,7 +87,7 @@ class LogOpener:
             try:
                 work = loop.run_in_executor(self._executor, self._open, tablets)
             except RuntimeError as error:  # the threads have ended, or there cannot be another one
-                self._told([(tablet, OSError(str(error))) for tablet in tablets])
+                self._report([(tablet, OSError(str(error))) for tablet in tablets])
                 continue
             self._jobs += 1
             work.add_done_callback(lambda done, tablets=tablets: self._opened(done, tablets))  # type: ignore[misc]
@@ -108,7 +108,7 @@ class LogOpener:
             except Exception as error:
                 if not isinstance(error, (FlussError, OSError)):
                     logger.error("opening the log of %s failed", tablet.bucket, exc_info=error)
-                forget_frames(error)
+                clear_tracebacks(error)
                 outcomes.append((tablet, error))
         new = [tablet for tablet, outcome in outcomes if not isinstance(outcome, Exception) and outcome[0] is not None]
         if new:
@@ -122,7 +122,7 @@ class LogOpener:
             try:
                 self._open_files.unsynced.sync(tablet.ancestors)
             except OSError as error:
-                forget_frames(error)
+                clear_tracebacks(error)
                 errors[tablet] = error
         durable = [tablet for tablet in new if tablet not in errors]
         by_table: dict[int, list[OpenableLog]] = {}
@@ -132,7 +132,7 @@ class LogOpener:
             try:
                 self._register([tablet.bucket for tablet in tablets])
             except OSError as error:
-                forget_frames(error)
+                clear_tracebacks(error)
                 errors.update(dict.fromkeys(tablets, error))
         if errors:
             outcomes[:] = [(tablet, errors.get(tablet, outcome)) for tablet, outcome in outcomes]
@@ -141,11 +141,11 @@ class LogOpener:
         self._jobs -= 1
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         try:
-            self._told(done.result() if error is None else [(tablet, OSError(repr(error))) for tablet in tablets])
+            self._report(done.result() if error is None else [(tablet, OSError(repr(error))) for tablet in tablets])
         finally:
             self._start()
 
-    def _told(self, outcomes: list[_Outcome]) -> None:
+    def _report(self, outcomes: list[_Outcome]) -> None:
         for tablet, outcome in outcomes:
             try:
                 tablet.opened(outcome)

@@ -166,7 +166,7 @@ class RemoteLog:
         disk.sync_folder(self._local_folder)
         self._in_doubt = False
 
-    def _settle_doubt(self) -> None:
+    def _resolve_doubt(self) -> None:
         """Put the manifest that readers know back in force."""
         if self.manifest_path is not None:
             self._write_local(self.manifest.to_json_bytes(), self.manifest_path)
@@ -200,7 +200,7 @@ class RemoteLog:
     def _sweep(self) -> None:
         """Remove copies that a crash or a failure left outside the manifest."""
         if self._in_doubt:
-            self._settle_doubt()
+            self._resolve_doubt()
         known = {segment.segment_id for segment in self.segments} | {"metadata"}
         for name in self._store.names(self.folder):
             if name not in known:

@@ -122,7 +122,7 @@ def _repair(tablet: RepairableLog) -> RecoveredLog | None:
     offset, segment, position = tablet.high_watermark, tablet.committed_segment, tablet.committed_position
     open_files = tablet.open_files
     open_files.check_folder()  # the logs of another server must not be cut
-    open_files.forget_under(tablet.folder)
+    open_files.evict_under(tablet.folder)
     if segment is None:
         return None
     try:

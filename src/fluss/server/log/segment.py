@@ -238,7 +238,7 @@ class Segment:
 
     def delete(self) -> None:
         """Delete the files. Raises OSError when the log file itself remains."""
-        self._open_files.forget(self.path)
+        self._open_files.evict(self.path)
         disk.unlink_if_there(self.path)
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_CHECK_SUFFIX):
             try:

@@ -22,7 +22,7 @@ from fluss.metadata import TableBucket
 from fluss.records.log_batch import BatchSpan, patch_batch
 from fluss.server import disk
 from fluss.server.clock import Clock
-from fluss.server.garbage import forget_frames
+from fluss.server.garbage import clear_tracebacks
 from fluss.server.log.appends import (
     Append,
     AppendResult,
@@ -191,7 +191,7 @@ class LogTablet:
         """Refuse reads and writes with this error until the data is there again."""
         if self.damage is None or self.damage.message != error.message:
             logger.error("%s is out of service: %s", self.bucket, error.message)
-        forget_frames(error)
+        clear_tracebacks(error)
         self.damage = error
         self.wake_fetches()
 
@@ -263,7 +263,7 @@ class LogTablet:
                     work = loop.run_in_executor(self.executor, write_append, pending, self.bucket)
                     work.add_done_callback(lambda work, p=pending, d=done: self._written(work, p, d))  # type: ignore[misc]
                     return
-            except Exception as error:  # of the one append, and no reason to forget those behind it
+            except Exception as error:  # of the one append, and not of those behind it
                 outcome = error
             report(done, outcome)
 
@@ -564,7 +564,7 @@ class LogTablet:
         """Delete the files of detached segments, once a recovery point lies behind them; returns how many are gone."""
         return await self.expired.delete(self.executor)
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         """The bucket was dropped: fail everything that waits and close the files."""
         self.deleted = True
         gone = self._dropped()
@@ -582,4 +582,4 @@ class LogTablet:
         self.commit_waiters.close()
         self._repair.close()
         self._dirty_files = []
-        self.open_files.forget_under(self.folder)
+        self.open_files.evict_under(self.folder)
