@@ -16,19 +16,19 @@ from tests.lake.support import ROW
 from fluss import Schema, TableDescriptor, TablePath
 from fluss.errors import InvalidTableError, LakeTableAlreadyExistError, UnknownServerError
 from fluss.metadata import Column, DataTypes
-from fluss.server.catalog.lake_hook import LakeByName
+from fluss.server.catalog.lake_hook import LakeHook
 
 PATH = TablePath("d", "t")
 DESCRIPTOR = TableDescriptor(Schema(ROW), bucket_count=1)
 
 
-def hook(lake_format: str | None, **options: str) -> LakeByName:
+def hook(lake_format: str | None, **options: str) -> LakeHook:
     current = SimpleNamespace(with_prefix=lambda prefix: {prefix + name: value for name, value in options.items()})
     configs: Any = SimpleNamespace(lake_format=lake_format, current=current)
-    return LakeByName(configs)
+    return LakeHook(configs)
 
 
-def create(one: LakeByName, descriptor: TableDescriptor = DESCRIPTOR) -> None:
+def create(one: LakeHook, descriptor: TableDescriptor = DESCRIPTOR) -> None:
     asyncio.run(one.create_table(PATH, descriptor, must_be_empty=True))
 
 

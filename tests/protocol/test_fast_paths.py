@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import timeit
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,26 +65,3 @@ def test_the_fast_path_reads_what_the_parser_reads(data: bytes, place: int, byte
             message = pb.LookupRequest.FromString(candidate)
             [bucket] = message.buckets_req
             assert fast == (message.table_id, bucket.bucket_id, *bucket.keys)
-
-
-def measure() -> None:
-    """Print the microseconds that each fast path and its general path take."""
-    lookup = memoryview(lm.encode_lookup(300, [(None, 3, [b"k" * 8])]))
-    value = b"v" * 40
-    pairs = {
-        "decode_lookup_of_one_key": (
-            lambda: fast_paths.decode_lookup_of_one_key(lookup),
-            lambda: lm.decode_lookup(lookup),
-        ),
-        "encode_lookup_of_one_value": (
-            lambda: fast_paths.encode_lookup_of_one_value(3, value),
-            lambda: lm.encode_lookup_response([lm.LookedUpBucket(3, None, [value])]),
-        ),
-    }
-    for name, (fast, general) in pairs.items():
-        times = [min(timeit.repeat(call, number=20_000, repeat=7)) / 20_000 * 1e6 for call in (fast, general)]
-        print(f"{name}: {times[0]:.2f} us, general path {times[1]:.2f} us")
-
-
-if __name__ == "__main__":
-    measure()

@@ -14,7 +14,7 @@ from fluss.errors import ConfigError, FlussError
 from fluss.metadata import TablePath
 from fluss.metadata.info import AlterConfigOp
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.catalog.lake_hook import LakeByName
+from fluss.server.catalog.lake_hook import LakeHook
 from fluss.server.config import ServerConfig
 from fluss.server.exposure import has_credentials, is_shown, scrub
 from fluss.server.handlers import admin, cluster
@@ -113,7 +113,7 @@ def test_errors_of_lake_libraries_are_scrubbed(
     """Libraries put what they were given into their errors, and the creator of a table gets to read those."""
     caplog.set_level(logging.DEBUG)
     harness = Harness(tmp_path, options())
-    harness.catalog.lake_hook = LakeByName(harness.catalog.configs)
+    harness.catalog.lake_hook = LakeHook(harness.catalog.configs)
     for error in (RuntimeError(f"cannot log in with {SECRET}"), FlussError(f"refused: {SECRET}")):
 
         def fail(*_: object, error: Exception = error) -> None:

@@ -26,6 +26,7 @@ from tests.server.catalog.support import (
 from fluss.errors import LakeTableAlreadyExistError
 from fluss.metadata import AggFunction, Column, DataTypes, Schema, TableDescriptor, TablePath
 from fluss.protocol import fluss_pb2 as pb
+from fluss.server.catalog.lake_hook import LakeHook
 from fluss.server.handlers import admin
 
 
@@ -521,7 +522,7 @@ def test_lake_rules_at_creation(tmp_path: Path) -> None:
     harness.close()
 
 
-class RecordingLake:
+class RecordingLake(LakeHook):
     """Stands for a lake: notes what it is asked, and refuses a table that is there."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from fluss.metadata import TableBucket
 from fluss.net.deadline import wait_for
 from fluss.server.auth import ANONYMOUS, Principal, check_users
 from fluss.server.catalog import Catalog
-from fluss.server.catalog.lake_hook import LakeByName
+from fluss.server.catalog.lake_hook import LakeHook
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import ServerConfig
 from fluss.server.connections import Connections
@@ -89,7 +89,7 @@ class Server(Services):
             self.catalog = Catalog(self._data_dir.path, self.config, clock_ms=self.clock.now_ms)
             self.config = self.catalog.configs.current
             self.catalog.configs.on_changed.append(self._config_changed)
-            self.catalog.lake_hook = LakeByName(self.catalog.configs)
+            self.catalog.lake_hook = LakeHook(self.catalog.configs)
             self.authorizer = self.catalog.authorizer
             self.authorizer.on_denied = self.audit.denied
             self.committer = GroupCommitter(

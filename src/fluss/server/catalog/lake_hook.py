@@ -24,14 +24,6 @@ _log = logging.getLogger("fluss.server.catalog")
 _SECONDS_MAX = 60.0
 
 
-class LakeHook(Protocol):
-    async def create_table(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
-        """Create the lake table, or check that the one there fits; raise LakeTableAlreadyExistError if it does not."""
-
-    async def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
-        """Add columns to the lake table; must be repeatable."""
-
-
 class LakeTables(Protocol):
     """What the server asks of the lake; the lake package implements it under the name ``server.lake``."""
 
@@ -49,8 +41,8 @@ class LakeTables(Protocol):
     ) -> None: ...
 
 
-class LakeByName:
-    """The hook of a running server: does what `fluss.lake` does, in a thread, with the lake options of the moment.
+class LakeHook:
+    """Does what `fluss.lake` does, in a thread, with the lake options of the moment.
 
     Without catalog options there is no lake to reach, and without the packages of the format this machine cannot reach
     it: then the tiering service, which has both, creates the table.
@@ -61,9 +53,11 @@ class LakeByName:
         self._warned = False
 
     async def create_table(self, path: TablePath, descriptor: TableDescriptor, *, must_be_empty: bool) -> None:
+        """Create the lake table, or check that the one there fits; raise LakeTableAlreadyExistError if it does not."""
         await self._do(lambda lake, name, options: lake.create_table(name, options, path, descriptor, must_be_empty))
 
     async def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
+        """Add columns to the lake table; can be repeated."""
         await self._do(lambda lake, name, options: lake.add_columns(name, options, path, tuple(columns)))
 
     async def _do(self, change: Callable[[LakeTables, str, Mapping[str, str]], None]) -> None:
