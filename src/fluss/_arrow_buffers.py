@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 _SEPARATOR_CHARS_MAX = 32
-"""Strings of this length on average are told apart faster by a separator than by their lengths."""
+"""Strings of this length on average are cut apart faster at separators than by their lengths."""
 _OFFSET_MAX = 2**31 - 1
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_UTC = _EPOCH.replace(tzinfo=dt.timezone.utc)

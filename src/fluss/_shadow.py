@@ -27,7 +27,7 @@ class ShadowWarning(UserWarning):
 def installed_others(search_path: Iterable[str]) -> dict[str, str]:
     """Distributions on the search path that also install a package `fluss`: name to folder.
 
-    The names of the metadata folders tell; reading the metadata of everything installed would cost more than `import`.
+    The names of the metadata folders suffice; reading all metadata that is installed would cost more than `import`.
     """
     found: dict[str, str] = {}
     for entry in dict.fromkeys(search_path):

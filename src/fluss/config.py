@@ -399,12 +399,12 @@ class Config:
 
     @property
     def is_sasl(self) -> bool:
-        """Tell whether connections authenticate."""
+        """Return whether connections authenticate."""
         return self.security_protocol in ("sasl", "sasl_ssl")
 
     @property
     def is_encrypted(self) -> bool:
-        """Tell whether connections use TLS."""
+        """Return whether connections use TLS."""
         return self.security_ssl_enabled or self.security_protocol in ("ssl", "sasl_ssl")
 
     @property

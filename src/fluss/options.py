@@ -134,7 +134,7 @@ class _Bounded(OptionType[int]):
 
 
 class Whole(_Bounded):
-    """A whole number; of 32 bits unless told otherwise."""
+    """A whole number; of 32 bits unless stated otherwise."""
 
     kind = "int"
 

@@ -26,23 +26,8 @@ from fluss.client.lookup_wire import ValueDecoder
 from fluss.client.scan.decode import BatchDecoder
 from fluss.client.scan.records import column_to_python
 from fluss.errors import FlussError, FormatError
-from fluss.metadata import (
-    ArrayType,
-    BigIntType,
-    Column,
-    DataField,
-    DataType,
-    IntType,
-    MapType,
-    RowType,
-    Schema,
-    StringType,
-    TableBucket,
-    TableDescriptor,
-    TableInfo,
-    TablePath,
-    statistics_columns,
-)
+from fluss.metadata import Column, Schema, TableBucket, TableDescriptor, TableInfo, TablePath, statistics_columns
+from fluss.metadata import types as t
 from fluss.records import (
     KvBatch,
     Statistics,
@@ -65,10 +50,10 @@ _LENGTH = struct.Struct("<i")
 
 DEEP = Schema.of(
     [
-        Column("lists", ArrayType(ArrayType(StringType()))),
-        Column("rows", ArrayType(RowType((DataField("a", IntType()), DataField("b", StringType()))))),
-        Column("maps", MapType(StringType(nullable=False), ArrayType(BigIntType()))),
-        Column("text", StringType()),
+        Column("lists", t.ArrayType(t.ArrayType(t.StringType()))),
+        Column("rows", t.ArrayType(t.RowType((t.DataField("a", t.IntType()), t.DataField("b", t.StringType()))))),
+        Column("maps", t.MapType(t.StringType(nullable=False), t.ArrayType(t.BigIntType()))),
+        Column("text", t.StringType()),
     ]
 )
 DEEP_ROWS: list[tuple[Any, ...]] = [
@@ -101,7 +86,7 @@ class Target:
 # -- looking at everything ---------------------------------------------------------------------------------------------
 
 
-def touch(batch: pa.RecordBatch, types: list[DataType]) -> None:
+def touch(batch: pa.RecordBatch, types: list[t.DataType]) -> None:
     """Read every value of every column, with our readers and with Arrow's."""
     for column, data_type in zip(batch.columns, types):
         refusal: FlussError | None = None

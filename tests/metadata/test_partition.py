@@ -20,26 +20,8 @@ from fluss.errors import (
     PartitionSpecInvalidError,
 )
 from fluss.metadata import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
     PartitionInfo,
     PartitionSpec,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
     format_partition_value,
     partition_name,
     qualified_partition_name,
@@ -48,6 +30,7 @@ from fluss.metadata import (
     validate_partition_value,
     validate_table_name,
 )
+from fluss.metadata import types as t
 
 
 def _ns(*parts: int, ns: int = 0) -> int:
@@ -57,55 +40,55 @@ def _ns(*parts: int, ns: int = 0) -> int:
 
 JAN_15 = (datetime.date(2024, 1, 15) - datetime.date(1970, 1, 1)).days
 
-VECTORS: list[tuple[DataType, Any, str, str]] = [
-    (StringType(), "us-east", "us-east", "us-east"),
-    (CharType(3), "abc", "abc", "abc"),
-    (BooleanType(), True, "true", "true"),
-    (BooleanType(), False, "false", "false"),
-    (TinyIntType(), -5, "-5", "-5"),
-    (SmallIntType(), 7, "7", "7"),
-    (IntType(), 2**31 - 1, "2147483647", "2147483647"),
-    (BigIntType(), -(2**63), "-9223372036854775808", "-9223372036854775808"),
-    (BytesType(), b"\x0f\xa0", "0fa0", "0fa0"),
-    (BinaryType(2), bytearray(b"\xff\x00"), "ff00", "ff00"),
-    (FloatType(), 1.5, "1_5", "1_5"),
-    (DoubleType(), -0.1, "-0_1", "-0_1"),
-    (FloatType(), 1e10, "1_0E10", "10000000000"),
-    (DoubleType(), 1e-7, "1_0E-7", "0_0000001"),
-    (DoubleType(), 100.0, "100_0", "100"),
-    (DoubleType(), 100, "100_0", "100"),
-    (DoubleType(), 9999999.0, "9999999_0", "9999999"),
-    (DoubleType(), 1e7, "1_0E7", "10000000"),
-    (DoubleType(), 0.001, "0_001", "0_001"),
-    (DoubleType(), 0.00099, "9_9E-4", "0_00099"),
-    (DoubleType(), 123456789.125, "1_23456789125E8", "123456789_125"),
-    (FloatType(), 0.1, "0_1", "0_1"),
-    (FloatType(), 3.4028235e38, "3_4028235E38", "3" + "40282350000000000000000000000000000000"),
-    (DoubleType(), 0.0, "0_0", "0"),
-    (DoubleType(), -0.0, "-0_0", "-0"),
-    (DoubleType(), math.nan, "NaN", "NaN"),
-    (FloatType(), math.inf, "Inf", "Inf"),
-    (DoubleType(), -math.inf, "-Inf", "-Inf"),
-    (DateType(), JAN_15, "2024-01-15", "2024-01-15"),
-    (DateType(), -1, "1969-12-31", "1969-12-31"),
-    (TimeType(3), 37_800_005, "10-30-00_005", "10-30-00_005"),
-    (TimeType(0), 0, "00-00-00_000", "00-00-00_000"),
-    (TimeType(0), 86_399_999, "23-59-59_999", "23-59-59_999"),
+VECTORS: list[tuple[t.DataType, Any, str, str]] = [
+    (t.StringType(), "us-east", "us-east", "us-east"),
+    (t.CharType(3), "abc", "abc", "abc"),
+    (t.BooleanType(), True, "true", "true"),
+    (t.BooleanType(), False, "false", "false"),
+    (t.TinyIntType(), -5, "-5", "-5"),
+    (t.SmallIntType(), 7, "7", "7"),
+    (t.IntType(), 2**31 - 1, "2147483647", "2147483647"),
+    (t.BigIntType(), -(2**63), "-9223372036854775808", "-9223372036854775808"),
+    (t.BytesType(), b"\x0f\xa0", "0fa0", "0fa0"),
+    (t.BinaryType(2), bytearray(b"\xff\x00"), "ff00", "ff00"),
+    (t.FloatType(), 1.5, "1_5", "1_5"),
+    (t.DoubleType(), -0.1, "-0_1", "-0_1"),
+    (t.FloatType(), 1e10, "1_0E10", "10000000000"),
+    (t.DoubleType(), 1e-7, "1_0E-7", "0_0000001"),
+    (t.DoubleType(), 100.0, "100_0", "100"),
+    (t.DoubleType(), 100, "100_0", "100"),
+    (t.DoubleType(), 9999999.0, "9999999_0", "9999999"),
+    (t.DoubleType(), 1e7, "1_0E7", "10000000"),
+    (t.DoubleType(), 0.001, "0_001", "0_001"),
+    (t.DoubleType(), 0.00099, "9_9E-4", "0_00099"),
+    (t.DoubleType(), 123456789.125, "1_23456789125E8", "123456789_125"),
+    (t.FloatType(), 0.1, "0_1", "0_1"),
+    (t.FloatType(), 3.4028235e38, "3_4028235E38", "3" + "40282350000000000000000000000000000000"),
+    (t.DoubleType(), 0.0, "0_0", "0"),
+    (t.DoubleType(), -0.0, "-0_0", "-0"),
+    (t.DoubleType(), math.nan, "NaN", "NaN"),
+    (t.FloatType(), math.inf, "Inf", "Inf"),
+    (t.DoubleType(), -math.inf, "-Inf", "-Inf"),
+    (t.DateType(), JAN_15, "2024-01-15", "2024-01-15"),
+    (t.DateType(), -1, "1969-12-31", "1969-12-31"),
+    (t.TimeType(3), 37_800_005, "10-30-00_005", "10-30-00_005"),
+    (t.TimeType(0), 0, "00-00-00_000", "00-00-00_000"),
+    (t.TimeType(0), 86_399_999, "23-59-59_999", "23-59-59_999"),
     (
-        TimestampType(6),
+        t.TimestampType(6),
         _ns(2024, 1, 15, 10, 30, ns=123_456_000),
         "2024-01-15-10-30-00_123456",
         "2024-01-15-10-30-00_123456000",
     ),
-    (TimestampType(6), _ns(2024, 1, 15, 10, 30), "2024-01-15-10-30-00_", "2024-01-15-10-30-00_"),
-    (TimestampLtzType(3), _ns(2024, 1, 15, ns=120_000_000), "2024-01-15-00-00-00_12", "2024-01-15-00-00-00_120"),
-    (TimestampLtzType(9), -1, "1969-12-31-23-59-59_999999999", "1969-12-31-23-59-59_999999999"),
-    (TimestampType(6), _ns(5, 3, 4), "0005-03-04-00-00-00_", "0005-03-04-00-00-00_"),
+    (t.TimestampType(6), _ns(2024, 1, 15, 10, 30), "2024-01-15-10-30-00_", "2024-01-15-10-30-00_"),
+    (t.TimestampLtzType(3), _ns(2024, 1, 15, ns=120_000_000), "2024-01-15-00-00-00_12", "2024-01-15-00-00-00_120"),
+    (t.TimestampLtzType(9), -1, "1969-12-31-23-59-59_999999999", "1969-12-31-23-59-59_999999999"),
+    (t.TimestampType(6), _ns(5, 3, 4), "0005-03-04-00-00-00_", "0005-03-04-00-00-00_"),
 ]
 
 
 @pytest.mark.parametrize(("data_type", "value", "java", "pyfluss"), VECTORS, ids=lambda item: str(item)[:30])
-def test_text_forms(data_type: DataType, value: Any, java: str, pyfluss: str) -> None:
+def test_text_forms(data_type: t.DataType, value: Any, java: str, pyfluss: str) -> None:
     assert format_partition_value(data_type, value) == java
     assert format_partition_value(data_type, value, "java") == java
     assert format_partition_value(data_type, value, "pyfluss") == pyfluss
@@ -115,37 +98,37 @@ def test_text_forms(data_type: DataType, value: Any, java: str, pyfluss: str) ->
 @pytest.mark.parametrize(
     ("data_type", "value", "text"),
     [
-        (IntType(), None, "must not be null"),
-        (DecimalType(5, 2), 5, "cannot be a partition key"),
-        (ArrayType(IntType()), [5], "cannot be a partition key"),
-        (IntType(), "5", "not a value"),
-        (IntType(), True, "not a value"),
-        (IntType(), 5.0, "not a value"),
-        (DoubleType(), "5", "not a value"),
-        (DoubleType(), True, "not a value"),
-        (BooleanType(), 1, "not a value"),
-        (StringType(), b"x", "not a value"),
-        (BytesType(), "x", "not a value"),
-        (DateType(), 10**9, "years 1 to 9999"),
-        (TimestampType(), 10**30, "years 1 to 9999"),
-        (TimeType(), 86_400_000, "time of day"),
-        (TimeType(), -1, "time of day"),
+        (t.IntType(), None, "must not be null"),
+        (t.DecimalType(5, 2), 5, "cannot be a partition key"),
+        (t.ArrayType(t.IntType()), [5], "cannot be a partition key"),
+        (t.IntType(), "5", "not a value"),
+        (t.IntType(), True, "not a value"),
+        (t.IntType(), 5.0, "not a value"),
+        (t.DoubleType(), "5", "not a value"),
+        (t.DoubleType(), True, "not a value"),
+        (t.BooleanType(), 1, "not a value"),
+        (t.StringType(), b"x", "not a value"),
+        (t.BytesType(), "x", "not a value"),
+        (t.DateType(), 10**9, "years 1 to 9999"),
+        (t.TimestampType(), 10**30, "years 1 to 9999"),
+        (t.TimeType(), 86_400_000, "time of day"),
+        (t.TimeType(), -1, "time of day"),
     ],
 )
-def test_values_that_do_not_fit(data_type: DataType, value: Any, text: str) -> None:
+def test_values_that_do_not_fit(data_type: t.DataType, value: Any, text: str) -> None:
     with pytest.raises(InvalidRowError, match=text):
         format_partition_value(data_type, value)
 
 
 def test_unknown_variant() -> None:
     with pytest.raises(InvalidArgumentError, match="java, pyfluss"):
-        format_partition_value(IntType(), 1, "rust")
+        format_partition_value(t.IntType(), 1, "rust")
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_doubles_can_be_read_back(number: float) -> None:
     for variant in ("java", "pyfluss"):
-        text = format_partition_value(DoubleType(), number, variant)
+        text = format_partition_value(t.DoubleType(), number, variant)
         assert float(text.replace("_", ".")) == number
         assert ("E" in text) == (variant == "java" and number != 0 and not 1e-3 <= abs(number) < 1e7)
 
@@ -153,7 +136,7 @@ def test_doubles_can_be_read_back(number: float) -> None:
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_floats_can_be_read_back(number: float) -> None:
     for variant in ("java", "pyfluss"):
-        text = format_partition_value(FloatType(), number, variant)
+        text = format_partition_value(t.FloatType(), number, variant)
         assert struct.pack("<f", float(text.replace("_", "."))) == struct.pack("<f", number)
 
 
@@ -162,7 +145,7 @@ def test_timestamps_can_be_read_back(time: datetime.datetime) -> None:
     span = time - datetime.datetime(1970, 1, 1)
     ns = (span // datetime.timedelta(microseconds=1)) * 1000
     for variant in ("java", "pyfluss"):
-        text, _, fraction = format_partition_value(TimestampType(6), ns, variant).partition("_")
+        text, _, fraction = format_partition_value(t.TimestampType(6), ns, variant).partition("_")
         year, month, day, hour, minute, second = map(int, text.split("-"))
         micros = int(fraction.ljust(9, "0")) // 1000
         assert datetime.datetime(year, month, day, hour, minute, second, micros) == time

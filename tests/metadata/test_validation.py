@@ -10,33 +10,21 @@ import pytest
 from fluss.errors import FlussError, InvalidConfigError
 from fluss.metadata import (
     AggFunction,
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
     Column,
-    DataType,
-    DateType,
-    DecimalType,
-    IntType,
-    MapType,
-    RowType,
     Schema,
-    StringType,
     TableDescriptor,
-    TimestampType,
     statistics_columns,
     validate_properties,
     validate_table_descriptor,
 )
+from fluss.metadata import types as t
 from fluss.metadata.validation import AGG_FUNCTION_TYPES, SYSTEM_COLUMNS, validate_agg_function
 
 
 def table(
-    columns: dict[str, DataType | Column] | None = None, pk: tuple[str, ...] = (), **options: Any
+    columns: dict[str, t.DataType | Column] | None = None, pk: tuple[str, ...] = (), **options: Any
 ) -> TableDescriptor:
-    columns = columns or {"id": IntType(), "dt": StringType(), "v": StringType(), "n": TimestampType()}
+    columns = columns or {"id": t.IntType(), "dt": t.StringType(), "v": t.StringType(), "n": t.TimestampType()}
     schema = Schema.of([c if isinstance(c, Column) else Column(name, c) for name, c in columns.items()], pk)
     properties = {key: value for key, value in options.items() if "." in key}
     others = {key: value for key, value in options.items() if "." not in key}
@@ -58,15 +46,15 @@ GOOD: list[TableDescriptor] = [
         **AUTO,
         **{"table.auto-partition.key": "dt", "table.auto-partition.num-precreate": "0"},
     ),
-    table({"d": DateType()}, partition_keys=["d"], **AUTO, **{"table.auto-partition.time-format": "yyyy-MM-dd"}),
-    table({"d": DateType()}, partition_keys=["d"]),
+    table({"d": t.DateType()}, partition_keys=["d"], **AUTO, **{"table.auto-partition.time-format": "yyyy-MM-dd"}),
+    table({"d": t.DateType()}, partition_keys=["d"]),
     table(pk=PK, **{"table.merge-engine": "first_row"}),
     table(pk=PK, **{"table.merge-engine": "first_row", "table.delete.behavior": "disable"}),
     table(pk=PK, **{"table.merge-engine": "aggregation", "table.delete.behavior": "allow"}),
     table(pk=PK, **{"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "n"}),
     table(pk=PK, **{"table.delete.behavior": "ALLOW"}),
     table(
-        {"id": IntType(), "s": Column("s", StringType(), agg_function=AggFunction("listagg", {"delimiter": ";"}))},
+        {"id": t.IntType(), "s": Column("s", t.StringType(), agg_function=AggFunction("listagg", {"delimiter": ";"}))},
         pk=("id",),
         **{"table.merge-engine": "aggregation"},
     ),
@@ -77,7 +65,7 @@ GOOD: list[TableDescriptor] = [
     table(**{"table.statistics.columns": "id, v"}),
     table(**{"table.log.ttl": "0ms", "table.log.local-ttl": "1 d"}),
     table(**{"table.log.arrow.compression.zstd.level": "22"}),
-    table({"__x": IntType(), "offset": IntType()}),
+    table({"__x": t.IntType(), "offset": t.IntType()}),
     table(
         pk=PK,
         partition_keys=["dt"],
@@ -103,9 +91,13 @@ BAD: list[tuple[TableDescriptor, int, str]] = [
     (table(**{"table.auto-partition.time-zone": "Moon"}), 39, "config 'table.auto-partition.time-zone'"),
     (table(bucket_count=None), 15, "number of buckets must be set"),
     (table(bucket_count=128_001), 49, "exceed the limit of 128000"),
-    (table({"_change_type": IntType()}), 15, "reserved"),
-    (table({"a": ArrayType(IntType())}, bucket_keys=["a"]), 15, "Bucket key column 'a' has type array<int>"),
-    (table({"m": MapType(IntType(), IntType()), "i": IntType()}, pk=("m", "i"), bucket_keys=["i"]), 15, "Primary key"),
+    (table({"_change_type": t.IntType()}), 15, "reserved"),
+    (table({"a": t.ArrayType(t.IntType())}, bucket_keys=["a"]), 15, "Bucket key column 'a' has type array<int>"),
+    (
+        table({"m": t.MapType(t.IntType(), t.IntType()), "i": t.IntType()}, pk=("m", "i"), bucket_keys=["i"]),
+        15,
+        "Primary key",
+    ),
     (table(**{"table.replication.factor": "0"}), 39, "greater than 0, not 0"),
     (table(pk=PK, **{"table.log.format": "INDEXED"}), 39, "ARROW or COMPACTED"),
     (table(**{"table.log.arrow.compression.zstd.level": "23"}), 39, "from 1 to 22"),
@@ -124,7 +116,7 @@ BAD: list[tuple[TableDescriptor, int, str]] = [
     ),
     (table(pk=PK, **{"table.merge-engine": "aggregation", "table.changelog.image": "WAL"}), 39, "must be FULL"),
     (
-        table({"id": IntType(), "s": Column("s", IntType(), agg_function=AggFunction("sum"))}, pk=("id",)),
+        table({"id": t.IntType(), "s": Column("s", t.IntType(), agg_function=AggFunction("sum"))}, pk=("id",)),
         39,
         "needs 'table.merge-engine' aggregation",
     ),
@@ -137,15 +129,15 @@ BAD: list[tuple[TableDescriptor, int, str]] = [
     (table(**{"table.log.tiered.local-segments": "0"}), 39, "greater than 0"),
     (table(**{"table.log.ttl": "1 d", "table.log.local-ttl": "2 d"}), 39, "must not be longer"),
     (table(**AUTO), 39, "partitioned tables only"),
-    (table({"d": DecimalType(5, 2)}, partition_keys=["d"]), 15, "which partition keys cannot have"),
+    (table({"d": t.DecimalType(5, 2)}, partition_keys=["d"]), 15, "which partition keys cannot have"),
     (table(partition_keys=["dt"], **{"table.auto-partition.time-format": "MM"}), 15, "time-format'"),
     (table(partition_keys=["dt", "v"], **AUTO), 15, "'table.auto-partition.key' must be set"),
     (table(partition_keys=["dt", "v"], **AUTO, **{"table.auto-partition.key": "dt"}), 15, "num-precreate' must be 0"),
     (table(partition_keys=["dt"], **AUTO, **{"table.auto-partition.key": "x"}), 15, "not among the partition keys"),
-    (table({"d": DateType()}, partition_keys=["d"], **AUTO), 15, "is a date"),
+    (table({"d": t.DateType()}, partition_keys=["d"], **AUTO), 15, "is a date"),
     (
         table(
-            {"d": DateType()},
+            {"d": t.DateType()},
             partition_keys=["d"],
             **AUTO,
             **{"table.auto-partition.time-unit": "MONTH", "table.auto-partition.time-format": "yyyy-MM"},
@@ -157,7 +149,7 @@ BAD: list[tuple[TableDescriptor, int, str]] = [
     (table(**{"table.statistics.columns": "x"}), 39, "no column 'x'"),
     (table(**{"table.statistics.columns": "id,"}), 39, "without empty ones"),
     (table(**{"table.statistics.columns": "id,id"}), 39, "twice"),
-    (table({"b": BytesType()}, **{"table.statistics.columns": "b"}), 39, "has no statistics"),
+    (table({"b": t.BytesType()}, **{"table.statistics.columns": "b"}), 39, "has no statistics"),
     (
         table(**{"table.datalake.historical-partition.enabled": "true"}),
         39,
@@ -193,7 +185,7 @@ def test_limit_of_buckets_is_the_servers() -> None:
 @pytest.mark.parametrize("name", sorted(SYSTEM_COLUMNS))
 def test_system_columns(name: str) -> None:
     with pytest.raises(FlussError) as caught:
-        validate_table_descriptor(table({"id": IntType(), name: IntType()}))
+        validate_table_descriptor(table({"id": t.IntType(), name: t.IntType()}))
     assert caught.value.error_code == 15
     assert name in caught.value.message
 
@@ -204,18 +196,18 @@ ANY_FUNCTIONS = {"last_value", "last_value_ignore_nulls", "first_value", "first_
 @pytest.mark.parametrize(
     ("data_type", "functions"),
     [
-        (IntType(), {"sum", "product", "max", "min"}),
-        (StringType(), {"max", "min", "listagg", "string_agg"}),
-        (CharType(2), {"max", "min", "listagg", "string_agg"}),
-        (DateType(), {"max", "min"}),
-        (BooleanType(), {"bool_and", "bool_or"}),
-        (BytesType(), {"rbm32", "rbm64"}),
-        (BinaryType(2), set()),
-        (RowType(()), set()),
+        (t.IntType(), {"sum", "product", "max", "min"}),
+        (t.StringType(), {"max", "min", "listagg", "string_agg"}),
+        (t.CharType(2), {"max", "min", "listagg", "string_agg"}),
+        (t.DateType(), {"max", "min"}),
+        (t.BooleanType(), {"bool_and", "bool_or"}),
+        (t.BytesType(), {"rbm32", "rbm64"}),
+        (t.BinaryType(2), set()),
+        (t.RowType(()), set()),
     ],
-    ids=lambda value: str(value) if isinstance(value, DataType) else "",
+    ids=lambda value: str(value) if isinstance(value, t.DataType) else "",
 )
-def test_types_of_aggregation_functions(data_type: DataType, functions: set[str]) -> None:
+def test_types_of_aggregation_functions(data_type: t.DataType, functions: set[str]) -> None:
     taken = set()
     for name in AGG_FUNCTION_TYPES:
         try:
@@ -237,11 +229,11 @@ def test_types_of_aggregation_functions(data_type: DataType, functions: set[str]
 )
 def test_bad_aggregation_functions(function: AggFunction, text: str) -> None:
     with pytest.raises(InvalidConfigError, match=text):
-        validate_agg_function("c", StringType(), function)
+        validate_agg_function("c", t.StringType(), function)
 
 
 def test_statistics_columns() -> None:
-    columns: dict[str, DataType | Column] = {"a": IntType(), "b": BytesType(), "c": StringType()}
+    columns: dict[str, t.DataType | Column] = {"a": t.IntType(), "b": t.BytesType(), "c": t.StringType()}
     for setting, positions in ((None, ()), (" ", ()), ("*", (0, 2)), (" c , a", (2, 0))):
         properties = {} if setting is None else {"table.statistics.columns": setting}
         made = table(columns, **properties)

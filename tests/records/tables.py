@@ -11,35 +11,12 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from tests.rows import samples
 
-from fluss.metadata import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    Column,
-    DataField,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    MapType,
-    RowType,
-    Schema,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
+from fluss.metadata import Column, Schema
+from fluss.metadata import types as t
 from fluss.records import LogBatch, Part, cut_batch
 from fluss.rows import logical
 
-ID_NAME = Schema.of([Column("id", IntType()), Column("name", StringType())])
+ID_NAME = Schema.of([Column("id", t.IntType()), Column("name", t.StringType())])
 
 ALL_TYPES = Schema.of([Column(f"f{i}", data_type) for i, data_type in enumerate(samples.ALL_TYPES)])
 ROW_A = tuple(samples.ROW_A)
@@ -47,11 +24,11 @@ ROW_B = tuple(samples.ROW_B)
 
 NESTED = Schema.of(
     [
-        Column("id", IntType(nullable=False)),
-        Column("numbers", ArrayType(IntType())),
-        Column("words", ArrayType(StringType())),
-        Column("properties", MapType(StringType(nullable=False), IntType())),
-        Column("pair", RowType((DataField("a", IntType()), DataField("b", StringType())))),
+        Column("id", t.IntType(nullable=False)),
+        Column("numbers", t.ArrayType(t.IntType())),
+        Column("words", t.ArrayType(t.StringType())),
+        Column("properties", t.MapType(t.StringType(nullable=False), t.IntType())),
+        Column("pair", t.RowType((t.DataField("a", t.IntType()), t.DataField("b", t.StringType())))),
     ]
 )
 NESTED_ROWS: list[tuple[Any, ...]] = [
@@ -86,32 +63,32 @@ _text = st.text(st.characters(codec="utf-8"), max_size=12)
 _char = st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=5)
 _numbers = st.floats(allow_nan=False)
 
-FLAT: list[tuple[DataType, st.SearchStrategy[Any]]] = [
-    (BooleanType(), st.booleans()),
-    (TinyIntType(), _ints(8)),
-    (SmallIntType(), _ints(16)),
-    (IntType(), _ints(32)),
-    (BigIntType(), _ints(64)),
-    (FloatType(), st.floats(width=32, allow_nan=False)),
-    (DoubleType(), _numbers),
-    (CharType(5), _char),
-    (StringType(), _text),
-    (BinaryType(4), st.binary(min_size=4, max_size=4).filter(lambda b: b[-1] != 0)),
-    (BytesType(), st.binary(max_size=12)),
-    (DecimalType(10, 2), _decimals(10, 2)),
-    (DecimalType(38, 5), _decimals(38, 5)),
-    (DateType(), _ints(32)),
-    (TimeType(3), st.integers(0, 86_399_999)),
-    (TimestampType(3), st.integers(-(2**41), 2**41).map(lambda ms: ms * 1_000_000)),
-    (TimestampType(6), st.integers(-(2**51), 2**51).map(lambda us: us * 1_000)),
-    (TimestampLtzType(9), _ints(62)),
+FLAT: list[tuple[t.DataType, st.SearchStrategy[Any]]] = [
+    (t.BooleanType(), st.booleans()),
+    (t.TinyIntType(), _ints(8)),
+    (t.SmallIntType(), _ints(16)),
+    (t.IntType(), _ints(32)),
+    (t.BigIntType(), _ints(64)),
+    (t.FloatType(), st.floats(width=32, allow_nan=False)),
+    (t.DoubleType(), _numbers),
+    (t.CharType(5), _char),
+    (t.StringType(), _text),
+    (t.BinaryType(4), st.binary(min_size=4, max_size=4).filter(lambda b: b[-1] != 0)),
+    (t.BytesType(), st.binary(max_size=12)),
+    (t.DecimalType(10, 2), _decimals(10, 2)),
+    (t.DecimalType(38, 5), _decimals(38, 5)),
+    (t.DateType(), _ints(32)),
+    (t.TimeType(3), st.integers(0, 86_399_999)),
+    (t.TimestampType(3), st.integers(-(2**41), 2**41).map(lambda ms: ms * 1_000_000)),
+    (t.TimestampType(6), st.integers(-(2**51), 2**51).map(lambda us: us * 1_000)),
+    (t.TimestampLtzType(9), _ints(62)),
 ]
-NESTED_TYPES: list[tuple[DataType, st.SearchStrategy[Any]]] = [
-    (ArrayType(IntType()), st.lists(st.none() | _ints(32), max_size=4)),
-    (ArrayType(ArrayType(StringType())), st.lists(st.lists(_text, max_size=3), max_size=3)),
-    (MapType(StringType(nullable=False), BigIntType()), st.lists(st.tuples(_text, _ints(64)), max_size=3)),
+NESTED_TYPES: list[tuple[t.DataType, st.SearchStrategy[Any]]] = [
+    (t.ArrayType(t.IntType()), st.lists(st.none() | _ints(32), max_size=4)),
+    (t.ArrayType(t.ArrayType(t.StringType())), st.lists(st.lists(_text, max_size=3), max_size=3)),
+    (t.MapType(t.StringType(nullable=False), t.BigIntType()), st.lists(st.tuples(_text, _ints(64)), max_size=3)),
     (
-        RowType((DataField("a", IntType()), DataField("b", ArrayType(StringType())))),
+        t.RowType((t.DataField("a", t.IntType()), t.DataField("b", t.ArrayType(t.StringType())))),
         st.tuples(_ints(32), st.lists(_text, max_size=3)),
     ),
 ]

@@ -6,47 +6,29 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from fluss.metadata.types import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
+from fluss.metadata import types as t
 
 MILLIS = 1705314600123
-ALL_TYPES: list[DataType] = [
-    BooleanType(),
-    TinyIntType(),
-    SmallIntType(),
-    IntType(),
-    BigIntType(),
-    FloatType(),
-    DoubleType(),
-    CharType(5),
-    StringType(),
-    BinaryType(4),
-    BytesType(),
-    DecimalType(10, 2),
-    DecimalType(25, 5),
-    DateType(),
-    TimeType(3),
-    TimestampType(3),
-    TimestampType(6),
-    TimestampLtzType(3),
-    TimestampLtzType(9),
+ALL_TYPES: list[t.DataType] = [
+    t.BooleanType(),
+    t.TinyIntType(),
+    t.SmallIntType(),
+    t.IntType(),
+    t.BigIntType(),
+    t.FloatType(),
+    t.DoubleType(),
+    t.CharType(5),
+    t.StringType(),
+    t.BinaryType(4),
+    t.BytesType(),
+    t.DecimalType(10, 2),
+    t.DecimalType(25, 5),
+    t.DateType(),
+    t.TimeType(3),
+    t.TimestampType(3),
+    t.TimestampType(6),
+    t.TimestampLtzType(3),
+    t.TimestampLtzType(9),
 ]
 ROW_A: list[Any] = [
     True,

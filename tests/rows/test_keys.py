@@ -10,30 +10,11 @@ import pyarrow as pa
 import pytest
 
 from fluss.errors import InvalidArgumentError, InvalidRowError
+from fluss.metadata import types as t
 from fluss.metadata.descriptor import TableDescriptor
 from fluss.metadata.info import TableInfo
 from fluss.metadata.path import TablePath
 from fluss.metadata.schema import Column, Schema
-from fluss.metadata.types import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
 from fluss.rows.arrow_values import to_arrow
 from fluss.rows.bucketing import bucket_of, buckets_of
 from fluss.rows.keys import (
@@ -52,13 +33,13 @@ MICROS_IN_NANOS = MILLIS * 10**6 + 456000
 BIG = Decimal("-12345678901234567890.12345")
 
 # type, value, then bytes and bucket among 10: compacted, paimon, iceberg; the bucket of pyfluss where it differs
-PER_TYPE: list[tuple[DataType, Any, str, int, str, int, str | None, int, int | None]] = [
-    (BooleanType(), True, "01", 0, "00000000000000000100000000000000", 8, None, 0, None),
-    (TinyIntType(), -2, "fe", 2, "0000000000000000fe00000000000000", 1, None, 0, 1),
-    (SmallIntType(), -300, "d4fe", 3, "0000000000000000d4fe000000000000", 9, None, 0, 2),
-    (IntType(), -5, "fbffffff0f", 7, "0000000000000000fbffffff00000000", 1, "fbffffffffffffff", 4, None),
+PER_TYPE: list[tuple[t.DataType, Any, str, int, str, int, str | None, int, int | None]] = [
+    (t.BooleanType(), True, "01", 0, "00000000000000000100000000000000", 8, None, 0, None),
+    (t.TinyIntType(), -2, "fe", 2, "0000000000000000fe00000000000000", 1, None, 0, 1),
+    (t.SmallIntType(), -300, "d4fe", 3, "0000000000000000d4fe000000000000", 9, None, 0, 2),
+    (t.IntType(), -5, "fbffffff0f", 7, "0000000000000000fbffffff00000000", 1, "fbffffffffffffff", 4, None),
     (
-        BigIntType(),
+        t.BigIntType(),
         1234567890123,
         "cb89ec8ff723",
         8,
@@ -68,15 +49,15 @@ PER_TYPE: list[tuple[DataType, Any, str, int, str, int, str | None, int, int | N
         2,
         None,
     ),
-    (FloatType(), 1.5, "0000c03f", 8, "00000000000000000000c03f00000000", 9, "0000c03f", 6, None),
-    (DoubleType(), -2.25, "00000000000002c0", 8, "000000000000000000000000000002c0", 1, "00000000000002c0", 9, None),
-    (CharType(5), "abc", "03616263", 3, "00000000000000006162630000000083", 9, "616263", 4, None),
-    (StringType(), "héllo", "0668c3a96c6c6f", 2, "000000000000000068c3a96c6c6f0086", 4, "68c3a96c6c6f", 8, None),
-    (BinaryType(4), b"\1\2\3\4", "0401020304", 0, "00000000000000000102030400000084", 7, "01020304", 1, None),
-    (BytesType(), b"\xff\0", "02ff00", 6, "0000000000000000ff00000000000082", 7, "ff00", 0, 7),
-    (DecimalType(10, 2), Decimal("12345.67"), "87ad4b", 0, "000000000000000087d6120000000000", 6, "12d687", 9, 3),
+    (t.FloatType(), 1.5, "0000c03f", 8, "00000000000000000000c03f00000000", 9, "0000c03f", 6, None),
+    (t.DoubleType(), -2.25, "00000000000002c0", 8, "000000000000000000000000000002c0", 1, "00000000000002c0", 9, None),
+    (t.CharType(5), "abc", "03616263", 3, "00000000000000006162630000000083", 9, "616263", 4, None),
+    (t.StringType(), "héllo", "0668c3a96c6c6f", 2, "000000000000000068c3a96c6c6f0086", 4, "68c3a96c6c6f", 8, None),
+    (t.BinaryType(4), b"\1\2\3\4", "0401020304", 0, "00000000000000000102030400000084", 7, "01020304", 1, None),
+    (t.BytesType(), b"\xff\0", "02ff00", 6, "0000000000000000ff00000000000082", 7, "ff00", 0, 7),
+    (t.DecimalType(10, 2), Decimal("12345.67"), "87ad4b", 0, "000000000000000087d6120000000000", 6, "12d687", 9, 3),
     (
-        DecimalType(25, 5),
+        t.DecimalType(25, 5),
         BIG,
         "0bfefa91f0c959bbc21d2087",
         8,
@@ -86,10 +67,10 @@ PER_TYPE: list[tuple[DataType, Any, str, int, str, int, str | None, int, int | N
         6,
         None,
     ),
-    (DateType(), 19737, "999a01", 4, "0000000000000000194d000000000000", 4, "194d000000000000", 0, 2),
-    (TimeType(3), 37800123, "bb918312", 4, "0000000000000000bbc8400200000000", 6, "781a10cd08000000", 2, None),
+    (t.DateType(), 19737, "999a01", 4, "0000000000000000194d000000000000", 4, "194d000000000000", 0, 2),
+    (t.TimeType(3), 37800123, "bb918312", 4, "0000000000000000bbc8400200000000", 6, "781a10cd08000000", 2, None),
     (
-        TimestampType(3),
+        t.TimestampType(3),
         MILLIS * 10**6,
         "bb89afe5d031",
         1,
@@ -100,7 +81,7 @@ PER_TYPE: list[tuple[DataType, Any, str, int, str, int, str | None, int, int | N
         0,
     ),
     (
-        TimestampType(6),
+        t.TimestampType(6),
         MICROS_IN_NANOS,
         "bb89afe5d031c0ea1b",
         1,
@@ -110,9 +91,9 @@ PER_TYPE: list[tuple[DataType, Any, str, int, str, int, str | None, int, int | N
         2,
         None,
     ),
-    (TimestampLtzType(3), MILLIS * 10**6, "bb89afe5d031", 1, "0000000000000000bbc4ab0c8d010000", 3, None, 0, 0),
+    (t.TimestampLtzType(3), MILLIS * 10**6, "bb89afe5d031", 1, "0000000000000000bbc4ab0c8d010000", 3, None, 0, 0),
     (
-        TimestampLtzType(9),
+        t.TimestampLtzType(9),
         MICROS_IN_NANOS,
         "bb89afe5d031c0ea1b",
         1,
@@ -136,7 +117,7 @@ def both_ways(encoder: KeyEncoder, *values: Any) -> bytes:
 
 @pytest.mark.parametrize(("dtype", "value", "key", "b", "paimon", "pb", "iceberg", "ib", "pyfluss"), PER_TYPE)
 def test_per_type(
-    dtype: DataType,
+    dtype: t.DataType,
     value: Any,
     key: str,
     b: int,
@@ -163,7 +144,7 @@ def test_per_type(
 
 
 def info(
-    columns: dict[str, DataType],
+    columns: dict[str, t.DataType],
     primary_key: tuple[str, ...] = (),
     bucket_keys: tuple[str, ...] = (),
     partitioned_by: tuple[str, ...] = (),
@@ -182,7 +163,7 @@ def info(
     return TableInfo(TablePath("db", "t"), 1, 1, descriptor, 0, 0)
 
 
-INT, STR, BIG_INT = IntType(), StringType(), BigIntType()
+INT, STR, BIG_INT = t.IntType(), t.StringType(), t.BigIntType()
 
 
 def test_key_within_a_partition() -> None:
@@ -256,7 +237,7 @@ def test_rules(lake: str | None, version: int | None, default: bool, kv: type, b
 
 
 def test_prefix() -> None:
-    columns: dict[str, DataType] = {"id": INT, "s": STR}
+    columns: dict[str, t.DataType] = {"id": INT, "s": STR}
     table = info(columns, ("id", "s"), ("id",), lake="paimon", version=2)
     assert both_ways(kv_key_encoder(table), 1, "x").hex() == "010178"
     assert both_ways(bucket_key_encoder(table), 1).hex() == "00000000000000000100000000000000"
@@ -272,7 +253,7 @@ def test_key_refusals() -> None:
     with pytest.raises(InvalidArgumentError, match="at least one column"):
         CompactedKeyEncoder([], [])
     with pytest.raises(InvalidArgumentError, match="its type is nested"):
-        CompactedKeyEncoder(["a"], [ArrayType(INT)])
+        CompactedKeyEncoder(["a"], [t.ArrayType(INT)])
     with pytest.raises(InvalidArgumentError, match="exactly one column"):
         IcebergKeyEncoder(["a", "b"], [INT, INT])
     for encoder in (CompactedKeyEncoder(["a"], [INT]), IcebergKeyEncoder(["a"], [INT])):
@@ -283,7 +264,7 @@ def test_key_refusals() -> None:
         with pytest.raises(InvalidRowError, match="expected 1 columns"):
             encoder.encode_columns([])
     with pytest.raises(InvalidRowError, match="nested types cannot be part of a key"):
-        encode_compacted_key([ArrayType(INT)], [pa.array([[1]], pa.list_(pa.int32()))])
+        encode_compacted_key([t.ArrayType(INT)], [pa.array([[1]], pa.list_(pa.int32()))])
     assert repr(CompactedKeyEncoder(["a", "b"], [INT, STR])) == "CompactedKeyEncoder(a, b)"
     assert CompactedKeyEncoder(["a", "b"], [INT, STR]).decode(b"\1\1x") == [1, "x"]
 
@@ -297,9 +278,9 @@ def test_paimon_nulls() -> None:
 
 def test_iceberg_timestamps() -> None:
     for precision, nanos, micros in ((0, -(10**9), -(10**6)), (3, 10**6, 1000), (6, 1000, 1), (9, -1, -1)):
-        key = both_ways(IcebergKeyEncoder(["t"], [TimestampType(precision)]), nanos)
+        key = both_ways(IcebergKeyEncoder(["t"], [t.TimestampType(precision)]), nanos)
         assert key == micros.to_bytes(8, "little", signed=True)
-    encoder = IcebergKeyEncoder(["t"], [TimestampType(0)])
+    encoder = IcebergKeyEncoder(["t"], [t.TimestampType(0)])
     with pytest.raises(InvalidRowError, match="does not fit 64 bits"):
         encoder.encode([10**13 * 10**9])
     with pytest.raises(InvalidRowError, match="the value in row 0 does not fit 64 bits"):

@@ -10,29 +10,7 @@ import pytest
 from tests.rows.samples import ALL_TYPES, MILLIS, ROW_A, ROW_B
 
 from fluss.errors import FlussError, FormatError, InvalidRowError
-from fluss.metadata.types import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataField,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    MapType,
-    RowType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
+from fluss.metadata import types as t
 from fluss.rows import aligned, compacted, indexed
 from fluss.rows.aligned import encode_aligned
 from fluss.rows.arrow_values import to_arrow
@@ -59,12 +37,12 @@ ALIGNED_A = (
     "bbc4ab0c8d01000040f50600b8000000fefa91f0c959bbc21d20870000000000bbc4ab0c8d010000bbc4ab0c8d010000"
 )
 
-PAIR = RowType((DataField("a", IntType()), DataField("b", StringType())))
-NESTED_TYPES: list[DataType] = [
-    IntType(nullable=False),
-    ArrayType(IntType()),
-    ArrayType(StringType()),
-    MapType(StringType(), IntType()),
+PAIR = t.RowType((t.DataField("a", t.IntType()), t.DataField("b", t.StringType())))
+NESTED_TYPES: list[t.DataType] = [
+    t.IntType(nullable=False),
+    t.ArrayType(t.IntType()),
+    t.ArrayType(t.StringType()),
+    t.MapType(t.StringType(), t.IntType()),
     PAIR,
 ]
 NESTED_ROW: list[Any] = [1, [1, None, 3], ["a", "longer than seven", None], [("x", 1), ("y", None)], (7, "q")]
@@ -87,9 +65,9 @@ NESTED_ALIGNED = (
     "7100000000000081"
 )
 
-SMALL_TYPES: list[DataType] = [IntType(), StringType()]
+SMALL_TYPES: list[t.DataType] = [t.IntType(), t.StringType()]
 
-ROW_VECTORS: list[tuple[str, list[DataType], list[Any], str]] = [
+ROW_VECTORS: list[tuple[str, list[t.DataType], list[Any], str]] = [
     ("compacted", ALL_TYPES, ROW_A, COMPACTED_A),
     ("compacted", ALL_TYPES, ROW_B, "ffff07"),
     ("indexed", ALL_TYPES, ROW_A, INDEXED_A),
@@ -113,14 +91,14 @@ ROW_VECTORS: list[tuple[str, list[DataType], list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "types", "values", "expected"), ROW_VECTORS)
-def test_rows(name: str, types: list[DataType], values: list[Any], expected: str) -> None:
+def test_rows(name: str, types: list[t.DataType], values: list[Any], expected: str) -> None:
     coder = FORMATS[name]
     assert coder.encode_row(types, values).hex() == expected
     assert coder.decode_row(types, bytes.fromhex(expected)) == values
 
 
 @pytest.mark.parametrize(("name", "types", "values", "expected"), ROW_VECTORS)
-def test_rows_vectorised(name: str, types: list[DataType], values: list[Any], expected: str) -> None:
+def test_rows_vectorised(name: str, types: list[t.DataType], values: list[Any], expected: str) -> None:
     arrays = [to_arrow([value, value], dtype) for dtype, value in zip(types, values)]
     if name == "aligned":
         assert [row.hex() for row in encode_aligned(types, arrays)] == [expected] * 2
@@ -138,71 +116,71 @@ def test_key() -> None:
 
 
 VALUE_VECTORS = [
-    (DecimalType(10, 2), Decimal("0.00"), "00"),
-    (DecimalType(10, 2), Decimal("1.00"), "64"),
-    (DecimalType(10, 2), Decimal("-1.00"), "9cffffffffffffffff01"),
-    (DecimalType(10, 2), Decimal("12345.67"), "87ad4b"),
-    (DecimalType(22, 2), Decimal("0.00"), "0100"),
-    (DecimalType(22, 2), Decimal("1.00"), "0164"),
-    (DecimalType(22, 2), Decimal("-1.00"), "019c"),
-    (DecimalType(22, 2), Decimal("12345678901234567890.12"), "0942ed123b0bd8203a14"),
-    (TimestampType(3), -1_000_000, "ffffffffffffffffff01"),
-    (TimestampType(9), -1, "ffffffffffffffffff01bf843d"),
-    (TimestampType(6), MILLIS * 10**6 + 456000, "bb89afe5d031c0ea1b"),
-    (TimestampType(3), MILLIS * 10**6, "bb89afe5d031"),
+    (t.DecimalType(10, 2), Decimal("0.00"), "00"),
+    (t.DecimalType(10, 2), Decimal("1.00"), "64"),
+    (t.DecimalType(10, 2), Decimal("-1.00"), "9cffffffffffffffff01"),
+    (t.DecimalType(10, 2), Decimal("12345.67"), "87ad4b"),
+    (t.DecimalType(22, 2), Decimal("0.00"), "0100"),
+    (t.DecimalType(22, 2), Decimal("1.00"), "0164"),
+    (t.DecimalType(22, 2), Decimal("-1.00"), "019c"),
+    (t.DecimalType(22, 2), Decimal("12345678901234567890.12"), "0942ed123b0bd8203a14"),
+    (t.TimestampType(3), -1_000_000, "ffffffffffffffffff01"),
+    (t.TimestampType(9), -1, "ffffffffffffffffff01bf843d"),
+    (t.TimestampType(6), MILLIS * 10**6 + 456000, "bb89afe5d031c0ea1b"),
+    (t.TimestampType(3), MILLIS * 10**6, "bb89afe5d031"),
 ]
 
 
 @pytest.mark.parametrize(("dtype", "value", "expected"), VALUE_VECTORS)
-def test_values(dtype: DataType, value: Any, expected: str) -> None:
+def test_values(dtype: t.DataType, value: Any, expected: str) -> None:
     assert compacted.encode_key([dtype], [value]).hex() == expected
     assert encode_compacted_key([dtype], [to_arrow([value], dtype)])[0].hex() == expected
     assert decode_compacted([dtype], Slices.from_list([bytes.fromhex("00" + expected)]))[0] == to_arrow([value], dtype)
 
 
-ARRAY_VECTORS: list[tuple[DataType, list[Any], str]] = [
-    (BooleanType(), [True, None, False], "001003000000020000000100000000000000"),
-    (SmallIntType(), [1, -2], "001002000000000000000100feff00000000"),
-    (BigIntType(), [1, -1], "001802000000000000000100000000000000ffffffffffffffff"),
-    (DecimalType(10, 2), [Decimal("12345.67")], "0010010000000000000087d6120000000000"),
+ARRAY_VECTORS: list[tuple[t.DataType, list[Any], str]] = [
+    (t.BooleanType(), [True, None, False], "001003000000020000000100000000000000"),
+    (t.SmallIntType(), [1, -2], "001002000000000000000100feff00000000"),
+    (t.BigIntType(), [1, -1], "001802000000000000000100000000000000ffffffffffffffff"),
+    (t.DecimalType(10, 2), [Decimal("12345.67")], "0010010000000000000087d6120000000000"),
     (
-        DecimalType(25, 5),
+        t.DecimalType(25, 5),
         [Decimal("-12345678901234567890.12345")],
         "002001000000000000000b00000010000000fefa91f0c959bbc21d20870000000000",
     ),
-    (TimestampType(3), [MILLIS * 10**6], "00100100000000000000bbc4ab0c8d010000"),
-    (TimestampType(6), [MILLIS * 10**6 + 456000], "0018010000000000000040f5060010000000bbc4ab0c8d010000"),
+    (t.TimestampType(3), [MILLIS * 10**6], "00100100000000000000bbc4ab0c8d010000"),
+    (t.TimestampType(6), [MILLIS * 10**6 + 456000], "0018010000000000000040f5060010000000bbc4ab0c8d010000"),
     (
-        BytesType(),
+        t.BytesType(),
         [b"\1\2", b"\1\2\3\4\5\6\7\10"],
         "00200200000000000000010200000000008208000000180000000102030405060708",
     ),
     (PAIR, [(7, "q"), None], "00200200000002000000040000001800000000000000000000000007017100000000"),
     (
-        ArrayType(IntType()),
+        t.ArrayType(t.IntType()),
         [[1, 2], []],
         "0030020000000000000010000000180000000800000028000000020000000000000001000000020000000000000000000000",
     ),
-    (IntType(), [], "00080000000000000000"),
+    (t.IntType(), [], "00080000000000000000"),
 ]
 
 
 @pytest.mark.parametrize(("dtype", "items", "expected"), ARRAY_VECTORS)
-def test_arrays(dtype: DataType, items: list[Any], expected: str) -> None:
-    assert compacted.encode_row([ArrayType(dtype)], [items]).hex() == expected
-    assert compacted.decode_row([ArrayType(dtype)], bytes.fromhex(expected)) == [items]
+def test_arrays(dtype: t.DataType, items: list[Any], expected: str) -> None:
+    assert compacted.encode_row([t.ArrayType(dtype)], [items]).hex() == expected
+    assert compacted.decode_row([t.ArrayType(dtype)], bytes.fromhex(expected)) == [items]
 
 
 def test_nan_in_arrays_is_canonical() -> None:
     import struct
 
     odd = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0001))[0]
-    row = compacted.encode_row([ArrayType(DoubleType())], [[odd]])
+    row = compacted.encode_row([t.ArrayType(t.DoubleType())], [[odd]])
     assert row[-8:].hex() == "000000000000f87f"
 
 
 def test_indexed_pads_and_reads_fixed_lengths() -> None:
-    types = [CharType(4), BinaryType(3)]
+    types = [t.CharType(4), t.BinaryType(3)]
     row = indexed.encode_row(types, ["ä", b"\1\0"])
     assert row.hex() == "00" + "c3a40000" + "010000"
     # A CHAR loses its padding; a BINARY is all of its bytes.
@@ -210,7 +188,7 @@ def test_indexed_pads_and_reads_fixed_lengths() -> None:
     with pytest.raises(InvalidRowError, match=r"field 0 .* 5 bytes are more than the declared 4"):
         indexed.encode_row(types, ["abcde", b""])
     with pytest.raises(InvalidRowError, match="too many"):
-        indexed.encode_row([BinaryType(2**31 - 1)], [b""])
+        indexed.encode_row([t.BinaryType(2**31 - 1)], [b""])
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -219,68 +197,68 @@ class TestRefusals:
 
     def test_null(self, name: str) -> None:
         with pytest.raises(InvalidRowError, match=r"field 'x' .*NOT NULL"):
-            FORMATS[name].encode_row([IntType(nullable=False)], [None], ["x"])
+            FORMATS[name].encode_row([t.IntType(nullable=False)], [None], ["x"])
 
     def test_width(self, name: str) -> None:
         with pytest.raises(InvalidRowError, match="expected 1 fields, got 2"):
-            FORMATS[name].encode_row([IntType()], [1, 2])
+            FORMATS[name].encode_row([t.IntType()], [1, 2])
         with pytest.raises(InvalidRowError, match="a tuple"):
-            FORMATS[name].encode_row([IntType()], 7)
+            FORMATS[name].encode_row([t.IntType()], 7)
 
     @pytest.mark.parametrize(
         ("dtype", "value"),
         [
-            (BooleanType(), 1),
-            (TinyIntType(), 128),
-            (SmallIntType(), -32769),
-            (IntType(), 2**31),
-            (IntType(), True),
-            (IntType(), 1.0),
-            (BigIntType(), 2**63),
-            (FloatType(), 1),
-            (FloatType(), 1e39),
-            (DoubleType(), "1"),
-            (StringType(), b"x"),
-            (StringType(), "\ud800"),
-            (CharType(3), 5),
-            (BytesType(), "x"),
-            (BinaryType(1), None.__class__),
-            (DecimalType(4, 2), 1),
-            (DecimalType(4, 2), Decimal("NaN")),
-            (DecimalType(4, 2), Decimal("100")),
-            (DecimalType(4, 2), Decimal("1.001")),
-            (DecimalType(4, 2), Decimal("1E-999999")),
-            (DecimalType(4, 2), Decimal("1E+999999")),
-            (DecimalType(38, 38), Decimal(1)),
-            (DateType(), 2**31),
-            (TimeType(3), 86_400_000),
-            (TimeType(3), -1),
-            (TimestampType(3), 1),
-            (TimestampType(9), 2**63 * 10**6),
-            (TimestampLtzType(9), 1.5),
-            (ArrayType(IntType()), 3),
-            (ArrayType(IntType(nullable=False)), [None]),
-            (ArrayType(FloatType()), [1]),
-            (MapType(StringType(), IntType()), [("x",)]),
-            (MapType(StringType(), IntType()), [(None, 1)]),
+            (t.BooleanType(), 1),
+            (t.TinyIntType(), 128),
+            (t.SmallIntType(), -32769),
+            (t.IntType(), 2**31),
+            (t.IntType(), True),
+            (t.IntType(), 1.0),
+            (t.BigIntType(), 2**63),
+            (t.FloatType(), 1),
+            (t.FloatType(), 1e39),
+            (t.DoubleType(), "1"),
+            (t.StringType(), b"x"),
+            (t.StringType(), "\ud800"),
+            (t.CharType(3), 5),
+            (t.BytesType(), "x"),
+            (t.BinaryType(1), None.__class__),
+            (t.DecimalType(4, 2), 1),
+            (t.DecimalType(4, 2), Decimal("NaN")),
+            (t.DecimalType(4, 2), Decimal("100")),
+            (t.DecimalType(4, 2), Decimal("1.001")),
+            (t.DecimalType(4, 2), Decimal("1E-999999")),
+            (t.DecimalType(4, 2), Decimal("1E+999999")),
+            (t.DecimalType(38, 38), Decimal(1)),
+            (t.DateType(), 2**31),
+            (t.TimeType(3), 86_400_000),
+            (t.TimeType(3), -1),
+            (t.TimestampType(3), 1),
+            (t.TimestampType(9), 2**63 * 10**6),
+            (t.TimestampLtzType(9), 1.5),
+            (t.ArrayType(t.IntType()), 3),
+            (t.ArrayType(t.IntType(nullable=False)), [None]),
+            (t.ArrayType(t.FloatType()), [1]),
+            (t.MapType(t.StringType(), t.IntType()), [("x",)]),
+            (t.MapType(t.StringType(), t.IntType()), [(None, 1)]),
             (PAIR, (1,)),
             (PAIR, "x"),
-            (DataType(), 1),
+            (t.DataType(), 1),
         ],
     )
-    def test_values(self, name: str, dtype: DataType, value: Any) -> None:
+    def test_values(self, name: str, dtype: t.DataType, value: Any) -> None:
         with pytest.raises(InvalidRowError, match=r"^field 0 "):
             FORMATS[name].encode_row([dtype], [value])
 
     def test_unknown_type(self, name: str) -> None:
         with pytest.raises(FormatError):
-            FORMATS[name].decode_row([DataType()], bytes(24))
+            FORMATS[name].decode_row([t.DataType()], bytes(24))
 
     def test_depth(self, name: str) -> None:
-        dtype: DataType = IntType()
+        dtype: t.DataType = t.IntType()
         value: Any = 1
         for _ in range(70):
-            dtype, value = ArrayType(dtype), [value]
+            dtype, value = t.ArrayType(dtype), [value]
         with pytest.raises(FlussError, match="64 levels"):
             FORMATS[name].encode_row([dtype], [value])
 
@@ -288,47 +266,47 @@ class TestRefusals:
         coder = FORMATS[name]
         assert coder.decode_row([], coder.encode_row([], [])) == []
         with pytest.raises(FormatError):
-            coder.decode_row([IntType()], b"")
+            coder.decode_row([t.IntType()], b"")
 
 
 BROKEN = [
-    ("compacted", [IntType()], "00", "field 0 .*cut off"),
-    ("compacted", [IntType()], "000102", "1 unexpected bytes from byte 2"),
-    ("compacted", [BigIntType()], "00ffffffffffffffffff02", "varint64 at byte 1 does not fit 64 bits"),
-    ("compacted", [IntType()], "00ffffffff1f", "varint32 at byte 1 does not fit 32 bits"),
-    ("compacted", [StringType()], "000561", "5 bytes wanted at byte 2"),
-    ("compacted", [StringType()], "00ffffffff0f", "-1 bytes wanted"),
-    ("compacted", [StringType()], "0001ff", "not UTF-8: invalid start byte"),
-    ("compacted", [BooleanType()], "0002", "a boolean is the byte 0 or 1"),
-    ("compacted", [TimeType()], "00ffffffff0f", "millisecond of the day"),
-    ("compacted", [TimestampType(9)], "0000c0843d", "1000000 nanoseconds"),
-    ("compacted", [DecimalType(2, 0)], "0064", "more than 2 digits"),
-    ("compacted", [DecimalType(20, 0)], "0000", "1 to 16 bytes"),
-    ("compacted", [DecimalType(20, 0)], "0011" + "00" * 17, "1 to 16 bytes"),
-    ("compacted", [DecimalType(20, 0)], "00107f" + "ff" * 15, "more than 20 digits"),
-    ("compacted", [ArrayType(IntType())], "000300000000", "at least 4 bytes"),
-    ("compacted", [ArrayType(IntType())], "0008ffffff7f00000000", "does not fit 8 bytes"),
-    ("compacted", [ArrayType(IntType())], "0008ffffffff00000000", "does not fit 8 bytes"),
-    ("compacted", [ArrayType(StringType())], "0010010000000000000000000000000000ff", "element 0 .*inline value"),
-    ("compacted", [ArrayType(StringType())], "00100100000000000000ffffffff00000000", "value of -1 bytes"),
-    ("compacted", [ArrayType(StringType())], "001001000000000000000900000009000000", "value of 9 bytes at byte 9"),
-    ("compacted", [MapType(IntType(), IntType())], "0003000000", "at least 4 bytes"),
-    ("compacted", [MapType(IntType(), IntType())], "000405000000", "claim 5 of 0 bytes"),
+    ("compacted", [t.IntType()], "00", "field 0 .*cut off"),
+    ("compacted", [t.IntType()], "000102", "1 unexpected bytes from byte 2"),
+    ("compacted", [t.BigIntType()], "00ffffffffffffffffff02", "varint64 at byte 1 does not fit 64 bits"),
+    ("compacted", [t.IntType()], "00ffffffff1f", "varint32 at byte 1 does not fit 32 bits"),
+    ("compacted", [t.StringType()], "000561", "5 bytes wanted at byte 2"),
+    ("compacted", [t.StringType()], "00ffffffff0f", "-1 bytes wanted"),
+    ("compacted", [t.StringType()], "0001ff", "not UTF-8: invalid start byte"),
+    ("compacted", [t.BooleanType()], "0002", "a boolean is the byte 0 or 1"),
+    ("compacted", [t.TimeType()], "00ffffffff0f", "millisecond of the day"),
+    ("compacted", [t.TimestampType(9)], "0000c0843d", "1000000 nanoseconds"),
+    ("compacted", [t.DecimalType(2, 0)], "0064", "more than 2 digits"),
+    ("compacted", [t.DecimalType(20, 0)], "0000", "1 to 16 bytes"),
+    ("compacted", [t.DecimalType(20, 0)], "0011" + "00" * 17, "1 to 16 bytes"),
+    ("compacted", [t.DecimalType(20, 0)], "00107f" + "ff" * 15, "more than 20 digits"),
+    ("compacted", [t.ArrayType(t.IntType())], "000300000000", "at least 4 bytes"),
+    ("compacted", [t.ArrayType(t.IntType())], "0008ffffff7f00000000", "does not fit 8 bytes"),
+    ("compacted", [t.ArrayType(t.IntType())], "0008ffffffff00000000", "does not fit 8 bytes"),
+    ("compacted", [t.ArrayType(t.StringType())], "0010010000000000000000000000000000ff", "element 0 .*inline value"),
+    ("compacted", [t.ArrayType(t.StringType())], "00100100000000000000ffffffff00000000", "value of -1 bytes"),
+    ("compacted", [t.ArrayType(t.StringType())], "001001000000000000000900000009000000", "value of 9 bytes at byte 9"),
+    ("compacted", [t.MapType(t.IntType(), t.IntType())], "0003000000", "at least 4 bytes"),
+    ("compacted", [t.MapType(t.IntType(), t.IntType())], "000405000000", "claim 5 of 0 bytes"),
     (
         "compacted",
-        [MapType(TinyIntType(), TinyIntType())],
+        [t.MapType(t.TinyIntType(), t.TinyIntType())],
         "0014" + "09000000" + "010000000000000000" + "00000000000000",
         "1 keys and 0 values",
     ),
-    ("indexed", [StringType()], "00ffffffff", "-1 bytes wanted"),
-    ("indexed", [StringType()], "0001000000", "1 bytes wanted"),
-    ("aligned", [StringType()], "00" * 15, "needs 16 bytes"),
-    ("aligned", [StringType()], "00" * 8 + "0900000010000000" + "00" * 8, "field 0 .*at byte 8: value of 9"),
+    ("indexed", [t.StringType()], "00ffffffff", "-1 bytes wanted"),
+    ("indexed", [t.StringType()], "0001000000", "1 bytes wanted"),
+    ("aligned", [t.StringType()], "00" * 15, "needs 16 bytes"),
+    ("aligned", [t.StringType()], "00" * 8 + "0900000010000000" + "00" * 8, "field 0 .*at byte 8: value of 9"),
 ]
 
 
 @pytest.mark.parametrize(("name", "types", "data", "message"), BROKEN)
-def test_broken_rows(name: str, types: list[DataType], data: str, message: str) -> None:
+def test_broken_rows(name: str, types: list[t.DataType], data: str, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         FORMATS[name].decode_row(types, bytes.fromhex(data))
     if name == "compacted":
@@ -348,11 +326,11 @@ def test_values_may_not_share_bytes() -> None:
     data = data.ljust(first, b"\0") + inner
     row = b"\0" + bytes([len(data) & 0x7F | 0x80, len(data) >> 7]) + data
     with pytest.raises(FormatError, match="values overlap"):
-        compacted.decode_row([ArrayType(ArrayType(TinyIntType()))], row)
+        compacted.decode_row([t.ArrayType(t.ArrayType(t.TinyIntType()))], row)
 
 
 def test_not_null_bits_are_not_looked_at() -> None:
-    types = [IntType(nullable=False), IntType()]
+    types = [t.IntType(nullable=False), t.IntType()]
     assert compacted.decode_row(types, b"\1\7\10") == [7, 8]
     arrays = decode_compacted(types, Slices.from_list([b"\1\7\10"]))
     assert [array.to_pylist() for array in arrays] == [[7], [8]]
@@ -360,8 +338,8 @@ def test_not_null_bits_are_not_looked_at() -> None:
 
 def test_key_refusals() -> None:
     with pytest.raises(InvalidRowError, match=r"field 'a' .*null in a key"):
-        compacted.encode_key([IntType()], [None], ["a"])
+        compacted.encode_key([t.IntType()], [None], ["a"])
     with pytest.raises(InvalidRowError, match="nested types cannot be part of a key"):
-        compacted.encode_key([ArrayType(IntType())], [[1]])
+        compacted.encode_key([t.ArrayType(t.IntType())], [[1]])
     with pytest.raises(FormatError, match="unexpected bytes"):
-        compacted.decode_key([IntType()], b"\1\1")
+        compacted.decode_key([t.IntType()], b"\1\1")

@@ -116,7 +116,7 @@ _MASTER = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[[\d\s,]+
     "--lake", "lake", multiple=True, metavar="KEY=VALUE", help="Option of the lake catalog, e.g. a credential."
 )
 @click.option("--compact/--no-compact", default=None, help="Merge small files; default: what each table says.")
-@click.option("--expire/--no-expire", default=None, help="Forget old snapshots; default: what each table says.")
+@click.option("--expire/--no-expire", default=None, help="Expire old snapshots; default: what each table says.")
 @click.option(
     "--sweep-after-hours",
     type=click.FloatRange(min=0),

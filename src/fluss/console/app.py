@@ -195,7 +195,7 @@ async def _fingerprint(password: str, salt: str) -> str:
 
 
 async def logout(request: Request) -> Response:
-    """Forget the session."""
+    """Close the session."""
     state = state_of(request)
     session = state.sessions.find(request)
     if session is not None:

@@ -43,8 +43,8 @@ class Inspection:
         """Ask the embedded server."""
         if self._sock is None:
             raise InvalidArgumentError(
-                "Only a server that was started with 'fluss server --ui' tells the console about its clients, users "
-                "and log. Other servers have no API for it."
+                "Only a server that was started with 'fluss server --ui' reports its clients, users and log to the "
+                "console. Other servers have no API for it."
             )
         async with self._lock:  # one question at a time: answers come in order
             if self._streams is None:

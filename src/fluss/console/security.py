@@ -133,7 +133,7 @@ class Sessions:
 
     def open(self, client: Client) -> Session:
         """Let a browser in. If there are too many, the user with the most of them loses the one that matters least."""
-        self._forget_idle()
+        self._evict_idle()
         while len(self._sessions) >= SESSIONS_MAX:
             counts = Counter(id(one.client) for one in self._sessions.values())
             most = max(counts.values())
@@ -156,11 +156,11 @@ class Sessions:
     def close(self, session: Session) -> None:
         self._sessions.pop(session.token, None)
 
-    def _forget_idle(self) -> None:
+    def _evict_idle(self) -> None:
         limit = monotonic() - SESSION_IDLE_S
         self._sessions = {token: one for token, one in self._sessions.items() if one.used_at >= limit}
 
 
 def same_secret(given: str, wanted: str) -> bool:
-    """Compare without telling by time how much of it was right."""
+    """Compare in a time that does not depend on how much of it was right."""
     return hmac.compare_digest(given.encode(), wanted.encode())

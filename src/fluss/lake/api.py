@@ -263,7 +263,7 @@ class OpenLakeTable(ABC):
 
     @abstractmethod
     def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
-        """Forget old snapshots and delete the files only they used; returns their ids.
+        """Expire old snapshots and delete the files only they used; returns their ids.
 
         The newest `keep_min`, all younger than `older_than_ms` (epoch) and those of `keep_ids` stay.
         """

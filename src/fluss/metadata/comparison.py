@@ -74,7 +74,7 @@ _INT_BITS: dict[type[t.DataType], int] = {t.TinyIntType: 8, t.SmallIntType: 16, 
 _EXPONENT_MAX = 100
 UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_NS = 86_400 * 10**9
-_NUMPY_NS = {"D": _DAY_NS, "h": 3_600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+NUMPY_NANOS = {"D": _DAY_NS, "h": 3_600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 @dataclass(frozen=True)
@@ -154,18 +154,18 @@ def _datetime_ns(column: str, data_type: t.TimestampType | t.TimestampLtzType, l
 def _numpy_ns(literal: np.datetime64) -> int:
     """Nanoseconds since the epoch: numpy has no zones, its times count as UTC for TIMESTAMP_LTZ columns."""
     unit, count = np.datetime_data(literal.dtype)
-    if unit not in _NUMPY_NS:
+    if unit not in NUMPY_NANOS:
         raise InvalidArgumentError(f"{literal!r} is counted in {unit!r}: expected a unit from days to nanoseconds")
-    return int(literal.astype(np.int64)) * _NUMPY_NS[unit] * count
+    return int(literal.astype(np.int64)) * NUMPY_NANOS[unit] * count
 
 
-def _is_missing(literal: object) -> bool:
+def is_missing(literal: object) -> bool:
     """None, and what numpy and pandas write for it."""
     if literal is None:
         return True
     if isinstance(literal, (np.datetime64, np.timedelta64)):
         return bool(np.isnat(literal))
-    # Told by name, so that pandas need not be imported.
+    # Recognised by name, so that pandas need not be imported.
     return type(literal).__name__ in ("NaTType", "NAType")
 
 
@@ -185,7 +185,7 @@ def _is_special(literal: object) -> bool:
 
 def fit_comparison(function: LeafFunction, column: str, data_type: t.DataType, literal: Any) -> Fitted:
     """Fit the literal of one of `COMPARISONS`; `InvalidArgumentError` if it is of another kind than the column."""
-    if _is_missing(literal):
+    if is_missing(literal):
         return NOTHING
     exact_number = type(data_type) in _INT_BITS or isinstance(data_type, t.DecimalType)
     if exact_number and _is_special(literal):
@@ -253,7 +253,7 @@ def fit_list(function: LeafFunction, column: str, data_type: t.DataType, literal
     values: dict[Any, None] = {}
     nan = False
     for literal in literals:
-        if _is_missing(literal):
+        if is_missing(literal):
             if function is LeafFunction.NOT_IN:
                 return NOTHING  # whether a value differs from null is unknown
             continue
@@ -271,7 +271,7 @@ def fit_list(function: LeafFunction, column: str, data_type: t.DataType, literal
 
 def fit_text(function: LeafFunction, column: str, data_type: t.DataType, text: Any) -> Fitted:
     """Fit the literal of one of `TEXT_FUNCTIONS`."""
-    if _is_missing(text):
+    if is_missing(text):
         return NOTHING
     check_text(function.name.lower(), column, data_type, text)
     return function, (text,)

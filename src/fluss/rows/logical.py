@@ -18,6 +18,7 @@ import numpy as np
 
 from fluss.errors import InvalidRowError
 from fluss.metadata import types as t
+from fluss.metadata.comparison import NUMPY_NANOS, is_missing
 from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import conform, from_arrow, to_arrow
 
@@ -56,7 +57,7 @@ def _from_python(value: object, dtype: t.DataType, depth: int) -> Any:
     converter = _FROM_PYTHON.get(type(dtype))
     if converter is not None and type(value) in _NATIVE:
         return converter(value, dtype)
-    if value is None or _is_missing(value):
+    if is_missing(value):
         if not dtype.nullable:
             raise InvalidRowError("null, but the type is NOT NULL")
         return None
@@ -76,14 +77,6 @@ def _from_python(value: object, dtype: t.DataType, depth: int) -> Any:
 
 _NATIVE = frozenset({bool, int, float, str, bytes})
 """Types whose values are what they seem: neither missing nor numpy's."""
-
-
-def _is_missing(value: object) -> bool:
-    """Not-a-time of numpy and pandas, and the missing value of pandas: they mean null."""
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return bool(np.isnat(value))
-    # Told by name, so that pandas need not be imported.
-    return type(value).__name__ in ("NaTType", "NAType")
 
 
 def _boolean(value: object, dtype: t.DataType) -> bool:
@@ -201,7 +194,7 @@ def _timestamp(value: object, dtype: t.DataType) -> int:
 def _nanos_of(value: object, dtype: t.TimestampType | t.TimestampLtzType) -> int:
     if isinstance(value, np.datetime64):
         unit, count = np.datetime_data(value.dtype)
-        nanos = _NUMPY_UNITS.get(unit)
+        nanos = NUMPY_NANOS.get(unit)
         if nanos is None:
             raise InvalidRowError(f"{value!r} is counted in {unit!r}: expected a unit from days to nanoseconds")
         return int(value.astype(np.int64)) * nanos * count
@@ -216,17 +209,6 @@ def _nanos_of(value: object, dtype: t.TimestampType | t.TimestampLtzType) -> int
         value = value.replace(tzinfo=None) - offset
     # A pandas timestamp is a datetime with a few more digits.
     return (value - _EPOCH) // _MICROSECOND * 1000 + int(getattr(value, "nanosecond", 0))
-
-
-_NUMPY_UNITS = {
-    "D": 86_400 * 10**9,
-    "h": 3_600 * 10**9,
-    "m": 60 * 10**9,
-    "s": 10**9,
-    "ms": 10**6,
-    "us": 10**3,
-    "ns": 1,
-}
 
 
 def _elements(value: object, dtype: t.DataType, depth: int) -> list[Any]:

@@ -186,7 +186,7 @@ class Load:
                     self._load(file, rejects)
         finally:
             try:
-                self._settle(0)
+                self._await_writes(0)
             finally:
                 self.report.seconds = time.perf_counter() - started
                 self._checkpoint.save()
@@ -199,7 +199,7 @@ class Load:
             row += piece.rows
             if piece.bad and self._on_error == "stop":
                 self._send(file, piece, piece.good_before, piece.bad[0].row)
-                self._settle(0)
+                self._await_writes(0)
                 raise self._rejected(piece.bad[0])
             for bad in piece.bad:
                 self.report.first_bad = self.report.first_bad or bad
@@ -213,9 +213,9 @@ class Load:
         if rows:
             batch = piece.batch if rows == piece.batch.num_rows else piece.batch.slice(0, rows)
             self._in_flight.append((file, rows, end, self._sink.write(batch)))
-            self._settle(_IN_FLIGHT)
+            self._await_writes(_IN_FLIGHT)
 
-    def _settle(self, left: int) -> None:
+    def _await_writes(self, left: int) -> None:
         """Wait until no more than so many batches are in flight."""
         failure: FlussError | None = None
         while len(self._in_flight) > left:
