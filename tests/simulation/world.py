@@ -39,7 +39,7 @@ SERVER_OPTIONS = {
 """Small enough that segments roll, rows move to disk, snapshots are taken and recovery points are written within a few
 rounds."""
 
-_MONOTONIC, _PERF_COUNTER = time.monotonic, time.perf_counter
+_CLOCKS = {"monotonic": time.monotonic, "perf_counter": time.perf_counter, "thread_time": time.thread_time}
 
 
 class _SimClock(Clock):
@@ -186,9 +186,9 @@ def _virtual_time(loop: SimLoop) -> Iterator[None]:
     """Let deadlines and durations of the code under test follow the loop's clock."""
     changed: list[tuple[object, str, object]] = []
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "fluss"]
-    for module, names in ((time, ("monotonic", "perf_counter")), *((module, ("monotonic",)) for module in modules)):
-        for name in names:
-            if getattr(module, name, None) in (_MONOTONIC, _PERF_COUNTER):
+    for module in (time, *modules):
+        for name, clock in _CLOCKS.items():
+            if getattr(module, name, None) is clock:
                 changed.append((module, name, getattr(module, name)))
                 setattr(module, name, loop.time)
     try:
