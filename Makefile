@@ -134,6 +134,10 @@ simulate: $(READY) ## Simulate server, clients, network and disk with faults (SE
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation --rounds $(or $(ROUNDS),1000) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
 
+.PHONY: histories
+histories: $(READY) ## Check histories of concurrent clients under faults for linearizability (SEED=0 COUNT=1000)
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.histories --seed $(or $(SEED),0) --count $(or $(COUNT),1000)
+
 .PHONY: faults
 faults: $(READY) ## Let every single operation of the server's disk fail once, and check what is left (ARGS="--full-disk")
 	$(BIN)/python -m tests.faults $(ARGS)
