@@ -54,10 +54,9 @@ def with_message(message: bytes, record_count: int = 2) -> LogBatch:
 def test_batches_of_other_implementations(name: str) -> None:
     schema, rows = CONTENT[name]
     batch = LogBatch(vectors.LOG_BATCHES[name])
-    for options in ({}, {"align": False}):
-        decoded = decode_arrow_batch(batch, schema.arrow_schema, **options)
-        assert to_rows(decoded, schema) == rows
-        assert decoded.schema == schema.arrow_schema
+    decoded = decode_arrow_batch(batch, schema.arrow_schema)
+    assert to_rows(decoded, schema) == rows
+    assert decoded.schema == schema.arrow_schema
     assert to_rows(decode_log_batch(batch, schema), schema) == rows
 
 
@@ -179,7 +178,6 @@ def test_decoded_buffers_are_aligned(shift: int) -> None:
     decoded = decode_arrow_batch(batch, source.schema)
     assert decoded.column(0).buffers()[1].address % 8 == 0
     assert decoded.equals(source)
-    assert decode_arrow_batch(batch, source.schema, align=False).equals(source)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

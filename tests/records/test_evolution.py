@@ -8,7 +8,7 @@ from tests.records.tables import ID_NAME
 
 from fluss.errors import FormatError, InvalidArgumentError
 from fluss.metadata import BigIntType, Column, DataType, IntType, Schema, StringType
-from fluss.records import LogBatch, align_batch, column_mapping, decode_arrow_batch
+from fluss.records import LogBatch, align_batch, decode_arrow_batch
 
 
 def schema_of(*columns: tuple[str, DataType, int]) -> Schema:
@@ -38,28 +38,13 @@ def test_columns_added_later_are_null(batch: pa.RecordBatch) -> None:
 
 
 def test_columns_are_matched_by_id_not_by_name_or_place(batch: pa.RecordBatch) -> None:
-    assert column_mapping(ID_NAME, REARRANGED) == [-1, 1]
-    assert column_mapping(ID_NAME, REARRANGED, [1]) == [1]
     assert align_batch(batch, ID_NAME, REARRANGED).to_pydict() == {"score": [None, None], "label": ["a", "bb"]}
     assert align_batch(batch, ID_NAME, REPLACED).to_pydict() == {"id": [1, 2], "name": [None, None]}
 
 
-def test_choosing_columns(batch: pa.RecordBatch) -> None:
-    assert align_batch(batch, ID_NAME, GROWN, ["name", "id"]).to_pydict() == {"name": ["a", "bb"], "id": [1, 2]}
-    assert align_batch(batch, ID_NAME, GROWN, [2, 0]).to_pydict() == {"score": [None, None], "id": [1, 2]}
-    for columns in ([3], [-1], ["nope"]):
-        with pytest.raises(InvalidArgumentError):
-            align_batch(batch, ID_NAME, GROWN, columns)
-
-
-def test_projected_batches(batch: pa.RecordBatch) -> None:
-    projected = batch.select([1])
-    aligned = align_batch(projected, ID_NAME, GROWN, ["name", "score"], batch_columns=[1])
-    assert aligned.to_pydict() == {"name": ["a", "bb"], "score": [None, None]}
-    with pytest.raises(InvalidArgumentError, match="'id' was asked for, but the batch was projected without it"):
-        align_batch(projected, ID_NAME, GROWN, ["id"], batch_columns=[1])
+def test_a_batch_of_another_width_is_refused(batch: pa.RecordBatch) -> None:
     with pytest.raises(InvalidArgumentError, match="the batch has 1 columns, expected 2"):
-        align_batch(projected, ID_NAME, GROWN)
+        align_batch(batch.select([1]), ID_NAME, GROWN)
 
 
 def test_types_that_changed(batch: pa.RecordBatch) -> None:

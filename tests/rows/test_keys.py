@@ -266,7 +266,6 @@ def test_key_refusals() -> None:
     with pytest.raises(InvalidRowError, match="nested types cannot be part of a key"):
         encode_compacted_key([t.ArrayType(INT)], [pa.array([[1]], pa.list_(pa.int32()))])
     assert repr(CompactedKeyEncoder(["a", "b"], [INT, STR])) == "CompactedKeyEncoder(a, b)"
-    assert CompactedKeyEncoder(["a", "b"], [INT, STR]).decode(b"\1\1x") == [1, "x"]
 
 
 def test_paimon_nulls() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss.errors import FormatError, InvalidArgumentError
-from fluss.rows.slices import Slices
+from fluss.rows.slices import Slices, scatter, spaced
 
 byte_strings = st.lists(st.one_of(st.binary(max_size=20), st.binary(min_size=120, max_size=300)), max_size=12)
 
@@ -34,18 +34,29 @@ def test_views_and_copies(values: list[bytes], random: object) -> None:
     assert Slices.from_arrow(shuffled.to_arrow()).to_list() == expected
 
 
+def scattered(parts: list[Slices]) -> Slices:
+    """String `i` of all parts, one behind the other."""
+    lengths = sum((part.lengths for part in parts), np.zeros(len(parts[0]), np.int64))
+    starts, out = spaced(lengths)
+    pos = starts.copy()
+    for part in parts:
+        scatter(out, pos, part.data, part.starts, part.lengths)
+        pos += part.lengths
+    return Slices.trusted(out, starts, lengths)
+
+
 @given(st.lists(st.tuples(st.binary(max_size=300), st.binary(max_size=20)), min_size=1, max_size=10))
-def test_join(pairs: list[tuple[bytes, bytes]]) -> None:
+def test_scatter(pairs: list[tuple[bytes, bytes]]) -> None:
     left, right = (Slices.from_list(list(side)) for side in zip(*pairs))
-    joined = Slices.join([left, right, left])
+    joined = scattered([left, right, left])
     assert joined.to_list() == [a + b + a for a, b in pairs]
     assert joined.contiguous().to_list() == joined.to_list()
 
 
-def test_join_long_with_short() -> None:
+def test_scatter_long_with_short() -> None:
     for short in (b"", b"a", b"abcdefgh", b"abcdefghi"):
         parts = [Slices.from_list([bytes(200), short]), Slices.from_list([b"x", b"y"])]
-        assert Slices.join(parts).to_list() == [bytes(200) + b"x", short + b"y"]
+        assert scattered(parts).to_list() == [bytes(200) + b"x", short + b"y"]
 
 
 def test_concat() -> None:

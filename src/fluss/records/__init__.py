@@ -8,7 +8,7 @@ NAMES = {
     "fluss.records.arrow": """
         DECODED_BYTES_MAX EncodedBody decode_arrow_batch encode_arrow_body seal_log_batch
     """,
-    "fluss.records.evolution": "align_batch column_mapping decode_log_batch",
+    "fluss.records.evolution": "align_batch decode_log_batch",
     "fluss.records.kv_batch": """
         EncodedKvBody KvBatch decode_value_batch encode_kv_body encode_kv_records encode_value_batch encode_values
         kv_record_count seal_kv_batch value_batch_header

@@ -8,7 +8,6 @@ from fluss.records.arrow import decode_arrow_batch as decode_arrow_batch
 from fluss.records.arrow import encode_arrow_body as encode_arrow_body
 from fluss.records.arrow import seal_log_batch as seal_log_batch
 from fluss.records.evolution import align_batch as align_batch
-from fluss.records.evolution import column_mapping as column_mapping
 from fluss.records.evolution import decode_log_batch as decode_log_batch
 from fluss.records.kv_batch import EncodedKvBody as EncodedKvBody
 from fluss.records.kv_batch import KvBatch as KvBatch
@@ -66,7 +65,6 @@ __all__ = [
     "align_batch",
     "build_statistics",
     "check_log_batch",
-    "column_mapping",
     "cut_batch",
     "decode_arrow_batch",
     "decode_log_batch",

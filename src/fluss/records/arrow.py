@@ -153,7 +153,6 @@ def decode_arrow_batch(
     *,
     columns: Sequence[int] | None = None,
     max_bytes: int = DECODED_BYTES_MAX,
-    align: bool = True,
 ) -> pa.RecordBatch:
     """Decode the rows of a batch. Uncompressed columns point into the bytes of the batch.
 
@@ -163,8 +162,6 @@ def decode_arrow_batch(
         arrow_schema: The schema the batch was written with (or projected to).
         columns: Positions to decode, strictly ascending; the others are not even decompressed.
         max_bytes: Limit of what the batch may decompress to.
-        align: Copy the message if it does not lie on a multiple of 8 bytes, since Arrow's engines complain about
-            such buffers; pass False when the values are only looked at.
 
     Raises:
         FormatError: The batch is malformed.
@@ -190,7 +187,7 @@ def decode_arrow_batch(
         if message.codec is not None:
             return _decompressed(view, message, layout)
         buffer = pa.py_buffer(view)
-        if align and (buffer.address + message.body_start) % _ALIGNMENT:
+        if (buffer.address + message.body_start) % _ALIGNMENT:  # Arrow's engines complain about such buffers
             buffer = _aligned_copy(view, message.body_start)
         return pa.ipc.read_record_batch(buffer, arrow_schema)
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -75,10 +75,6 @@ class CompactedKeyEncoder(KeyEncoder):
         """The keys of many rows."""
         return encode_compacted_key(self.types, arrays, self.names)
 
-    def decode(self, data: bytes | memoryview) -> list[Any]:
-        """The logical values of a key."""
-        return compacted.decode_key(self.types, data, self.names)
-
 
 class PaimonKeyEncoder(KeyEncoder):
     """The row layout of Paimon."""

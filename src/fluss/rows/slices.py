@@ -107,19 +107,6 @@ class Slices:
             np.concatenate([part.lengths for part in parts]),
         )
 
-    @classmethod
-    def join(cls, parts: Sequence[Slices]) -> Slices:
-        """Element by element: string ``i`` of the result is string ``i`` of all parts glued together."""
-        lengths = np.zeros(len(parts[0]), np.int64)
-        for part in parts:
-            lengths += part.lengths
-        starts, out = spaced(lengths)
-        pos = starts.copy()
-        for part in parts:
-            scatter(out, pos, part.data, part.starts, part.lengths)
-            pos += part.lengths
-        return cls.trusted(out, starts, lengths)
-
     def __len__(self) -> int:
         return self.starts.size
 
