@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import decimal
 import itertools
 import math
@@ -84,32 +85,21 @@ class RowInput:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _columns(self, rows: Sequence[Any]) -> tuple[list[list[Any]], dict[int, InvalidRowError]]:
-        """The values of each column; of rows that cannot be read at all, None and an error."""
+        """The values of each column, up to the first row that cannot be read at all, and its error."""
+        if all(type(row) is dict for row in rows) and self._known.issuperset(itertools.chain.from_iterable(rows)):
+            if not self.whole:
+                return [[row.get(name) for row in rows] for name in self.names], {}
+            with contextlib.suppress(KeyError):  # what follows finds the row that lacks a column
+                return [[row[name] for row in rows] for name in self.names], {}
+        values: list[Sequence[Any]] = []
         bad: dict[int, InvalidRowError] = {}
-        if not all(type(row) is dict for row in rows):
-            # From here on each row takes its own way.
-            values = []
-            for position, row in enumerate(rows):
-                try:
-                    values.append(self._values(row))
-                except InvalidRowError as error:
-                    bad[position] = error
-                    return [list(column) for column in zip(*values)] or [[] for _ in self.names], bad
-            return [list(column) for column in zip(*values)] or [[] for _ in self.names], bad
-        if set().union(*rows) - self._known:
-            for position, row in enumerate(rows):
-                if row.keys() - self._known:
-                    bad[position] = self._unknown(row)
-                    rows = rows[:position]
-                    break
-        if not self.whole:
-            return [[row.get(name) for row in rows] for name in self.names], bad
-        try:
-            return [[row[name] for row in rows] for name in self.names], bad
-        except KeyError:
-            position = next(at for at, row in enumerate(rows) if not row.keys() >= set(self.names))
-            bad[position] = self._lacks(rows[position])
-            return [[row[name] for row in rows[:position]] for name in self.names], bad
+        for position, row in enumerate(rows):
+            try:
+                values.append(self._values(row))
+            except InvalidRowError as error:
+                bad[position] = error
+                break
+        return [list(column) for column in zip(*values)] or [[] for _ in self.names], bad
 
     def _values(self, row: Any) -> Sequence[Any]:
         mapping = as_mapping(row)
