@@ -7,7 +7,7 @@ Modules
 `retry.py`      the retry policy; every call has one `fluss.net.deadline.Deadline`, which all retries below it share.
 `promise.py`    `Promise` (resolved on the cluster's loop, awaited on any loop) and `Inbox` (into the cluster's loop
                 from any thread, many items per wake-up). What users touch from other threads uses these.
-`runner.py`     where an operation runs: directly, or on the background loop (`background.py`).
+`runner.py`     where an operation runs: directly, or on a background loop; and the sender that writers share.
 `admin/`        `FlussAdmin`, the same class for both faces.
 `table.py`      what `FlussTable` is on both faces, and the builders `TableAppend` and `TableUpsert`.
 `lookup.py`     `Lookuper`, `PrefixLookuper` and their builders, the same classes for both faces. `lookup_queue.py`
