@@ -141,7 +141,10 @@ def run_steps(db: fluss.Database, shape: dict[str, Any], steps: list[tuple[str, 
     with other_writer(db, name, written):
         for kind, given_rows in [*steps, ("check", [])]:
             if kind == "write":
-                (table.upsert if key else table.append)(given_rows)
+                if key:
+                    table.upsert(given_rows, missing="null")  # columns that were added meanwhile
+                else:
+                    table.append(given_rows)
                 model.write(given_rows)
             elif kind == "delete" and key and given_rows:
                 table.delete([{name: row[name] for name in key} for row in given_rows])
@@ -149,7 +152,7 @@ def run_steps(db: fluss.Database, shape: dict[str, Any], steps: list[tuple[str, 
             elif kind == "update" and key:
                 for row in given_rows:
                     changed = {name: row[name] for name in [*key, "v"]}
-                    table.update(changed)
+                    table.update(changed, upsert=True)
                     model.update(changed)
             elif kind == "column" and len(model.columns) < 6:
                 column = f"c{len(model.columns)}"
