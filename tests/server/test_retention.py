@@ -177,3 +177,18 @@ def test_a_repair_keeps_the_segment_that_the_recovery_point_names(tmp_path: Path
     assert again.log.damage is None
     assert again.read_all() == list(range(6))
     again.crash()
+
+
+@pytest.mark.parametrize(("option", "kept"), [({}, True), ({"log_retention_default": "7 d"}, False)])
+async def test_log_tables_keep_their_rows_by_default(tmp_path: Path, option: dict[str, str], kept: bool) -> None:
+    clock = FakeClock()
+    options = {"log_retention_roll__active__segment_enabled": "true", **option}
+    async with running_server(tmp_path, clock, **options) as server, connected(server) as client:
+        table = await client.create_table()
+        await client.produce(table, make_batch(0))
+        clock.time_ms += 8 * 24 * HOUR_MS
+        for _ in range(2):
+            await server.tablets.expire_segments()
+        assert (await client.offsets(table, 0)).offset == (0 if kept else 3)
+        info = server.catalog.tables_by_id[table].table_info
+        assert "table.log.ttl" not in info.properties, "clients see the default of Apache Fluss"

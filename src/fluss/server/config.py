@@ -114,6 +114,8 @@ _ROWS: tuple[ServerOption[Any], ...] = (
     _o("log.flush.offset.checkpoint-interval", Duration(1), MINUTE_MS, "time between two recovery points"),
     _o("log.recovery-point.interval-size", Size(1), 64 * MB, "log bytes after which a bucket's recovery point moves, "
        "which bounds the bytes to check after a crash"),
+    _o("log.retention.default", Duration(), 0, "how long log tables without 'table.log.ttl' and without a lake keep "
+       "their rows; 0 keeps them for ever, '7 d' is what Apache Fluss does", dynamic=True),
     _o("log.retention.check-interval", Duration(1), 5 * MINUTE_MS, "time between two looks for expired segments"),
     _o("log.retention.roll-active-segment.enabled", Boolean(), False, "expire the open segment as well", dynamic=True),
     _o("log.replica.min-in-sync-replicas-number", Whole(1, 1), 1, "replicas needed for acks=all; there is one",

@@ -127,7 +127,7 @@ class RemoteLogManager:
             logger.info("copied %d segments of %s to '%s'", len(ready), tablet.bucket, remote.folder)
 
     async def _expire(self, tablet: LogTablet, remote: RemoteLog, entry: TableEntry) -> None:
-        ttl_ms = entry.table_info.config.log_ttl_ms
+        ttl_ms = self._catalog.log_ttl_ms(entry.table_info)
         if ttl_ms <= 0:
             return
         oldest_kept = self._clock.now_ms() - ttl_ms

@@ -453,7 +453,7 @@ class Tablets:
 
     async def _expire(self, log: LogTablet, entry: TableEntry, now_ms: int, roll_active: bool) -> None:
         info = entry.table_info
-        ttl_ms = info.config.log_ttl_ms
+        ttl_ms = self._catalog.log_ttl_ms(info)
         if ttl_ms <= 0:
             return
         limit = log.high_watermark

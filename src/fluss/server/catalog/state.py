@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fluss.errors import DatabaseNotExistError, TableNotExistError, UnknownServerError
-from fluss.metadata import TableBucket, TablePath
+from fluss.metadata import TableBucket, TableInfo, TablePath
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.catalog.documents import Counters, Damage, DocumentStore
 from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, PartitionEntry, TableEntry
@@ -122,6 +122,14 @@ class CatalogState:
         if entry is None or entry.lake is None:
             return None
         return entry.lake.end_offset(bucket.partition_id, bucket.bucket_id)
+
+    def log_ttl_ms(self, info: TableInfo) -> int:
+        """How long the log of a table is kept; 0 for ever."""
+        is_only_copy = not info.has_primary_key() and not info.config.lake_enabled
+        if is_only_copy and "table.log.ttl" not in info.properties:
+            # Clients see the default of Apache Fluss; a server on one machine does not delete rows unasked.
+            return self.configs.current.integer("log.retention.default")
+        return info.config.log_ttl_ms
 
     @property
     def remote_data_dir(self) -> str:
