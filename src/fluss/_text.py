@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -25,9 +26,13 @@ def _written_out(character: str) -> str:
 def json_value(value: Any) -> Any:
     """Return a value as JSON can carry it: dates and times in ISO form, bytes as base64, other objects as text.
 
+    JSON has no numbers for NaN and the infinities: they are the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
+
     Example:
         json_value(decimal.Decimal("1.50"))  # '1.50'
     """
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, dict):
@@ -45,5 +50,5 @@ def json_text(value: Any) -> str:
     """Return a value as one line of JSON; a parser gives back exactly the value, and a terminal obeys none of it."""
     import json  # errors load this module, and few programs print JSON
 
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

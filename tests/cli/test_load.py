@@ -295,3 +295,22 @@ def test_columns_that_a_file_does_not_have(call: Any, ok: Callable[..., str], tm
     assert json.loads(ok("get", "parts", "2", "--json")) == {"id": 2, "a": "x", "b": "z"}
     ok("load", "parts", str(file), "--missing", "null")
     assert shown() == [{"id": 1, "a": "x", "b": None}]
+
+
+def test_numbers_that_json_has_not(ok: Callable[..., str], tmp_path: Path) -> None:
+    """Strict JSON: other parsers read it, and a load gives the same numbers again."""
+
+    def refuse(text: str) -> None:
+        raise AssertionError(f"{text} is no JSON")
+
+    ok("create", "numbers", "id int, x double, y float, many array<double>", "--key", "id")
+    ok("put", "numbers", '{"id": 1, "x": "NaN", "y": "Infinity", "many": ["-Infinity", 1.5]}')
+    shown = ok("cat", "numbers", "--json")
+    row = {"id": 1, "x": "NaN", "y": "Infinity", "many": ["-Infinity", 1.5]}
+    assert json.loads(shown, parse_constant=refuse) == row
+    file = tmp_path / "numbers.jsonl"
+    ok("export", "numbers", str(file))
+    ok("create", "again", "id int, x double, y float, many array<double>", "--key", "id")
+    ok("load", "again", str(file))
+    assert ok("cat", "again", "--json") == shown
+    assert ok("count", "again", "-w", "y > 1e38") == "1\n"

@@ -14,6 +14,7 @@ import fluss
 ERROR, USAGE, MISSING = 1, 2, 3
 
 MISTAKES: list[tuple[str, int, str]] = [
+    ("sql 'select 1' --times 3", 2, "--times needs --every"),
     ("-b 127.0.0.1:1 tables", USAGE, "options come after it: fluss tables -b"),
     ("--versoin", USAGE, "Did you mean"),
     # names

@@ -142,3 +142,18 @@ def test_commands_that_run_until_they_are_stopped(command: str, environment: dic
             pytest.fail(shown)
         running.send_signal(signal.SIGINT)
         assert running.wait(30) == 0, shown
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a device that is always full")
+@pytest.mark.parametrize("command", ["sql 'select 1 as a'", "sql 'select 1 as a' --json", "db ls"])
+def test_a_full_disk_is_one_line(command: str, environment: dict[str, str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from fluss.cli import main; main()", *shlex.split(command)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env={**os.environ, **environment},
+        )
+    assert (done.returncode, done.stderr) == (1, "Error: No space left on device\n")

@@ -138,3 +138,12 @@ def test_in_a_real_process(process: Any) -> None:
     dropped = process("drop", "real", "--yes")
     assert (dropped.returncode, dropped.stdout) == (0, "")
     assert process("describe", "real").returncode == 3
+
+
+def test_a_database_with_tables_names_the_option(call: Any, ok: Callable[..., str]) -> None:
+    ok("db", "create", "full")
+    ok("create", "full.t", "id int")
+    refused = call("db", "drop", "full", "--yes")
+    assert refused.exit_code == 1
+    assert "1 table; add --cascade" in refused.stderr
+    ok("db", "drop", "full", "--cascade", "--yes")

@@ -8,6 +8,7 @@ import pytest
 
 from fluss.errors import ConfigError
 from fluss.server.auth import check_users, users_of
+from fluss.server.command import build_config
 from fluss.server.config import (
     SERVER_OPTIONS,
     Endpoint,
@@ -212,6 +213,7 @@ def test_dynamic_options() -> None:
         "datalake.format",
         "kv.snapshot.interval",
         "log.replica.min-in-sync-replicas-number",
+        "log.retention.default",
         "log.retention.roll-active-segment.enabled",
         "quota.consumer_byte_rate",
         "quota.max_connections",
@@ -223,3 +225,17 @@ def test_dynamic_options() -> None:
     assert is_dynamic("datalake.paimon.warehouse")
     assert not is_dynamic("data.dir")
     assert not is_dynamic("no.such.option")
+
+
+@pytest.mark.parametrize("given", [None, "shop"])
+def test_the_data_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None) -> None:
+    """Commands on the same machine find it from any folder."""
+    monkeypatch.chdir(tmp_path)
+    config = build_config(given, None, None, None, ())
+    assert config.get("data.dir") == str(tmp_path / (given or "fluss-data"))
+
+
+@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_a_server_that_everyone_can_reach_warns(host: str, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
+    check_users(ServerConfig({"bind.listeners": f"FLUSS://{host}:0"}))
+    assert ("asks for no login" in caplog.text) is warned

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import sys
@@ -123,6 +124,10 @@ class _Commands(click.Group):
             failure = failure_of(error)
             if failure is None:
                 raise
+            if isinstance(error, OSError) and error.filename is None:
+                # Perhaps a full disk: what standard output still holds cannot be written at exit either.
+                with contextlib.suppress(OSError):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise failure from None
 
 

@@ -70,8 +70,10 @@ def failure_of(error: BaseException) -> click.ClickException | None:
         return NotFound(text) if isinstance(error, (*_NOT_FOUND, UnknownProfileError)) else Failure(text)
     if type(error).__module__.split(".")[0] in ("duckdb", "_duckdb"):
         return Failure(_first_paragraph(str(error)))
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return Failure(f"'{os.fspath(error.filename)}': {error.strerror}")
+    if isinstance(error, OSError) and error.strerror:
+        # Without a name it is a stream, such as standard output, or a file that is open already.
+        place = "" if error.filename is None else f"'{os.fspath(error.filename)}': "
+        return Failure(f"{place}{error.strerror}")
     return None
 
 

@@ -48,6 +48,8 @@ def sql(
     """
     from fluss.tools.sql_session import SqlSession
 
+    if times is not None and every is None:
+        raise click.UsageError("--times needs --every SECONDS")
     kind = "csv" if as_csv else "jsonl" if link.as_json else None
     with link.database(database) as db:
         session = SqlSession(db)

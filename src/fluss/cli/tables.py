@@ -9,6 +9,7 @@ import click
 
 from fluss.cli.common import (
     CliTarget,
+    Failure,
     check_database,
     check_table,
     confirm,
@@ -177,7 +178,9 @@ def db_drop(link: CliTarget, name: str, cascade: bool, if_exists: bool, yes: boo
         if not if_exists:
             check_database(database, name)
         tables = database.tables(name) if name in known else []
-        lost = f" with {count_text(len(tables), 'table')}" if tables and cascade else ""
+        if tables and not cascade:
+            raise Failure(f"database {name} has {count_text(len(tables), 'table')}; add --cascade to drop them too")
+        lost = f" with {count_text(len(tables), 'table')}" if tables else ""
         confirm(f"Drop the database {name}{lost}?", yes=yes)
         database.drop_database(name, missing_ok=if_exists, cascade=cascade)
     print_result(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import hmac
 import ipaddress
+import logging
 import re
 import secrets
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from fluss.server.users import USERS_FILE, UserFile
 _USER_ENTRY = re.compile(r'user_([^\s="]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _TOKEN_PARTS = 3
 _NAME_BYTES_MAX = 256
+
+logger = logging.getLogger("fluss.server.auth")
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,13 @@ def check_users(config: ServerConfig) -> None:
     file.check()
     for endpoint in config.bind_endpoints:
         if not config.asks_login(endpoint.listener):
+            if config.protocol_of(endpoint.listener) in ("PLAINTEXT", "SSL") and not is_loopback(endpoint.host):
+                logger.warning(
+                    "listener '%s' on %s asks for no login: everyone who can reach it can read and change all tables. "
+                    "Add users with 'fluss user add NAME' and start with --login, or listen on 127.0.0.1",
+                    endpoint.listener,
+                    endpoint.host or "all addresses",
+                )
             continue
         if not users_of(config, endpoint.listener) and not file.names():
             raise ConfigError(

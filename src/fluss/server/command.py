@@ -40,10 +40,11 @@ def build_config(
         if not equals or not name.strip():
             raise click.UsageError(f"-D expects key=value, not {name!r}")
         options[name.strip()] = value
-    if data_dir is not None:
-        options["data.dir"] = data_dir
+    given = data_dir or options.get("data.dir") or SERVER_OPTIONS["data.dir"].default
+    folder = Path(str(given)).absolute()  # clients on this machine ask for it, and have other working folders
+    options["data.dir"] = str(folder)
     if not create:
-        check_new_folder(str(options.get("data.dir", SERVER_OPTIONS["data.dir"].default)))
+        check_new_folder(folder)
     if host is not None or port is not None:
         if "bind.listeners" in options:
             raise click.UsageError("--host and --port cannot be combined with the option 'bind.listeners'")
@@ -61,7 +62,6 @@ def build_config(
     endpoints = ServerConfig({name: options[name] for name in _LISTENER_OPTIONS if name in options}).bind_endpoints
     names = [endpoint.listener for endpoint in endpoints]
     if tls_self_signed:
-        folder = Path(str(options.get("data.dir", SERVER_OPTIONS["data.dir"].default)))
         tls_cert = str(ensure_self_signed(folder / "tls", [endpoint.host for endpoint in endpoints]))
         click.echo(f"TLS certificate SHA-256 fingerprint: {certificate_fingerprint(tls_cert)}", err=True)
     if tls_cert:

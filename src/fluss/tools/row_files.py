@@ -499,6 +499,8 @@ def from_json(value: Any, data_type: t.DataType, name: str) -> Any:
 def _convert(value: Any, data_type: t.DataType, name: str) -> Any:
     if isinstance(data_type, t.TEXT_TYPES) and not isinstance(value, str):
         return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if isinstance(data_type, (t.FloatType, t.DoubleType)) and value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
     if isinstance(data_type, t.DecimalType):
         return decimal.Decimal(str(value))
     if isinstance(data_type, t.DateType):
