@@ -27,7 +27,7 @@ EXTRAS = ("pandas", "polars", "sql", "console", "metrics")
 
 SHOWN = ("pyarrow", "numpy", "pandas", "polars", "duckdb", "protobuf")
 TESTS = (
-    *("tests/options", "tests/metadata", "tests/rows", "tests/records", "tests/protocol", "tests/client"),
+    *("tests/test_options.py", "tests/metadata", "tests/rows", "tests/records", "tests/protocol", "tests/client"),
     *("tests/db", "tests/cli", "tests/test_api_surface.py", "tests/test_config.py", "tests/test_errors.py"),
 )
 
