@@ -62,7 +62,7 @@ _ROWS: tuple[ServerOption[Any], ...] = (
     _o("remote.data.dir", Text(), None, "folder or file-system URI to which closed log segments are copied"),
     # Listeners.
     _o("bind.listeners", Text(), None, "comma list NAME://host:port to listen on"),
-    _o("advertised.listeners", Text(), None, "comma list NAME://host:port told to clients instead of the bound one"),
+    _o("advertised.listeners", Text(), None, "comma list NAME://host:port given to clients instead of the bound one"),
     _o("internal.listener.name", Text(), DEFAULT_LISTENER, "listener whose traffic is trusted (no ACL checks)"),
     _o("tablet-server.id", Whole(), 0, "node id of the tablet server role in metadata answers"),
     _o("tablet-server.rack", Text(), None, "rack of the tablet server role in metadata answers"),
@@ -193,12 +193,12 @@ _SECRET = re.compile(r"password|secret|jaas|credential|token|access[-_.]?key", r
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Tell whether the value of this option must never be shown."""
+    """Return whether the value of this option must never be shown."""
     return _SECRET.search(name) is not None or is_hidden_lake_setting(name, value)
 
 
 def is_dynamic(name: str) -> bool:
-    """Tell whether the option can be changed while the server runs."""
+    """Return whether the option can be changed while the server runs."""
     option = SERVER_OPTIONS.find(name)
     return option.dynamic if option is not None else name.startswith("datalake.")
 
@@ -359,11 +359,11 @@ class ServerConfig:
         return "PLAINTEXT"
 
     def asks_login(self, listener: str) -> bool:
-        """Tell whether clients log in by SASL on this listener."""
+        """Return whether clients log in by SASL on this listener."""
         return self.protocol_of(listener) in ("SASL", "SASL_SSL")
 
     def is_encrypted(self, listener: str) -> bool:
-        """Tell whether a listener uses TLS."""
+        """Return whether a listener uses TLS."""
         encrypted = {name.upper() for name in self.strings("security.ssl.enabled.listeners")}
         return self.protocol_of(listener) in ("SSL", "SASL_SSL", "MTLS") or listener.upper() in encrypted
 

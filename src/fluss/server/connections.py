@@ -77,7 +77,7 @@ class _Arrival:
     """How a frame arrives, as seen by the checks since it began."""
 
     position: int
-    """Where in the stream the frame began, which tells it from the one before."""
+    """Where in the stream the frame began, which distinguishes it from the one before."""
     since: float
     bytes_in: int
     """Bytes of the connection at that time."""

@@ -275,7 +275,7 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 
 def add_process_gauges(metrics: ServerMetrics) -> None:
-    """Register what the operating system tells of this process; what it does not tell is left out."""
+    """Register what the operating system reports of this process; what it does not report is left out."""
     started = time.time()
     metrics.gauge("process_cpu_seconds_total", _cpu_seconds)
     metrics.gauge("process_threads", threading.active_count)

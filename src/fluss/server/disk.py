@@ -74,7 +74,7 @@ def file_size(fd: int) -> int:
 
 
 def inode(fd: int) -> int:
-    """What tells an open file from every other on its disk."""
+    """The number that identifies an open file on its disk."""
     return os.fstat(fd).st_ino
 
 
@@ -260,7 +260,7 @@ def unlink_if_there(path: StrPath) -> None:
 
 
 def make_folders(path: Path, changed: Callable[[Path], None] = lambda folder: None) -> None:
-    """Create a folder and the parents it lacks. `changed` is told of each folder that has a new name in it, also when a
+    """Create a folder and the parents it lacks. `changed` gets each folder that has a new name in it, also when a
     later step fails: the names that are there by then must be flushed by the next attempt, which no longer makes them.
     """
     missing: list[Path] = []

@@ -81,18 +81,18 @@ _CONTAINER_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 
 
 def is_shown(lake_format: str, key: str, value: str = "") -> bool:
-    """Tell whether readers of lake tables may see a setting of the catalog: its key is known, its value harmless."""
+    """Return whether readers of lake tables may see a setting of the catalog: its key is known, its value harmless."""
     return key in SHOWN.get(lake_format, frozenset()) and not has_credentials(value)
 
 
 def is_hidden_lake_setting(name: str, value: str = "") -> bool:
-    """Tell whether a server option is a setting of a lake catalog that must not be shown."""
+    """Return whether a server option is a setting of a lake catalog that must not be shown."""
     match = _LAKE_SETTING.fullmatch(name)
     return match is not None and not is_shown(match.group(1), match.group(2), value)
 
 
 def has_credentials(text: str) -> bool:
-    """Tell whether a URL carries a user, or parameters that may be anything: such a value is not shown.
+    """Return whether a URL carries a user, or parameters that may be anything: such a value is not shown.
 
     `jdbc:postgresql://host/db?password=…` and `postgresql://user:password@host/db` do, `s3://bucket/path` does not.
     """

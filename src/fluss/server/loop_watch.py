@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long the event loop kept its clients waiting, measured all the time.
 
-A timer that is due every few milliseconds tells: it is late by as long as one iteration of the loop took. Nothing else
-is served meanwhile, so this is the figure to watch when small requests are slow now and then. The processor time that
-was used meanwhile tells whether this process was busy, or had to wait for a machine that is.
+A timer that is due every few milliseconds shows it: it is late by as long as one iteration of the loop took. Nothing
+else is served meanwhile, so this is the figure to watch when small requests are slow now and then. The processor time
+that was used meanwhile shows whether this process was busy, or had to wait for a machine that is.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LoopErrors:
 
 
 class LoopWatch:
-    """Measure the delays of the running event loop. `is_idle` tells when there is no client that could notice one."""
+    """Measure the delays of the running event loop. `is_idle` says when there is no client that could notice one."""
 
     def __init__(self, is_idle: Callable[[], bool] = lambda: False) -> None:
         self._is_idle = is_idle

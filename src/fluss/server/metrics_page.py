@@ -21,7 +21,7 @@ _SLICE_SECONDS_MAX = 0.005
 class MetricsPage:
     """Serves the figures and the state of a server.
 
-    `obstacles` tells why the server cannot do its work now, one sentence each; it is ready if there are none.
+    `obstacles` says why the server cannot do its work now, one sentence each; it is ready if there are none.
     """
 
     def __init__(self, metrics: ServerMetrics, host: str, port: int, obstacles: Callable[[], list[str]]) -> None:

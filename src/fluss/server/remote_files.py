@@ -26,7 +26,7 @@ class Copied(NamedTuple):
 
 
 class RemoteFiles:
-    """Files by the paths that clients are told: the root and what follows it. Methods run in threads.
+    """Files by the paths that clients get: the root and what follows it. Methods run in threads.
 
     What is written is durable once the folder it lies in is synced with `sync_folder`. Users who can read the root can
     read what is below it: clients read these files themselves.

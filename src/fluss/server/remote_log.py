@@ -26,7 +26,7 @@ class RemoteLogManager:
     """Copies closed segments, takes local ones that are no longer needed out of their logs, and expires remote ones.
 
     Args:
-        snapshot_offset_of: Tells from which offset on the changelog of a primary-key bucket must stay local, because
+        snapshot_offset_of: Returns from which offset on the changelog of a primary-key bucket must stay local, because
             its state is rebuilt from it.
     """
 

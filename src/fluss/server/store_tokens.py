@@ -2,7 +2,7 @@
 """Temporary credentials with which clients read remote segments straight from S3.
 
 The server assumes the role `s3.assumed.role.arn` for them, narrowed to reading below `remote.data.dir`, whatever the
-role itself allows. Without a role no credentials leave the server: clients are told where the store is and use their
+role itself allows. Without a role no credentials leave the server: clients learn where the store is and use their
 own. The server's own keys are never handed out.
 """
 

@@ -179,7 +179,7 @@ class Tablets:
         """The folders of tables and partitions: putting a path together takes longer than all else of a new bucket."""
         self._removals: set[asyncio.Future[bool]] = set()
         self.snapshot_offset_of: Callable[[TableBucket], int] = lambda bucket: 0
-        """Tells from which offset on the changelog of a primary-key bucket is needed beside its snapshots."""
+        """Returns from which offset on the changelog of a primary-key bucket is needed beside its snapshots."""
         self._remote: RemoteLogManager | None = None
         root = config.text("remote.data.dir")
         if root is not None and config.integer("remote.log.task-interval-duration") > 0:
@@ -261,7 +261,7 @@ class Tablets:
     # Opening and closing -----------------------------------------------------------------------------------------
 
     def open_existing(self, *, clean: bool = False) -> None:
-        """Recover every log on disk, before the server listens. Logs that should be there and are not are missed.
+        """Recover every log on disk, before the server listens. Logs that should be there and are not are reported.
 
         Args:
             clean: The logs were closed, so there is little to read of each. Threads would only take Python's lock from

@@ -119,7 +119,7 @@ class Authorizer:
     def __init__(self, store: AclStore, config: ServerConfig) -> None:
         self.store = store
         self.on_denied: Callable[[Caller, OperationType, Resource], None] | None = None
-        """Told of every refusal, for the audit log."""
+        """Called with every refusal, for the audit log."""
         self.enabled = bool(config.boolean("authorizer.enabled"))
         self._internal_listener = config.internal_listener
         self._ignore_case = bool(config.boolean("security.acl.principal.ignore-case"))
@@ -133,7 +133,7 @@ class Authorizer:
             raise SecurityDisabledError("No authorizer is configured on this server (option 'authorizer.enabled').")
 
     def trusts(self, caller: Caller) -> bool:
-        """Tell whether a connection came through the internal listener, which is not checked."""
+        """Return whether a connection came through the internal listener, which is not checked."""
         return caller.listener == self._internal_listener
 
     def allows(self, caller: Caller, operation: OperationType, resource: ResourceLike) -> bool:

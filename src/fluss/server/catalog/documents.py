@@ -6,7 +6,7 @@ A document is a text file of two lines. The first says what the document is abou
     fluss-document 1 <crc32c of the JSON> {"kind": "table", "id": 7, ...}
     <crc32c of the JSON> {...}
 
-Each line has a checksum of its own, so that a document whose content is damaged still tells which object is hurt: the
+Each line has a checksum of its own, so that a document whose content is damaged still names its object: the
 damage can then be confined to that object. Files are replaced as a whole (temporary file, fsync, rename, fsync of the
 folder), and the version before stays beside it as ``<name>.prev`` for a person to restore.
 """

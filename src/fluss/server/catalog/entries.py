@@ -103,7 +103,7 @@ class TableEntry:
 
     @cached_property
     def labels(self) -> tuple[tuple[str, str], ...]:
-        """By which its metrics are told from those of other tables."""
+        """The labels of its metrics."""
         return (("database", self.table_path.database_name), ("table", self.table_path.table_name))
 
     @property

@@ -58,7 +58,7 @@ class TieringEntry:
     failures: int = 0
     pending_since_ms: int = 0
     lake_bytes: int | None = None
-    """The size of the table in its lake, as the worker told it last."""
+    """The size of the table in its lake, as the worker reported it last."""
     lake_rows: int | None = None
 
     @property
@@ -155,7 +155,7 @@ class TieringManager:
             table.state = TieringState.SCHEDULED
 
     def set_lake_size(self, table_id: int, lake_bytes: int | None, lake_rows: int | None) -> None:
-        """Record what a worker tells of the table in its lake."""
+        """Record what a worker reports of the table in its lake."""
         table = self.tables.get(table_id)
         if table is not None:
             table.lake_bytes = table.lake_bytes if lake_bytes is None else lake_bytes
@@ -188,7 +188,7 @@ class LakeState:
         self._removals = removals
         self._remote: RemoteFiles | None = None
         self.log_end_of: Callable[[TableBucket], int | None] | None = None
-        """Where the log of a bucket ends, None if that cannot be told; set by the server, which has the logs."""
+        """Where the log of a bucket ends, None if that is not known; set by the server, which has the logs."""
         self.tiering = TieringManager(catalog.clock_ms)
         self._unused: dict[int, dict[str, int]] = {}
         """By table: offsets files that no snapshot has, and since when that is known."""

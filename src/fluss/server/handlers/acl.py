@@ -128,7 +128,7 @@ async def drop_acls(ctx: RequestContext, request: pb.DropAclsRequest) -> pb.Drop
         remaining: list[AclBinding] = []
         async for acl in ctx.each(authorizer.store.all()):
             # A rule that several filters select is reported by the first. Rules about what the caller may not see are
-            # left alone without a word: a refusal would tell that they exist.
+            # left alone without a word: a refusal would reveal that they exist.
             visible = authorizer.allows(ctx.session, OperationType.DESCRIBE, acl.resource)
             result = next((result for wanted, result in filters if wanted.matches(acl)), None) if visible else None
             if result is None:

@@ -205,7 +205,7 @@ async def list_tables(ctx: RequestContext, request: pb.ListTablesRequest) -> pb.
     entry = catalog.database(name)
     visible = [table for table in sorted(entry.tables) if rights.permits(ctx, TablePath(name, table))]
     if not visible and name != DEFAULT_DATABASE and not rights.permits(ctx, Resource.database(name)):
-        # An empty list would tell that the database exists.
+        # An empty list would reveal that the database exists.
         raise catalog.no_database(name)
     return pb.ListTablesResponse(table_name=visible)
 
@@ -334,7 +334,7 @@ def _partition_metadata(ctx: RequestContext, entry: TableEntry, partition: Parti
 
 
 def _add_servers(ctx: RequestContext, response: pb.MetadataResponse) -> None:
-    """A client is told the address of the listener it came through: only there its security protocol is spoken."""
+    """A client gets the address of the listener it came through: only there its security protocol is spoken."""
     endpoint = ctx.server.advertised_endpoint(ctx.session.listener)
     response.coordinator_server.node_id = COORDINATOR_ID
     response.coordinator_server.host = endpoint.host
@@ -350,7 +350,7 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
     response = pb.MetadataResponse()
     _add_servers(ctx, response)
     named: dict[int, TableEntry] = {}
-    told: set[int] = set()
+    answered: set[int] = set()
     async for wire_path in ctx.each(request.table_path):
         path = table_path(wire_path)
         if not rights.permits(ctx, path):
@@ -359,7 +359,7 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
         # the code get more from the truth.
         entry = catalog.table(path)
         if entry.table_id in named:
-            continue  # told once, however often it is asked for: a small question must not have a giant answer
+            continue  # answered once, however often it is asked for: a small question must not have a giant answer
         named[entry.table_id] = entry
         response.table_metadata.append(_table_metadata(ctx, entry))
     async for wire_partition in ctx.each(request.partitions_path):
@@ -374,8 +374,8 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
             raise PartitionNotExistsError(
                 f"Table partition '{path}(p={wire_partition.partition_name})' does not exist."
             )
-        if partition.partition_id not in told:
-            told.add(partition.partition_id)
+        if partition.partition_id not in answered:
+            answered.add(partition.partition_id)
             response.partition_metadata.append(_partition_metadata(ctx, owner, partition))
     async for partition_id in ctx.each(request.partitions_id):
         # Looked up among the tables of the same request only: old clients cannot place a partition of another table.
@@ -384,7 +384,7 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
             raise PartitionNotExistsError(
                 f"Partition with id {partition_id} does not exist in the named tables, or access is not permitted."
             )
-        if partition_id not in told:
-            told.add(partition_id)
+        if partition_id not in answered:
+            answered.add(partition_id)
             response.partition_metadata.append(_partition_metadata(ctx, *known))
     return response

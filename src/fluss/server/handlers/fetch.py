@@ -204,7 +204,7 @@ def _projection(context: RequestContext, entry: TableEntry, positions: tuple[int
 
 
 def _pruning(entry: TableEntry, message: pb.PbPredicate, schema_id: int) -> reader.Filter | None:
-    """What tells whether a batch can hold a wanted row. A filter that cannot be used is ignored: that is legal."""
+    """Return what rules out batches without a wanted row. A filter that cannot be used is ignored: that is legal."""
     schema = entry.schemas.get(schema_id)
     if schema is None or entry.table_info.log_format != "ARROW":
         return None

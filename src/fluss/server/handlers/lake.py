@@ -46,11 +46,11 @@ async def lake_tiering_heartbeat(
 
     def finish(table_id: int, tiering_epoch: int) -> None:
         tiering.finish(table_id, tiering_epoch, forced=table_id in forced)
-        told = stats[table_id]
+        reported = stats[table_id]
         tiering.set_lake_size(
             table_id,
-            told.file_size if told.HasField("file_size") else None,
-            told.record_count if told.HasField("record_count") else None,
+            reported.file_size if reported.HasField("file_size") else None,
+            reported.record_count if reported.HasField("record_count") else None,
         )
 
     async def each(

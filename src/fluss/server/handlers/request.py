@@ -107,7 +107,7 @@ class Reply(Protocol):
 
 @dataclass(frozen=True)
 class DirectHandler:
-    """A handler that is told where the answer goes and answers when it can, without a task that waits for that."""
+    """A handler that is given where the answer goes and answers when it can, without a task that waits for that."""
 
     begin: Callable[[RequestContext, memoryview, Reply], None]
 

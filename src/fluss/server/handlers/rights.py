@@ -155,7 +155,7 @@ def operation_of(ctx: RequestContext, *, writing: bool = False) -> OperationType
 
 
 def permits(ctx: RequestContext, resource: ResourceLike) -> bool:
-    """Tell whether the caller has the right of this API on a resource."""
+    """Return whether the caller has the right of this API on a resource."""
     authorizer = ctx.server.authorizer
     return not authorizer.enabled or authorizer.allows(ctx.session, operation_of(ctx), resource)
 

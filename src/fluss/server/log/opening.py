@@ -116,7 +116,7 @@ class LogOpener:
         return outcomes
 
     def _make_durable(self, new: list[OpenableLog], outcomes: list[_Outcome]) -> None:
-        """Flush the names of new logs, then register them: what is registered is missed when it is gone."""
+        """Flush the names of new logs, then register them: what is registered and missing is reported."""
         errors: dict[OpenableLog, Exception] = {}
         for tablet in new:
             try:

@@ -134,7 +134,7 @@ def plan_read(
             end_offset = candidate.end_offset
             if candidate is tablet.committed_segment:
                 end_offset = tablet.high_watermark
-            # A file that should hold offsets and is empty belongs in the plan as well: reading it tells the damage.
+            # A file that should hold offsets and is empty belongs in the plan as well: reading it reports the damage.
             if candidate.base_offset < min(end_offset, tablet.high_watermark):
                 segments.append((candidate, tablet.readable_end(candidate), end_offset))
     return ReadPlan(tablet, offset, tuple(segments), bytes_max, first_batch_always, projection, may_match)

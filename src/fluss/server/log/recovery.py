@@ -120,7 +120,7 @@ def read_committed(folder: Path) -> int:
         return 0
     body = data[:8]
     if len(data) != 12 or zlib.crc32(body).to_bytes(4, "little") != data[8:]:
-        logger.warning("'%s' is unusable; only the recovery point tells what was acknowledged", folder / COMMITTED_NAME)
+        logger.warning("'%s' is unusable; only the recovery point says what was acknowledged", folder / COMMITTED_NAME)
         return 0
     return int(_COMMITTED.unpack(body)[0])
 

@@ -315,7 +315,7 @@ class Segment:
             self._index_on_disk = index is self._index and index.trusted
 
     def discard_index(self) -> None:
-        """The index told something that the log contradicts: build it from the log."""
+        """The index says something that the log contradicts: build it from the log."""
         with self._index_lock:
             self._index = self.rebuild_index()
             self._index_on_disk = False

@@ -91,7 +91,7 @@ class LogTablet:
         self._on_append = on_append
         self._opener = opener
         self.registered = registered
-        """Whether it is known to have data, so that it is missed when it is gone."""
+        """Whether it is known to have data, so that it is reported when it is missing."""
         self.segments: list[Segment] = []
         self.writers = WriterStates()
         self.start_offset = self.end_offset = 0

@@ -14,7 +14,7 @@ BATCHES_REMEMBERED = 5
 WRITERS_MAX = 5_000
 """Of one bucket; those that wrote last are remembered. Every connection has a new id: a program that connects once a
 second would leave 600,000 until they expire after a week, and to write those down takes seconds. A writer that was
-forgotten is told so with its next batch, and goes on under a new id."""
+evicted gets an error with its next batch, and goes on under a new id."""
 SEQUENCE_MAX = 2**31 - 1
 NO_WRITER_ID = -1
 _SNAPSHOT_VERSION = 1
