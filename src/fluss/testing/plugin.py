@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,21 @@ def fluss_server() -> Iterator[fluss.LocalServer]:
 
     with fluss.LocalServer() as server:
         yield server
+
+
+@pytest.fixture
+def fluss_db(fluss_server: fluss.LocalServer) -> Iterator[fluss.Database]:
+    """A database of its own on `fluss_server`, dropped after the test with its tables."""
+    import fluss
+
+    with fluss.connect(fluss_server.bootstrap_servers) as maker:
+        name = f"test_{uuid.uuid4().hex}"
+        maker.create_database(name)
+        try:
+            with fluss.connect(fluss_server.bootstrap_servers, database=name) as db:
+                yield db
+        finally:
+            maker.drop_database(name, cascade=True)
 
 
 @pytest.fixture
