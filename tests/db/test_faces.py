@@ -122,3 +122,17 @@ def test_connect_has_an_example() -> None:
     assert "Example:" in (fluss.connect.__doc__ or "")
     assert "await" not in (fluss.connect.__doc__ or "")
     assert "await" in (fluss.aio.connect.__doc__ or "")
+
+
+async def test_connect_is_awaited_or_entered(db_server: fluss.LocalServer) -> None:
+    async with fluss.aio.connect(db_server.bootstrap_servers) as db:
+        assert isinstance(await db.databases(), list)
+    with pytest.raises(fluss.ConnectionClosedError):
+        await db.databases()
+    async with await fluss.aio.connect(db_server.bootstrap_servers) as db:
+        assert isinstance(await db.databases(), list)
+    task = asyncio.create_task(fluss.aio.connect(db_server.bootstrap_servers))
+    await (await task).close()
+    with pytest.raises(fluss.NetworkError):
+        async with fluss.aio.connect("127.0.0.1:1", timeout=0.5):
+            pass

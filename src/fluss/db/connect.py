@@ -47,7 +47,8 @@ def connect(
         server: Options of the embedded server, if one is started, such as ``{"datalake.format": "paimon"}``.
 
     Example:
-        db = fluss.connect("./shop")
+        with fluss.connect("./shop") as db:
+            print(db.tables())
     """
     login = Login(user, password, tls, ca, fingerprint)
     check_arguments(login, database, timeout, options, server)

@@ -15,6 +15,7 @@ from fluss.client.runner import Direct, Runner
 from fluss.config import Login
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.bulk_write import checked_table
+from fluss.db.opening import opening
 from fluss.db.results import RowRejectedError
 from fluss.db.schemas import TableSource, names, source_of, split_properties
 from fluss.db.session import DatabaseSession
@@ -297,6 +298,7 @@ class Database(DatabaseSession):
         return f"Database({self._name!r} at {self.address}{', closed' if self._closed else ''})"
 
 
+@opening
 async def connect(
     target: str | os.PathLike[str] | None = None,
     *,
@@ -327,7 +329,8 @@ async def connect(
         server: Options of the embedded server, if one is started, such as ``{"datalake.format": "paimon"}``.
 
     Example:
-        db = await fluss.aio.connect("./shop")
+        async with fluss.aio.connect("./shop") as db:
+            print(await db.tables())
     """
     login = Login(user, password, tls, ca, fingerprint)
     check_arguments(login, database, timeout, options, server)
