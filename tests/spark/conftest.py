@@ -162,3 +162,34 @@ def harness(server: fluss.LocalServer, spark: SparkSession) -> Iterator[SparkHar
     made = SparkHarness(server, spark)
     yield made
     made.client.close()
+
+
+class Sql:
+    """A session with the catalog `fluss`, and the results of statements as plain rows in order."""
+
+    def __init__(self, harness: SparkHarness, spark: SparkSession) -> None:
+        self.harness = harness
+        self.spark = spark
+
+    def __call__(self, statement: str) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in self.spark.sql(statement).collect())
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        return self(f"SELECT * FROM fluss.{table}")
+
+    def info(self, table: str) -> Any:
+        return self.harness.client.info(TablePath(*table.split(".")))
+
+
+@pytest.fixture(scope="session")
+def sql(harness: SparkHarness) -> Iterator[Sql]:
+    """The catalog of the bridge, with a database `cat`."""
+    from fluss.spark import configure
+
+    spark = harness.spark.newSession()
+    configure(spark)
+    spark.conf.set("spark.sql.catalog.fluss.bootstrap.servers", harness.bootstrap)
+    made = Sql(harness, spark)
+    made("CREATE DATABASE fluss.cat")
+    yield made
+    made("DROP DATABASE fluss.cat CASCADE")

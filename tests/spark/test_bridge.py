@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shutil
@@ -64,6 +65,39 @@ def test_filters_of_a_query_reach_the_scan(harness: SparkHarness, wide: str) -> 
     assert [frame.where("k = 3").count(), frame.count(), frame.where("id >= 990").count()] == [143, 1000, 10]
     joined = frame.alias("a").join(frame.where("k = 1").alias("b"), "id").select("a.c1", "b.c2")
     assert joined.count() == 143
+
+
+@needs_bridge
+def test_a_limit_reaches_the_tasks(harness: SparkHarness, wide: str) -> None:
+    few = harness.read(wide).select("id").limit(7)
+    assert "limit 7" in scan_of(few)
+    assert len({row.id for row in few.collect()}) == 7
+    assert harness.read(wide).limit(5000).count() == 1000
+    filtered = harness.read(wide).where("k = 3").limit(200)
+    assert "limit" not in scan_of(filtered).partition("where")[2]
+    assert filtered.count() == 143
+    assert [row.id for row in harness.read(wide).orderBy("id", ascending=False).limit(2).collect()] == [999, 998]
+
+
+def test_rows_that_a_filter_names_by_key_are_looked_up(harness: SparkHarness) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string(), False), ("n", pa.int64())])
+    path = harness.create(schema, primary_key=["id", "day"], partition_keys=["day"], buckets=3)
+    harness.put(path, [{"id": i, "day": "ab"[i % 2], "n": i * 10} for i in range(100)])
+
+    def found(condition: str) -> tuple[int, list[tuple[Any, ...]]]:
+        frame = harness.read(path).where(condition) if BRIDGE else harness.read(path, scan__filter=condition)
+        return frame.rdd.getNumPartitions(), sorted(map(tuple, frame.collect()))
+
+    assert found("id = 7 and day = 'b'") == (1, [(7, "b", 70)])
+    assert found("id in (7, 8, 9) and day in ('a', 'b') and n < 90") == (1, [(7, "b", 70), (8, "a", 80)])
+    assert found("id = 7 and day = 'zzz'") == (1, [])
+    assert found("id = 7") == (6, [(7, "b", 70)])
+    harness.put(path, [], deletes=[{"id": 7, "day": "b"}])
+    assert found("id = 7 and day = 'b'") == (1, [])
+    ends = json.dumps({"a": {"0": -1}})
+    as_of = harness.read(path, endingOffsets=ends, scan__filter="id = 8 and day = 'a'")
+    assert as_of.rdd.getNumPartitions() > 1, "a lookup would give rows of now"
+    assert as_of.count() == 1
 
 
 def test_rows_that_are_written_later_are_seen_by_a_frame(harness: SparkHarness) -> None:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
@@ -16,43 +16,11 @@ from pyspark.sql import functions as f
 from tests.spark.conftest import BRIDGE
 from tests.spark.test_planner import children
 
-import fluss.spark
-from fluss.metadata import TablePath
-
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from tests.spark.conftest import SparkHarness
+    from tests.spark.conftest import Sql
 
 pytestmark = pytest.mark.skipif(not BRIDGE, reason="the tests run without the jar, which has the catalog")
 MISSING = "TABLE_OR_VIEW_NOT_FOUND"
-
-
-class Sql:
-    """A session with a catalog `fluss`, and its results as plain rows."""
-
-    def __init__(self, harness: SparkHarness, spark: SparkSession) -> None:
-        self.harness = harness
-        self.spark = spark
-
-    def __call__(self, statement: str) -> list[tuple[Any, ...]]:
-        return sorted(tuple(row) for row in self.spark.sql(statement).collect())
-
-    def rows(self, table: str) -> list[tuple[Any, ...]]:
-        return self(f"SELECT * FROM fluss.{table}")
-
-    def info(self, table: str) -> Any:
-        return self.harness.client.info(TablePath(*table.split(".")))
-
-
-@pytest.fixture(scope="module")
-def sql(harness: SparkHarness) -> Iterator[Sql]:
-    spark = harness.spark.newSession()
-    fluss.spark.configure(spark)
-    spark.conf.set("spark.sql.catalog.fluss.bootstrap.servers", harness.bootstrap)
-    made = Sql(harness, spark)
-    made("CREATE DATABASE fluss.cat")
-    yield made
-    made("DROP DATABASE fluss.cat CASCADE")
 
 
 def test_databases(sql: Sql) -> None:
@@ -210,6 +178,53 @@ def test_alter_table(sql: Sql) -> None:
     assert sql.rows("cat.altered") == [(1, None, None), (2, "b", None)]
 
 
+def test_partitions(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.parts (n INT, day STRING, hour INT) PARTITIONED BY (day, hour)")
+    sql("INSERT INTO fluss.cat.parts VALUES (1, 'mon', 1), (2, 'mon', 2), (3, 'tue', 1)")
+    assert sql("SHOW PARTITIONS fluss.cat.parts") == [("day=mon/hour=1",), ("day=mon/hour=2",), ("day=tue/hour=1",)]
+    assert sql("SHOW PARTITIONS fluss.cat.parts PARTITION (hour = 2)") == [("day=mon/hour=2",)]
+    sql("INSERT OVERWRITE fluss.cat.parts PARTITION (day = 'mon', hour = 1) VALUES (8), (9)")
+    sql("INSERT OVERWRITE fluss.cat.parts PARTITION (day = 'wed', hour = 3) VALUES (7)")
+    assert sql.rows("cat.parts") == [(2, "mon", 2), (3, "tue", 1), (7, "wed", 3), (8, "mon", 1), (9, "mon", 1)]
+    with pytest.raises(PySparkException, match=r"each of the partition columns \[day, hour\]"):
+        sql("INSERT OVERWRITE fluss.cat.parts PARTITION (day = 'mon', hour) VALUES (8, 1)")
+    sql("ALTER TABLE fluss.cat.parts ADD PARTITION (day = 'sun', hour = 0)")
+    sql("ALTER TABLE fluss.cat.parts DROP PARTITION (day = 'tue', hour = 1)")
+    sql("TRUNCATE TABLE fluss.cat.parts PARTITION (day = 'mon', hour = 1)")
+    assert sql.rows("cat.parts") == [(2, "mon", 2), (7, "wed", 3)]
+    assert len(sql("SHOW PARTITIONS fluss.cat.parts")) == 4
+    sql("TRUNCATE TABLE fluss.cat.parts")
+    assert (sql.rows("cat.parts"), sql.info("cat.parts").get_partition_keys()) == ([], ["day", "hour"])
+    sql("CREATE TABLE fluss.cat.whole (n INT)")
+    with pytest.raises(PySparkException, match="not partitioned"):
+        sql("SHOW PARTITIONS fluss.cat.whole")
+
+
+def test_metadata_columns_of_log_tables(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.logged AS SELECT id, id % 3 AS k FROM range(0, 10, 1, 1)")
+    found = sql("SELECT id, _log_offset, _bucket FROM fluss.cat.logged WHERE k = 2")
+    assert found == [(2, 2, 0), (5, 5, 0), (8, 8, 0)]
+    assert sql("SELECT count(*), count(_commit_timestamp) FROM fluss.cat.logged WHERE _log_offset > 4") == [(5, 5)]
+    assert len(sql.rows("cat.logged")[0]) == 2
+
+
+def test_a_table_as_of_a_snapshot_needs_a_lake(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.dry (id INT)")
+    with pytest.raises(PySparkException, match=r"cat\.dry has no lake"):
+        sql("SELECT * FROM fluss.cat.dry VERSION AS OF 3")
+
+
+def test_spark_knows_the_size_of_tables(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.sized AS SELECT id, id % 3 AS k FROM range(1000)")
+    sql("CREATE TABLE fluss.cat.keyed TBLPROPERTIES ('primary.key' 'id') AS SELECT id % 10 AS id FROM range(1000)")
+    for table, size in {"sized": 1000 * 16, "keyed": 10 * 8}.items():
+        plan = sql.spark.table(f"fluss.cat.{table}")._jdf.queryExecution().optimizedPlan()
+        assert str(plan.stats().sizeInBytes()) == str(size)
+    joined = sql.spark.table("fluss.cat.sized").join(sql.spark.table("fluss.cat.keyed"), "id")
+    assert "BroadcastHashJoin" in joined._jdf.queryExecution().executedPlan().toString()
+    assert joined.count() == 10
+
+
 def test_the_default_database_needs_no_name(sql: Sql) -> None:
     sql("CREATE TABLE fluss.short (id INT)")
     sql("INSERT INTO fluss.fluss.short VALUES (3)")
@@ -239,8 +254,12 @@ def test_options_of_the_catalog_come_before_those_of_the_session(sql: Sql) -> No
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs the files of a Linux kernel")
 def test_a_catalog_process_that_died_is_started_again(sql: Sql) -> None:
     def running() -> list[int]:
-        found = children(sql.spark._jvm.java.lang.ProcessHandle.current().pid())
-        return [one for one in found if b"catalog_process" in Path(f"/proc/{one}/cmdline").read_bytes()]
+        found = []
+        for one in children(sql.spark._jvm.java.lang.ProcessHandle.current().pid()):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                if b"catalog_process" in Path(f"/proc/{one}/cmdline").read_bytes():
+                    found.append(one)
+        return found
 
     sql("SHOW DATABASES IN fluss")
     [process] = running()

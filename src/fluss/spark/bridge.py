@@ -2,7 +2,7 @@
 """The bridge: Java classes in front of the Python source, which learn from Spark which columns and filters it needs.
 
 `format("fluss")` means `fluss.spark.FlussSource` where the jar is on the class path of the driver, and the Python
-source alone elsewhere: same options, same rows. Executors do not need the jar.
+source alone elsewhere: same options, same rows. Executors need the jar for UPDATE, DELETE and MERGE only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def bridge_jar() -> str:
 
 
 def load_bridge(spark: SparkSession) -> bool:
-    """Load the jar into the driver of a session, for all its threads; return whether it is loaded.
+    """Load the jar into the driver of a session, for all its threads, and its executors; return whether it is loaded.
 
     It cannot be loaded through Spark Connect, whose driver is elsewhere.
     """
@@ -46,4 +46,5 @@ def load_bridge(spark: SparkSession) -> bool:
     if loader is None:
         return False
     loader.addURL(jvm.java.io.File(str(JAR)).toURI().toURL())
+    spark.sparkContext._jsc.addJar(str(JAR))
     return True

@@ -14,10 +14,11 @@ from pyspark.sql.types import StructType
 
 from fluss.client.blocking_client import BlockingClient
 from fluss.client.table import split_virtual
-from fluss.errors import InvalidArgumentError, TableNotExistError
+from fluss.errors import InvalidArgumentError, PartitionNotExistsError, TableNotExistError
 from fluss.metadata import Column, DatabaseDescriptor, TableDescriptor, TableInfo, TablePath
-from fluss.spark.batches import source_schema
+from fluss.spark.batches import METADATA_FIELDS, source_schema
 from fluss.spark.creation import table_descriptor
+from fluss.spark.layout import Layout, rows_between
 from fluss.spark.options import OPTIONS
 from fluss.spark.overwrite import Overwrite
 from fluss.spark.types import to_fluss_type
@@ -76,8 +77,21 @@ class CatalogCalls:
         return {
             "schema": schema.json(),
             "partitioned_by": [] if view is not None else list(info.partition_keys),
+            "primary_key": [] if view is not None else list(info.primary_keys),
+            "metadata": _metadata(info, view).json(),
             "properties": {"provider": "fluss", **comment, **shown, **info.properties, **info.custom_properties},
         }
+
+    def count_rows(self, table: str) -> int | None:
+        """How many rows a table has, for Spark's optimizer; None if it takes more than a few requests to say."""
+        path, view = split_virtual(_path(table))
+        info = self._client.info(path)
+        if view is not None or info.config.lake_enabled:
+            return None
+        if info.has_primary_key():
+            return self._client.run(self._admin.get_table_stats(path)).row_count
+        layout = Layout.load(self._client, info)
+        return rows_between(layout.earliest(), layout.latest(), layout.buckets)
 
     def create_table(self, table: str, schema: str, partitioning: list[dict[str, Any]], **rest: Any) -> None:
         descriptor = self._described(table, schema, partitioning, **rest)
@@ -100,6 +114,26 @@ class CatalogCalls:
             self._client.run(self._admin.alter_table(path, set_properties=set, reset_properties=remove))
         if columns:
             self._client.run(self._admin.alter_table(path, add_columns=columns))
+
+    def truncate(self, table: str, partitions: list[str]) -> None:
+        """Remove all rows of a table, or of some partitions: it is dropped and created again."""
+        info = self._client.info(_path(table))
+        Overwrite(info.table_path, info.to_table_descriptor(), partitions or None).empty(self._client)
+
+    def list_partitions(self, table: str) -> list[list[str]]:
+        """The values of the partition columns of each partition."""
+        found = self._client.run(self._admin.list_partition_infos(_path(table)))
+        return sorted(one.partition_name.split("$") for one in found)
+
+    def create_partition(self, table: str, partition: dict[str, str]) -> None:
+        self._client.run(self._admin.create_partition(_path(table), partition))
+
+    def drop_partition(self, table: str, partition: dict[str, str]) -> bool:
+        try:
+            self._client.run(self._admin.drop_partition(_path(table), partition))
+        except PartitionNotExistsError:
+            return False
+        return True
 
     # -- CREATE and REPLACE TABLE AS SELECT -----------------------------------------------------------------------
 
@@ -159,6 +193,13 @@ def _layout(info: TableInfo) -> dict[str, str]:
     names = {"primary.key": info.primary_keys, "bucket.key": info.bucket_keys}
     shown = {name: ",".join(columns) for name, columns in names.items() if columns}
     return {**shown, "bucket.num": str(info.num_buckets)}
+
+
+def _metadata(info: TableInfo, view: str | None) -> StructType:
+    """The metadata columns that a query may name: current rows of a primary-key table have none."""
+    if view is not None or info.has_primary_key():
+        return StructType([])
+    return StructType([field for name, field in METADATA_FIELDS.items() if name not in info.schema.column_names])
 
 
 def _split(

@@ -112,6 +112,13 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             reads=True,
         ),
         SparkOption(
+            "scan.limit",
+            _COUNT,
+            None,
+            "Batch reads: the maximum number of rows of each task, handed over by the bridge for a query with LIMIT.",
+            reads=True,
+        ),
+        SparkOption(
             "client.options.file",
             Text(),
             None,
@@ -401,6 +408,7 @@ def _check_side(values: Mapping[str, Any], streaming: bool) -> None:
             "scan.incremental.end.timestamp",
             "read.optimized",
             "scan.snapshot-id",
+            "scan.limit",
         )
         for name in batch_only:
             if name in values:

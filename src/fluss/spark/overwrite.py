@@ -60,7 +60,7 @@ class Overwrite:
     def finish(self, client: BlockingClient) -> None:
         """Replace the old rows by those of the staging table, and drop it."""
         try:
-            self._empty(client)
+            self.empty(client)
             _copy(client, client.table(self.staging), client.table(self._path))
         except FlussError as error:
             raise FlussError(
@@ -73,7 +73,8 @@ class Overwrite:
         """Drop the staging table."""
         client.run(client.admin.drop_table(self.staging, True))
 
-    def _empty(self, client: BlockingClient) -> None:
+    def empty(self, client: BlockingClient) -> None:
+        """Remove the old rows."""
         path, admin = self._path, client.admin
         if self._partitions is None:
             client.run(admin.drop_table(path))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import datasource as d
@@ -14,6 +15,7 @@ from fluss.aio import RecordBatch
 from fluss.client.blocking_client import BlockingClient
 from fluss.client.scan.views import CHANGE_TYPE, Binlog, view_info
 from fluss.client.table import LAKE, check_view
+from fluss.db.reads import keys_of
 from fluss.errors import (
     ConfigError,
     FlussError,
@@ -22,7 +24,7 @@ from fluss.errors import (
     PartitionNotExistsError,
     TableNotExistError,
 )
-from fluss.metadata import Predicate, TableInfo
+from fluss.metadata import Predicate, TableBucket, TableInfo
 from fluss.spark.batches import METADATA_FIELDS, SparkBatchConverter, check_schema, table_columns
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
@@ -32,7 +34,7 @@ from fluss.spark.layout import Bucket, Layout
 from fluss.spark.option_types import EARLIEST, LATEST
 from fluss.spark.options import SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
-from fluss.spark.splits import FOLDED, LOG, ROWS, Nothing, Split, cut
+from fluss.spark.splits import FOLDED, LOG, ROWS, Keys, Nothing, Split, cut
 
 SPLIT_ROWS = 1_000_000
 """Buckets of log tables are cut into tasks of at most this size: one bucket would keep only one core busy."""
@@ -79,6 +81,9 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
                 return parts_of(options, info, plan) or [Nothing()]
             if options.view == LAKE:
                 return [Nothing()]
+        keys = self._keys(info)
+        if keys is not None:
+            return [Keys(info.table_id, keys)] if keys else [Nothing()]
         layout = pruned(Layout.load(client, info, options["scan.partitions"]), options)
         kind = self._kind(info)
         start, stop = self._range(layout, kind)
@@ -98,6 +103,14 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
                 if stop[bucket] > start[bucket]
             ]
         return list(splits) or [Nothing()]
+
+    def _keys(self, info: TableInfo) -> list[dict[str, Any]] | None:
+        """The keys of the rows that a read of current rows wants, where its filter names them."""
+        options = self._options
+        if self._kind(info) != ROWS or options["endingOffsets"] is not None or options["scan.partitions"] is not None:
+            return None
+        predicate = choosing(options, info)
+        return None if predicate is None else keys_of(predicate, info)
 
     def _kind(self, info: TableInfo) -> str:
         options = self._options
@@ -167,8 +180,15 @@ def choosing(options: SourceOptions, info: TableInfo) -> Predicate | None:
 
 def read_partition(options: SourceOptions, schema: StructType, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one task in the schema of Spark."""
+    rows = _rows(options, schema, partition)
+    return rows if options["scan.limit"] is None else _limited(rows, options["scan.limit"])
+
+
+def _rows(options: SourceOptions, schema: StructType, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, Split):
         return read_split(options, schema, partition)
+    if isinstance(partition, Keys):
+        return _read_keys(options, schema, partition)
     if isinstance(partition, LakePart):
         info = client_of(options.client).info(options.table_path)
         found = read_lake_part(options, schema, partition, info, choosing(options, info))
@@ -176,15 +196,38 @@ def read_partition(options: SourceOptions, schema: StructType, partition: d.Inpu
     return iter(())
 
 
+def _limited(found: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in found:
+        yield batch.slice(0, rows)
+        rows -= batch.num_rows
+        if rows <= 0:
+            return
+
+
+def _read_keys(options: SourceOptions, schema: StructType, wanted: Keys) -> Iterator[pa.RecordBatch]:
+    client = client_of(options.client)
+    table = client.table(options.table_path)
+    info = table.get_table_info()
+    _check_same(info, wanted.table_id)
+    lookuper = client.call(lambda: table.new_lookup().create_lookuper())
+    bucket = TableBucket(info.table_id, 0)  # of no meaning: current rows have no metadata columns
+    found = (RecordBatch(batch, bucket, 0, 0) for batch in client.run(lookuper.lookup_many(wanted.keys)).to_batches())
+    return SparkBatchConverter(schema).convert(_filtered(found, choosing(options, info), info))
+
+
+def _check_same(info: TableInfo, table_id: int) -> None:
+    if info.table_id != table_id:
+        raise TableNotExistError(
+            f"table {info.table_path} was dropped and created again (id {table_id} is now {info.table_id})"
+        )
+
+
 def read_split(options: SourceOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
     """The rows of one split in the schema of Spark."""
     client = reader_of(options.client)
     table = client.table(options.table_path)
     info = table.get_table_info()
-    if info.table_id != split.table_id:
-        raise TableNotExistError(
-            f"table {options.table_path} was dropped and created again (id {split.table_id} is now {info.table_id})"
-        )
+    _check_same(info, split.table_id)
     if options.view == "binlog":
         binlog = Binlog()
         scan = _scan(client, table, list(info.schema.column_names), None)

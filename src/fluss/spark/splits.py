@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
@@ -32,6 +33,14 @@ class Split(InputPartition):  # type: ignore[misc]
     @property
     def rows_max(self) -> int:
         return self.stop - self.start
+
+
+class Keys(InputPartition):  # type: ignore[misc]
+    """Rows of a primary-key table that a filter names by their keys."""
+
+    def __init__(self, table_id: int, keys: list[dict[str, Any]]) -> None:
+        self.table_id = table_id
+        self.keys = keys
 
 
 class Nothing(InputPartition):  # type: ignore[misc]

@@ -148,9 +148,21 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
 
   @Override
   public Table loadTable(Identifier ident) throws NoSuchTableException {
+    return load(ident, Map.of());
+  }
+
+  /** The table as of a snapshot of its lake: {@code VERSION AS OF 12}. */
+  @Override
+  public Table loadTable(Identifier ident, String version) throws NoSuchTableException {
+    return load(ident, Map.of("scan.snapshot-id", version));
+  }
+
+  private Table load(Identifier ident, Map<String, String> more) throws NoSuchTableException {
     try {
       JsonNode described = call("load_table", Map.of("table", path(ident)));
-      return new CatalogTable(this, path(ident), described, tableOptions(path(ident)));
+      Map<String, String> options = tableOptions(path(ident));
+      options.putAll(more);
+      return new CatalogTable(this, path(ident), described, options);
     } catch (CatalogProcess.Failure failure) {
       throw ofTable(failure, ident);
     }

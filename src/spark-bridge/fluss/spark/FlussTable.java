@@ -3,18 +3,16 @@ package fluss.spark;
 
 import java.util.EnumSet;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
-import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
-import org.apache.spark.sql.connector.write.SupportsTruncate;
-import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
-import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -52,7 +50,7 @@ class FlussTable implements SupportsRead, SupportsWrite {
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-    return new FlussScanBuilder(schema, withTable(given.asCaseSensitiveMap()));
+    return new FlussScanBuilder(this, schema, withTable(given.asCaseSensitiveMap()));
   }
 
   @Override
@@ -61,12 +59,20 @@ class FlussTable implements SupportsRead, SupportsWrite {
   }
 
   /** A write with more options than the query gives. */
-  WriteBuilder newWriteBuilder(LogicalWriteInfo info, Map<String, String> more) {
-    SupportsWrite python =
-        (SupportsWrite) FlussSource.python().getTable(info.schema(), new Transform[0], Map.of());
+  FlussWriteBuilder newWriteBuilder(LogicalWriteInfo info, Map<String, String> more) {
     Map<String, String> given = new LinkedHashMap<>(info.options().asCaseSensitiveMap());
     given.putAll(more);
-    return new UpsertingBuilder(python.newWriteBuilder(new WriteInfo(info, withTable(given))));
+    return new FlussWriteBuilder(info, withTable(given), partitionedBy());
+  }
+
+  /** About how many rows there are, where that is known. */
+  OptionalLong rowCount() {
+    return OptionalLong.empty();
+  }
+
+  /** The columns that partitions are made by, where they are known. */
+  List<String> partitionedBy() {
+    return List.of();
   }
 
   /** The options of a query, those of the table where it is one of a catalog, and those of the session. */
@@ -83,38 +89,5 @@ class FlussTable implements SupportsRead, SupportsWrite {
         });
     all.putAll(given);
     return FlussSource.withSession(all);
-  }
-
-  /** What Spark says of a write, with all options. */
-  private record WriteInfo(LogicalWriteInfo given, CaseInsensitiveStringMap options) implements LogicalWriteInfo {
-    @Override
-    public String queryId() {
-      return given.queryId();
-    }
-
-    @Override
-    public StructType schema() {
-      return given.schema();
-    }
-  }
-
-  /** A writer for the output mode {@code update} too: a row that changes is upserted, or appended to a log table. */
-  private static class UpsertingBuilder implements SupportsTruncate, SupportsStreamingUpdateAsAppend {
-    private WriteBuilder python;
-
-    UpsertingBuilder(WriteBuilder python) {
-      this.python = python;
-    }
-
-    @Override
-    public WriteBuilder truncate() {
-      python = ((SupportsTruncate) python).truncate();
-      return this;
-    }
-
-    @Override
-    public Write build() {
-      return python.build();
-    }
   }
 }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+package fluss.spark;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsOverwrite;
+import org.apache.spark.sql.connector.write.SupportsTruncate;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend;
+import org.apache.spark.sql.sources.AlwaysTrue;
+import org.apache.spark.sql.sources.EqualNullSafe;
+import org.apache.spark.sql.sources.EqualTo;
+import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * A write in Python that appends or upserts, or replaces all rows or those of a partition.
+ *
+ * <p>It takes the output mode {@code update} too: a row that changes is upserted, or appended to a log table.
+ */
+class FlussWriteBuilder implements SupportsOverwrite, SupportsStreamingUpdateAsAppend {
+  /** An option of the Python source: the partitions whose rows are replaced. */
+  private static final String OVERWRITE_PARTITIONS = "overwrite.partitions";
+
+  private final LogicalWriteInfo info;
+  private final Map<String, String> options;
+  private final List<String> partitionedBy;
+  private boolean replaces;
+
+  FlussWriteBuilder(LogicalWriteInfo info, CaseInsensitiveStringMap options, List<String> partitionedBy) {
+    this.info = info;
+    this.options = new LinkedHashMap<>(options.asCaseSensitiveMap());
+    this.partitionedBy = partitionedBy;
+  }
+
+  @Override
+  public WriteBuilder overwrite(Filter[] filters) {
+    replaces = true;
+    if (!everything(filters)) {
+      options.put(OVERWRITE_PARTITIONS, partition(filters));
+    }
+    return this;
+  }
+
+  private static boolean everything(Filter[] filters) {
+    return filters.length == 1 && filters[0] instanceof AlwaysTrue;
+  }
+
+  /** The name of the one partition that filters mean. */
+  private String partition(Filter[] filters) {
+    Map<String, String> values = new LinkedHashMap<>();
+    for (Filter filter : filters) {
+      if (filter instanceof EqualNullSafe equal && equal.value() != null) {
+        values.put(equal.attribute(), equal.value().toString());
+      } else if (filter instanceof EqualTo equal) {
+        values.put(equal.attribute(), equal.value().toString());
+      }
+    }
+    if (filters.length != values.size() || !values.keySet().equals(Set.copyOf(partitionedBy))) {
+      throw new UnsupportedOperationException(
+          "INSERT OVERWRITE replaces all rows, or those of one partition: give a value for each of the partition columns "
+              + partitionedBy);
+    }
+    List<String> parts = new ArrayList<>();
+    partitionedBy.forEach(column -> parts.add(values.get(column)));
+    return String.join("$", parts);
+  }
+
+  @Override
+  public Write build() {
+    CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
+    SupportsWrite python = (SupportsWrite) FlussSource.python().getTable(info.schema(), new Transform[0], Map.of());
+    WriteBuilder builder = python.newWriteBuilder(new WriteInfo(info.queryId(), info.schema(), given));
+    return (replaces ? ((SupportsTruncate) builder).truncate() : builder).build();
+  }
+
+  /** What Spark says of a write, with all options. */
+  record WriteInfo(String queryId, StructType schema, CaseInsensitiveStringMap options) implements LogicalWriteInfo {}
+}

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DELETE, UPDATE and MERGE on primary-key tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from tests.spark.conftest import BRIDGE
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Sql
+
+pytestmark = pytest.mark.skipif(not BRIDGE, reason="the tests run without the jar, which has the catalog")
+
+
+def table(sql: Sql, name: str, rows: int = 100) -> str:
+    """A table of rows (id, id % 2, a text, a number) in three buckets; the number must not be null."""
+    path = f"fluss.cat.{name}"
+    properties = "TBLPROPERTIES ('primary.key' 'id,k', 'bucket.num' '3')"
+    sql(f"CREATE TABLE {path} (id BIGINT, k INT, s STRING, n BIGINT NOT NULL) PARTITIONED BY (k) {properties}")
+    sql(f"INSERT INTO {path} SELECT id, cast(id % 2 AS INT), concat('s', id), id * 10 FROM range({rows})")
+    return path
+
+
+def plain(rows: int = 100) -> dict[int, tuple[Any, ...]]:
+    return {i: (i, i % 2, f"s{i}", i * 10) for i in range(rows)}
+
+
+def test_delete(sql: Sql) -> None:
+    path = table(sql, "deleted")
+    sql(f"DELETE FROM {path} WHERE id < 10 AND s <> 's3'")
+    sql(f"DELETE FROM {path} WHERE k = 1 AND id IN (SELECT id + 40 FROM {path} WHERE id > 50)")
+    gone = {i for i in range(10) if i != 3} | {i for i in range(91, 100) if i % 2}
+    assert sql(f"SELECT * FROM {path}") == [row for i, row in plain().items() if i not in gone]
+    sql(f"DELETE FROM {path} WHERE id = 1000")
+    assert len(sql(f"SELECT * FROM {path}")) == 100 - len(gone)
+
+
+def test_update(sql: Sql) -> None:
+    path = table(sql, "updated")
+    sql(f"UPDATE {path} SET n = n + 1, s = NULL WHERE id % 5 = 0")
+    wanted = [(i, k, None, n + 1) if i % 5 == 0 else (i, k, s, n) for i, k, s, n in plain().values()]
+    assert sql(f"SELECT * FROM {path}") == wanted
+    kinds = sql("SELECT _change_type, count(*) FROM fluss.cat.`updated$changelog` GROUP BY 1")
+    assert kinds == [("insert", 100), ("update_after", 20), ("update_before", 20)]
+    with pytest.raises(Exception, match="column id is part of the primary key"):
+        sql(f"UPDATE {path} SET id = id + 1000")
+    assert sql(f"SELECT * FROM {path}") == wanted
+
+
+def test_merge(sql: Sql) -> None:
+    path = table(sql, "merged")
+    source = "SELECT id, cast(id % 2 AS INT) AS k, 'new' AS s, id AS n FROM range(80, 120)"
+    sql(
+        f"""MERGE INTO {path} t USING ({source}) f ON t.id = f.id AND t.k = f.k
+        WHEN MATCHED AND f.id < 90 THEN DELETE
+        WHEN MATCHED THEN UPDATE SET n = t.n + f.n
+        WHEN NOT MATCHED THEN INSERT *
+        WHEN NOT MATCHED BY SOURCE AND t.id < 5 THEN DELETE"""
+    )
+    wanted = {i: row for i, row in plain().items() if not 80 <= i < 90 and i >= 5}
+    wanted |= {i: (i, i % 2, f"s{i}", i * 11) for i in range(90, 100)}
+    wanted |= {i: (i, i % 2, "new", i) for i in range(100, 120)}
+    assert sql(f"SELECT * FROM {path}") == [wanted[i] for i in sorted(wanted)]
+
+
+def test_changes_of_more_rows_than_a_batch(sql: Sql) -> None:
+    rows = 150_000
+    path = table(sql, "many", rows)
+    sql(f"UPDATE {path} SET n = n + 1 WHERE k = 1")
+    sql(f"DELETE FROM {path} WHERE k = 0 AND id >= 10")
+    expected = (rows // 2 + 5, sum(i * 10 + 1 for i in range(1, rows, 2)) + sum(i * 10 for i in range(0, 10, 2)))
+    assert sql(f"SELECT count(*), sum(n) FROM {path}") == [expected]
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ("'team' 'a'", "needs a table with a primary key"),
+        ("'primary.key' 'id', 'table.merge-engine' 'first_row'", "merge engine first_row combines rows"),
+        ("'primary.key' 'id', 'table.delete.behavior' 'ignore'", "ignores deletes"),
+    ],
+)
+def test_tables_that_cannot_be_changed_by_key_are_refused(sql: Sql, properties: str, message: str) -> None:
+    sql(f"CREATE OR REPLACE TABLE fluss.cat.fixed (id INT, n INT) TBLPROPERTIES ({properties})")
+    sql("INSERT INTO fluss.cat.fixed VALUES (1, 1)")
+    with pytest.raises(PySparkException, match=message):
+        sql("DELETE FROM fluss.cat.fixed WHERE n = 1")
+    assert sql.rows("cat.fixed") == [(1, 1)]
