@@ -125,6 +125,10 @@ s3: $(READY) ## Build a real S3 server into .cache (needs Go) and test remote se
 crash: $(READY) ## Kill the server N times at random moments and check what is left
 	$(BIN)/python -m tests.crash --rounds $(or $(N),200)
 
+.PHONY: crash-groups
+crash-groups: $(READY) ## Kill, stop and restart members of a group N times and check what they handled (ARGS="--seed 7")
+	$(BIN)/python -m tests.crash.groups --kills $(or $(N),500) $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(READY) ## Read N batches and frames with changed content and valid checksums (ARGS="--seed 7 --start 5000")
 	$(BIN)/python -m tests.fuzz --cases $(or $(N),1000000) $(ARGS)

@@ -36,6 +36,8 @@ _SECTIONS: dict[str, dict[str, _Entry]] = {
         "count": _Entry("fluss.cli.rows", "count", "Count rows."),
         "get": _Entry("fluss.cli.rows", "get", "Look up a row by its key."),
         "tail": _Entry("fluss.cli.rows", "tail", "Print changes as they happen."),
+        "groups": _Entry("fluss.cli.groups", "groups", "List groups of followers and their lag."),
+        "group": _Entry("fluss.cli.groups", "group", "Show, move and delete a group of followers."),
         "sql": _Entry("fluss.cli.sql", "sql", "Query tables with SQL, or start a shell."),
         "put": _Entry("fluss.cli.rows", "put", "Write or delete some rows."),
         "load": _Entry("fluss.cli.load", "load", "Load files into a table."),

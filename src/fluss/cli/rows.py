@@ -239,6 +239,7 @@ _STYLES: dict[str, dict[str, Any] | None] = {
 @click.option("-n", "--limit", type=click.IntRange(1), help="Stop after this many records.")
 @click.option("--no-follow", is_flag=True, help="Stop at the end of the log instead of waiting for more.")
 @click.option("--timeout", type=click.FloatRange(min=0), help="Stop after this many seconds.")
+@click.option("--group", metavar="NAME", help="Share the changes with all who tail with this name; go on where it was.")
 @connected
 def tail(
     link: CliTarget,
@@ -250,6 +251,7 @@ def tail(
     limit: int | None,
     no_follow: bool,
     timeout: float | None,
+    group: str | None,
 ) -> None:
     """Print the log of TABLE as it grows; for a primary-key table, its changes. Ctrl-C ends it.
 
@@ -263,7 +265,7 @@ def tail(
         source = _pairs if changes else _records
         shown = 0
         grid: Grid | None = None
-        for names, records in source(db, name, start, names_of(columns), where, no_follow, timeout):
+        for names, records in source(db, name, start, names_of(columns), where, no_follow, timeout, group):
             some = records[: None if limit is None else limit - shown]
             shown += len(some)
             if link.as_json:
@@ -291,11 +293,13 @@ def _records(
     where: str | None,
     no_follow: bool,
     timeout: float | None,
+    group: str | None,
 ) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
     from fluss.tools.tailing import Tail
 
     table = db.table(name)
-    with Tail(db, table, start, columns=columns, where=where, stop_at_end=no_follow, timeout=timeout) as found:
+    options: dict[str, Any] = {"stop_at_end": no_follow, "timeout": timeout, "group": group}
+    with Tail(db, table, start, columns=columns, where=where, **options) as found:
         for records in found:
             yield (
                 found.columns,
@@ -321,11 +325,12 @@ def _pairs(
     where: str | None,
     no_follow: bool,
     timeout: float | None,
+    group: str | None,
 ) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
     from fluss.tools.tailing import start_of
 
     table = db.table(name)
-    with table.changes(start_of(db, table, start), stop_at_end=no_follow, timeout=timeout) as found:
+    with table.changes(start_of(db, table, start), stop_at_end=no_follow, timeout=timeout, group=group) as found:
         for change in found:
             record = {
                 "bucket": change.bucket.bucket_id,

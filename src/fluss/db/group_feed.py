@@ -303,6 +303,7 @@ class GroupFeed(Feed[T]):
             # Of the current rows of a bucket, either all count as handled or none.
             self._given[self._batch.bucket] = FULL if self._batch_end == FULL else self._current.offset + 1
         given, self._given = self._given, {}
+        self._handled = self._current
         member = self._member
         for bucket, offset in given.items():
             if bucket in member.owned:

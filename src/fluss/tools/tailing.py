@@ -77,6 +77,7 @@ class Tail:
         where: str | None = None,
         stop_at_end: bool = False,
         timeout: float | None = None,
+        group: str | None = None,
     ) -> None:
         schema = table.schema
         self.columns = list(schema.column_names) if columns is None else check_columns(columns, table.info)
@@ -88,7 +89,12 @@ class Tail:
             self._expression = predicate.to_arrow_expression(schema)
             needed += [name for name in dict.fromkeys(predicate.columns()) if name not in needed]
         self._follow: Follow[ChangeBatch] = table.follow(
-            start_of(db, table, start), batches=True, columns=needed, stop_at_end=stop_at_end, timeout=timeout
+            start_of(db, table, start),
+            batches=True,
+            columns=needed,
+            stop_at_end=stop_at_end,
+            timeout=timeout,
+            group=group,
         )
 
     def __enter__(self) -> Tail:

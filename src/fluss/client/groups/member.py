@@ -115,6 +115,8 @@ class GroupMember:
         self._beat = 0
         self._unread: dict[int, MemberRow] = {}
         """Rows that were written and not read yet, by their beat."""
+        self._written: MemberRow
+        """The last row."""
         self._heard: dict[str, float] = {}
         """When the last record of each member was read."""
         self._seen_itself = False
@@ -206,7 +208,7 @@ class GroupMember:
                 )
             self._sent_at = sent_at
             row = self._make_row(left=left)
-            self._unread[row.beat] = row
+            self._unread[row.beat] = self._written = row
             self._set_owned()
             left_s = max(self._timeout_s, self.lease_until - sent_at) if self.lease_until else None
             stored = stored_row(self._group, self._info.table_path, row)
@@ -300,7 +302,7 @@ class GroupMember:
         if self._unread or not self._seen_itself:
             return False
         release, want = self._share()
-        if release - self.busy & self._held().keys():
+        if self._written.owned != self.owned.keys() - (release - self.busy):
             return True
         if not want:
             self._denied = 0

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands about groups of followers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+import fluss
+
+Ok = Callable[..., str]
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def orders(server: fluss.LocalServer) -> Iterator[fluss.Table[Any]]:
+    """A table of which the group billing handled 3 of 10 rows."""
+    with fluss.connect(server.bootstrap_servers) as db:
+        table = db.create_table("orders", {"id": "int"}, buckets=1)
+        table.append([{"id": number} for number in range(10)])
+        with table.follow(group="billing", timeout=5) as changes:
+            for _ in range(3):
+                next(changes)
+            changes.commit()
+        yield table
+        db.drop_table("orders")
+
+
+def rest(table: fluss.Table[Any]) -> list[int]:
+    with table.follow(group="billing", timeout=1.5) as changes:
+        return [change.row["id"] for change in changes]
+
+
+def test_lists_groups_with_their_lag(ok: Ok, orders: fluss.Table[Any]) -> None:
+    assert "billing" in ok("groups")
+    (found,) = (one for one in json.loads(ok("groups", "--json")) if one["table"] == "fluss.orders")
+    assert (found["group"], found["lag"], found["members"]) == ("billing", 7, [])
+
+
+def test_shows_members_and_buckets(ok: Ok, orders: fluss.Table[Any]) -> None:
+    with orders.follow(group="billing", timeout=20) as changes:
+        next(changes)
+        while not (found := json.loads(ok("group", "show", "billing", "--json"))[0])["members"][0]["buckets"]:
+            pass  # it writes what it owns right after it got it
+        shown = ok("group", "show", "billing")
+    (member,) = found["members"]
+    assert member["buckets"] == 1
+    assert member["seen_s"] < 3
+    (bucket,) = found["buckets"]
+    assert (bucket["position"], bucket["end"], bucket["lag"], bucket["member"]) == (3, 10, 7, member["member"])
+    assert 0 <= bucket["lag_s"] < 60
+    assert "7 changes behind" in shown
+
+
+@pytest.mark.parametrize(("to", "expected"), [("earliest", list(range(10))), ("latest", []), ("5", [5, 6, 7, 8, 9])])
+def test_reset_moves_a_group(ok: Ok, orders: fluss.Table[Any], to: str, expected: list[int]) -> None:
+    ok("group", "reset", "billing", "--to", to, "--yes")
+    assert rest(orders) == expected
+
+
+def test_a_group_with_live_members_is_not_moved(call: Call, orders: fluss.Table[Any]) -> None:
+    with orders.follow(group="billing", timeout=20) as changes:
+        next(changes)
+        for command in (["reset", "billing", "--to", "latest"], ["delete", "billing"]):
+            result = call("group", *command, "--yes")
+            assert result.exit_code == 1
+            assert "1 live members" in result.output
+        assert next(changes).row == {"id": 4}
+
+
+def test_a_deleted_group_begins_anew(ok: Ok, orders: fluss.Table[Any]) -> None:
+    ok("group", "delete", "billing", "--yes")
+    assert rest(orders) == list(range(10))
+
+
+def test_tail_goes_on_where_the_group_was(ok: Ok, orders: fluss.Table[Any]) -> None:
+    lines = ok("tail", "orders", "--group", "billing", "--timeout", "1.5", "--json").splitlines()
+    assert [json.loads(line)["row"]["id"] for line in lines] == list(range(3, 10))
+    assert rest(orders) == []
+
+
+def test_mistakes_say_what_to_do(call: Call, orders: fluss.Table[Any]) -> None:
+    result = call("group", "show", "biling")
+    assert result.exit_code == 1
+    assert "there is no group 'biling'; did you mean 'billing'?" in result.output.replace(" (", "; ")
+    assert "does not follow" in call("group", "show", "billing", "--table", "other").output
+    assert call("group", "reset", "billing", "--to", "soon", "--yes").exit_code != 0
