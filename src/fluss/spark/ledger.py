@@ -106,6 +106,8 @@ class Ledger:
         for row in self._notes(query):
             if row["batch"] == batch:
                 state = json.loads(row["state"])
+                if "ends" not in state:  # noted by an older version: the ends alone, of an earlier run
+                    state = {"run": "", "ends": state}
                 found.append(Attempt(row["task"], row["writer"], state["run"], state["ends"]))
         return found
 
