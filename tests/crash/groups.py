@@ -80,6 +80,7 @@ class Members:
     def end(self, number: int, sign: signal.Signals) -> Path:
         process, notes = self.running.pop(number)
         process.send_signal(sign)
+        process.send_signal(signal.SIGCONT)  # it may be stopped
         process.wait(30)
         return notes
 
@@ -95,10 +96,9 @@ class Members:
 class Writer(threading.Thread):
     """Writes to all buckets of all partitions, and adds partitions and drops old ones."""
 
-    def __init__(self, table: fluss.Table[Any], partitions: bool) -> None:
+    def __init__(self, table: fluss.Table[Any]) -> None:
         super().__init__(daemon=True)
         self._table = table
-        self._partitions = partitions
         self._stop_now = threading.Event()
         self.ids: dict[int, str] = {}
         self.dropped: set[str] = set()
@@ -115,7 +115,7 @@ class Writer(threading.Thread):
         self._table.add_partition(days[0])
         added_at = time.monotonic()
         while not self._stop_now.wait(0.1):
-            if self._partitions and time.monotonic() - added_at > 10:
+            if time.monotonic() - added_at > 10:
                 added_at = time.monotonic()
                 days.append(f"d{int(days[-1][1:]) + 1:04}")
                 self._table.add_partition(days[-1])
@@ -133,30 +133,33 @@ class Writer(threading.Thread):
             raise self.error
 
 
-def run(kills: int, members: int, buckets: int, seed: int, *, partitions: bool = True) -> Outcome:
-    """Do it, and say what was seen."""
+def run(kills: int, members: int, buckets: int, seed: int, address: str | None = None) -> Outcome:
+    """Do it on a server, or on one of our own, and say what was seen."""
+    if address is None:
+        with fluss.LocalServer() as server:
+            return run(kills, members, buckets, seed, server.bootstrap_servers)
     chance = random.Random(seed)
     outcome = Outcome()
     killed: list[tuple[int, str]] = []
-    with tempfile.TemporaryDirectory() as folder, fluss.LocalServer() as server:  # noqa: SIM117
-        with fluss.connect(server.bootstrap_servers) as db:
-            schema = {"id": "int", "day": "string"}
-            table = db.create_table("work", schema, bucket_key="id", buckets=buckets, partition_by="day")
-            writer = Writer(table, partitions)
-            writer.start()
-            processes = Members(server.bootstrap_servers, "work", Path(folder))
-            for _ in range(members):
-                processes.start()
-            time.sleep(2 * TIMEOUT_S)
-            try:
-                while outcome.kills + outcome.stops + outcome.leaves < kills:
-                    _disturb(processes, chance, outcome, killed)
-                writer.stop()
-                _wait_for_the_end(processes, writer)
-            finally:
-                while processes.running:
-                    processes.end(0, signal.SIGTERM)
-            _check(list(processes.notes()), writer, killed, outcome)
+    with tempfile.TemporaryDirectory() as folder, fluss.connect(address, timeout=60) as db:
+        schema = {"id": "int", "day": "string"}
+        table = db.create_table("work", schema, bucket_key="id", buckets=buckets, partition_by="day")
+        writer = Writer(table)
+        writer.start()
+        processes = Members(address, "work", Path(folder))
+        for _ in range(members):
+            processes.start()
+        time.sleep(2 * TIMEOUT_S)
+        try:
+            while outcome.kills + outcome.stops + outcome.leaves < kills:
+                _disturb(processes, chance, outcome, killed)
+            writer.stop()
+            _wait_for_the_end(processes, writer)
+        finally:
+            while processes.running:
+                processes.end(0, signal.SIGTERM)
+        _check(list(processes.notes()), writer, killed, outcome)
+        db.drop_table("work")
     return outcome
 
 
@@ -225,9 +228,10 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--buckets", type=int, default=8)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--address", help="a server that runs already, instead of one of our own")
     options = parser.parse_args()
     print(f"seed {options.seed}")
-    outcome = run(options.kills, options.members, options.buckets, options.seed)
+    outcome = run(options.kills, options.members, options.buckets, options.seed, options.address)
     print(outcome)
     sys.exit(bool(outcome.problems))
 

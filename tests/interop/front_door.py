@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.crash import groups
 from tests.interop.cluster import OurServer, RealCluster
 from tests.interop.context import Mismatch, same
 
@@ -25,6 +26,7 @@ from fluss.tools.copying import fingerprint
 
 _TIMEOUT_S = 60.0
 _KILLS = 4
+_GROUP_KILLS = 20
 _ROWS_OF_KILLED_COPY = 60_000
 
 
@@ -33,6 +35,7 @@ def checks(logs: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     with RealCluster(keep_logs_in=logs) as real, OurServer(keep_logs_in=logs) as ours:
         for name, check in _CONNECT.items():
             yield f"connect: {name}", lambda check=check: _with_database(real.plain, check)  # type: ignore[misc]
+        yield f"group with {_GROUP_KILLS} kills", lambda: _killed_members(real.plain)
         for name, fill in _TABLES.items():
             yield f"copy: {name}", lambda n=name, f=fill: _there_and_back(ours.plain, real.plain, n, f)  # type: ignore[misc]
         for kind in ("log", "key"):
@@ -125,12 +128,31 @@ def _evolved(db: fluss.Database) -> None:
     same(sorted(table.to_pandas()["id"]), list(range(30)), "all rows")
 
 
+def _group(db: fluss.Database) -> None:
+    seen: list[int] = []
+    work = db.create_table("work_of_a_group", "id int", bucket_key="id", buckets=4)
+    work.append([(number,) for number in range(400)])
+    with work.follow(group="billing", timeout=20) as one:
+        seen += [next(one).row["id"] for _ in range(100)]
+        one.commit()
+    with work.follow(group="billing", timeout=5) as one, work.follow(group="billing", timeout=5) as other:
+        for changes in (one, other):
+            seen += [change.row["id"] for change in changes]
+    same(sorted(seen), list(range(400)), "what the members of a group handled")
+
+
 _CONNECT: dict[str, Callable[[fluss.Database], None]] = {
     "primary-key table": _keyed,
     "log table": _log,
     "partitioned table": _partitioned,
     "evolved table": _evolved,
+    "group": _group,
 }
+
+
+def _killed_members(address: str) -> None:
+    outcome = groups.run(_GROUP_KILLS, members=4, buckets=4, seed=11, address=address)
+    same(outcome.problems, [], "what is wrong after members of a group were killed")
 
 
 # -- fluss copy --------------------------------------------------------------------------------------------------------
