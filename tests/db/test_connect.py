@@ -363,3 +363,38 @@ def test_temporary_data_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert f"fluss.connect('{server.bootstrap_servers}')" in capfd.readouterr().err
         with fluss.connect(tmp_path / "shop"):
             assert capfd.readouterr().err == ""
+
+
+def test_a_program_that_joined_takes_over(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    program = f"""
+        import fluss
+        db = fluss.connect({str(folder)!r})
+        db.create_table("t", [{{"id": 1}}], primary_key="id")
+        print("ready", flush=True)
+        input()
+        db.close()
+    """
+    first = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert first.stdout is not None
+    assert first.stdout.readline() == "ready\n"
+    with fluss.connect(folder) as db:
+        address, table = db.address, db.table("t")
+        assert table.get(1) == {"id": 1}
+        first.communicate("\n", timeout=60)
+        started = time.monotonic()
+        table.upsert({"id": 2})
+        assert time.monotonic() - started < 30, "without a server, writes fail after two minutes"
+        assert sorted(row["id"] for row in table.to_pylist()) == [1, 2]
+        assert live_addresses(folder) == [address]
+    assert live_addresses(folder) == [], "it ends with the program that took over"
+    with fluss.connect(folder) as db:
+        assert db.table("t").count() == 2
+
+
+def test_a_server_with_options_is_not_taken_over(tmp_path: Path) -> None:
+    """Another program does not know them: they may ask for a login."""
+    with fluss.LocalServer(tmp_path, options={"default.bucket.number": 2}), fluss.connect(tmp_path) as db:
+        assert db._core._target.successor is None

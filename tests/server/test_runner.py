@@ -21,7 +21,7 @@ from fluss.server.config import ServerConfig
 def test_it_runs_on_uvloop_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, bool]] = []
 
-    async def serve(config: ServerConfig, *, watch_stdin: bool, companion: object) -> None:
+    async def serve(config: ServerConfig, *, watch_stdin: bool, companion: object, **_: object) -> None:
         seen.append((type(asyncio.get_running_loop()).__module__.partition(".")[0], watch_stdin))
 
     monkeypatch.setattr(runner, "serve", serve)

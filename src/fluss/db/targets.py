@@ -31,7 +31,7 @@ from fluss.errors import (
     NetworkError,
 )
 from fluss.net.deadline import wait_for
-from fluss.server.datadir import check_new_folder, is_in_use, live_addresses
+from fluss.server.datadir import check_new_folder, is_in_use, is_replaceable, live_addresses
 from fluss.server.local import LocalServer
 
 DEFAULT_DATABASE = "fluss"
@@ -56,6 +56,8 @@ class Target:
     server: LocalServer | None = None
     """The embedded server that this program has started; None if another one runs it."""
     folder: Path | None = None
+    successor: Successor | None = None
+    """Starts another server when the one of another program, which was joined, has ended."""
     origin: str = "the argument of connect()"
     """Who named the servers, for errors."""
 
@@ -68,6 +70,8 @@ class Target:
 
     def stop(self) -> None:
         """Stop the server that was started, if any. Stopping twice is fine."""
+        if self.successor is not None:
+            self.successor.stop()
         server, self.server = self.server, None
         if server is None:
             return
@@ -213,7 +217,10 @@ def _join_other_or_start(folder: Path, login: Login, options: Mapping[str, Any] 
     while True:
         addresses = live_addresses(folder)
         if addresses:
-            return Target(_reachable(addresses[0]), login, folder=folder)
+            joined = Target(_reachable(addresses[0]), login, folder=folder)
+            if is_replaceable(folder):
+                joined.successor = Successor(joined, folder)
+            return joined
         if not is_in_use(folder):
             check_new_folder(folder)
             try:
@@ -228,6 +235,57 @@ def _join_other_or_start(folder: Path, login: Login, options: Mapping[str, Any] 
                 "its address"
             )
         time.sleep(_LOOK_AGAIN_S)  # the other server is about to start
+
+
+class Successor:
+    """Starts the server of a folder again, at the same address, when the program that ran it has ended.
+
+    It holds a connection to the server, whose end it notices at once.
+    """
+
+    def __init__(self, target: Target, folder: Path) -> None:
+        self._target = target
+        self._folder = folder
+        self._stopped = threading.Event()
+        self._socket: socket.socket | None = None
+        self._thread = threading.Thread(target=self._run, name="fluss-successor", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave the server alone from now on."""
+        self._stopped.set()
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(_START_TIMEOUT_S)
+
+    def _run(self) -> None:
+        host, _, port = self._target.servers.rpartition(":")
+        while not self._stopped.is_set():
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port))) as self._socket:
+                while not self._stopped.is_set() and self._socket.recv(1):
+                    pass
+            if self._take_over(host, int(port)):
+                return
+            self._stopped.wait(_LOOK_AGAIN_S)
+
+    def _take_over(self, host: str, port: int) -> bool:
+        """Start a server if none runs; False if another program did, or is about to."""
+        with _sharing:
+            if self._stopped.is_set():
+                return False
+            known = _servers.get(self._folder)
+            if known is None or known.pid is None:
+                if is_in_use(self._folder):
+                    return False
+                known = LocalServer(self._folder, host=host, port=port)
+                try:
+                    known.start()
+                except FlussError:  # another program was faster
+                    return False
+                _servers[self._folder] = known
+            _own(self._target, known)
+            return True
 
 
 def _reachable(address: str) -> str:
@@ -246,10 +304,15 @@ def _started(server: LocalServer, login: Login, folder: Path | None) -> Target:
 
 
 def _using(server: LocalServer, login: Login, folder: Path | None) -> Target:
-    _users[server] = _users.get(server, 0) + 1
-    target = Target(server.bootstrap_servers, login, server, folder)
-    atexit.register(target._stop_at_exit)
+    target = Target(server.bootstrap_servers, login, folder=folder)
+    _own(target, server)
     return target
+
+
+def _own(target: Target, server: LocalServer) -> None:
+    _users[server] = _users.get(server, 0) + 1
+    target.server = server
+    atexit.register(target._stop_at_exit)
 
 
 class TargetSearch:

@@ -105,7 +105,8 @@ def server(watch_stdin: bool, **given: Any) -> None:
     try:
         config = build_config(**given)
         set_up_logging(config)
-        run(config, watch_stdin=watch_stdin)
+        is_plain = not given["config_file"] and not given["settings"]
+        run(config, watch_stdin=watch_stdin, replaceable=watch_stdin and is_plain)
     except FlussError as error:
         raise click.ClickException(error.message) from None
 

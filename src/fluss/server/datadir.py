@@ -18,6 +18,7 @@ logger = logging.getLogger("fluss.server")
 LOCK_NAME = ".lock"
 CLEAN_NAME = ".clean-shutdown"
 ADDRESS_NAME = ".address"
+_REPLACEABLE = "# replaceable"
 _PARTS = ("catalog", "tables")
 _BEFORE_START = frozenset({"tables", "remote", "tls", "users.json", "lost+found"})
 """What a data folder may have before its first start: certificates and users, and what a new disk brings."""
@@ -132,9 +133,16 @@ def _holder(fd: int) -> str:
     return text if text.isdigit() else "unknown"
 
 
-def record_addresses(data_dir: str | Path, addresses: Sequence[str]) -> None:
-    """Write the addresses of a server that is ready, one a line; complete or not at all."""
-    disk.write_atomically(Path(data_dir) / ADDRESS_NAME, "".join(f"{address}\n" for address in addresses).encode())
+def record_addresses(data_dir: str | Path, addresses: Sequence[str], *, replaceable: bool = False) -> None:
+    """Write the addresses of a server that is ready, one a line; complete or not at all.
+
+    Args:
+        data_dir: The data folder of the server.
+        addresses: Where it listens.
+        replaceable: Whether it ends with the program that started it, and has no options that another could not know.
+    """
+    lines = [*addresses, _REPLACEABLE] if replaceable else addresses
+    disk.write_atomically(Path(data_dir) / ADDRESS_NAME, "".join(f"{line}\n" for line in lines).encode())
 
 
 def remove_addresses(data_dir: str | Path) -> None:
@@ -153,8 +161,17 @@ def live_addresses(data_dir: str | Path) -> list[str]:
     """
     if not is_in_use(data_dir):
         return []
+    return [line for line in _lines(data_dir) if not line.startswith("#")]
+
+
+def is_replaceable(data_dir: str | Path) -> bool:
+    """Whether programs that joined the server of a folder may start another one when it has ended."""
+    return _REPLACEABLE in _lines(data_dir)
+
+
+def _lines(data_dir: str | Path) -> list[str]:
     try:
-        return disk.read_file(Path(data_dir) / ADDRESS_NAME).decode("utf-8").split()
+        return disk.read_file(Path(data_dir) / ADDRESS_NAME).decode("utf-8").splitlines()
     except OSError:
         return []
 

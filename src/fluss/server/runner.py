@@ -54,16 +54,20 @@ Companion = Callable[[Server], AbstractAsyncContextManager[None]]
 """What accompanies a server from when it is ready until it stops, such as the web console."""
 
 
-def run(config: ServerConfig, *, watch_stdin: bool = False, companion: Companion | None = None) -> None:
+def run(
+    config: ServerConfig, *, watch_stdin: bool = False, companion: Companion | None = None, replaceable: bool = False
+) -> None:
     """Serve until the end, on uvloop's event loop where that is installed: small requests take a fifth less time."""
     try:
         from uvloop import run as run_loop
     except ImportError:
         run_loop = asyncio.run
-    run_loop(serve(config, watch_stdin=watch_stdin, companion=companion))
+    run_loop(serve(config, watch_stdin=watch_stdin, companion=companion, replaceable=replaceable))
 
 
-async def serve(config: ServerConfig, *, watch_stdin: bool = False, companion: Companion | None = None) -> None:
+async def serve(
+    config: ServerConfig, *, watch_stdin: bool = False, companion: Companion | None = None, replaceable: bool = False
+) -> None:
     """Start, say so on standard output, and stop on SIGTERM, SIGINT, or the end of standard input if it is watched."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
@@ -81,7 +85,7 @@ async def serve(config: ServerConfig, *, watch_stdin: bool = False, companion: C
             watch_parent(loop, ended)
         addresses = [listener.address for listener in server.listeners.values()]
         data_dir = str(config.get("data.dir"))
-        record_addresses(data_dir, addresses)
+        record_addresses(data_dir, addresses, replaceable=replaceable)
         print(f"ready {','.join(addresses)}", flush=True)
         try:
             async with companion(server) if companion is not None else contextlib.nullcontext():
