@@ -448,10 +448,6 @@ VALIDATION: dict[str, tuple[int, TableDescriptor]] = {
         39,
         aggregating(("n", DataTypes.string(), AggFunction("sum", {})), merge_engine="aggregation"),
     ),
-    "bitmap function": (
-        15,
-        aggregating(("n", DataTypes.bytes(), AggFunction("rbm64", {})), merge_engine="aggregation"),
-    ),
     "delete behaviour of a log table": (39, log_table(properties={"table.delete.behavior": "ALLOW"})),
     "deletes with first_row": (
         39,

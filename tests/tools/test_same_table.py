@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ from fluss.metadata import (
     TableDescriptor,
 )
 from fluss.metadata.validation import AGG_FUNCTION_TYPES
+from fluss.server.kv import bitmaps
 from fluss.tools.backups import restore_backup, write_backup
 from fluss.tools.copying import TableCopy, fingerprint
 from fluss.tools.drafts import TableDraft, check_partitions, check_same, draft_like
@@ -62,8 +64,11 @@ TYPES: list[tuple[DataType, Callable[[int], Any]]] = [
     (DataTypes.map(DataTypes.string().with_nullable(False), DataTypes.bigint()), lambda i: [("k", i)]),
     (NESTED, lambda i: {"a": i, "b": None}),
 ]
-FUNCTIONS = {name: kinds for name, kinds in AGG_FUNCTION_TYPES.items() if name not in ("rbm32", "rbm64")}
-"""Those that the embedded server has."""
+BITMAPS: dict[str, Callable[[int], bytes]] = {
+    "rbm32": lambda i: bitmaps._write32({0: np.array([i], np.uint16)}),
+    "rbm64": lambda i: bitmaps._write64({0: np.array([i], np.uint16)}),
+}
+"""The columns that unite bitmaps take nothing else."""
 OWN = {
     "table.log.ttl": "3d",
     "table.log.tiered.local-segments": "3",
@@ -95,12 +100,14 @@ def cases(draw: st.DrawFn) -> Case:
     for number, (data_type, value) in enumerate(draw(st.lists(st.sampled_from(TYPES), max_size=4))):
         function = None
         if engine == "aggregation" and draw(st.booleans()):
-            name = draw(st.sampled_from([name for name, kinds in FUNCTIONS.items() if isinstance(data_type, kinds)]))
+            name = draw(
+                st.sampled_from([name for name, kinds in AGG_FUNCTION_TYPES.items() if isinstance(data_type, kinds)])
+            )
             delimiter = name in ("listagg", "string_agg") and draw(st.booleans())
             function = AggFunction(name, {"delimiter": "|"} if delimiter else {})
         nullable = numbered or draw(st.booleans())
         columns.append(Column(f"c {number}", data_type.with_nullable(nullable), draw(comments), agg_function=function))
-        values.append(value)
+        values.append(BITMAPS.get(function.name, value) if function else value)
     properties = dict(draw(st.sets(st.sampled_from(sorted(OWN.items())), max_size=3)))
     if not keyed:
         properties.pop("table.kv.format", None)

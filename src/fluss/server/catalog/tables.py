@@ -124,7 +124,8 @@ KV_FORMAT_VERSION = "2"
 _LAKE_ENABLED = "table.datalake.enabled"
 _LAKE_FORMAT = "table.datalake.format"
 _STANDBY = "table.kv.standby-replica.enabled"
-_BITMAP_FUNCTIONS = ("rbm32", "rbm64")
+
+
 COLUMNS_MAX = 10_000
 """The descriptor is encoded for clients and written to disk as a whole: this many take about 30 ms."""
 
@@ -145,12 +146,6 @@ def validate_descriptor(descriptor: TableDescriptor, configs: ClusterConfigs) ->
         raise InvalidTableError(f"The table would have {count} columns, the most allowed is {COLUMNS_MAX}.")
     check_text(descriptor)
     validate_table_descriptor(descriptor, bucket_count_max=configs.current.integer("max.bucket.num"))
-    for column in descriptor.schema.columns:
-        if column.agg_function is not None and column.agg_function.name.lower() in _BITMAP_FUNCTIONS:
-            raise InvalidTableError(
-                f"Column '{column.name}' has the aggregation function {column.agg_function.name}, which this server "
-                "does not have: keep bitmaps in a column with last_value, and unite them in the program that writes."
-            )
     _check_lake(descriptor, configs)
 
 

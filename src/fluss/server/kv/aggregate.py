@@ -29,6 +29,7 @@ from fluss.metadata import (
     TinyIntType,
 )
 from fluss.rows import logical
+from fluss.server.kv import bitmaps
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -91,9 +92,11 @@ def aggregate_of(column: Column) -> Aggregate:
         return _of_both(lambda acc, new: acc and new)
     if name == "bool_or":
         return _of_both(lambda acc, new: acc or new)
-    raise UnknownServerError(
-        f"column '{column.name}' has the aggregation function '{name}', which this server does not have"
-    )
+    if name == "rbm32":
+        return _of_both(bitmaps.union32)
+    if name == "rbm64":
+        return _of_both(bitmaps.union64)
+    raise UnknownServerError(f"column '{column.name}' has the aggregation function '{name}', which is not known")
 
 
 def _of_both(function: Aggregate) -> Aggregate:
