@@ -185,6 +185,31 @@ def test_a_key_table_begins_with_its_current_rows(db: fluss.Database) -> None:
     db.drop_table("full_of_groups")
 
 
+def test_current_rows_are_given_once_where_the_caller_commits(db: fluss.Database) -> None:
+    users = db.create_table("slow_of_groups", {"id": "int", "name": "string"}, primary_key="id", buckets=2)
+    users.upsert([{"id": number, "name": "new"} for number in range(20)])
+    with users.follow(group="billing", timeout=2, commit=False) as changes:
+        assert sorted(change.row["id"] for change in changes) == list(range(20))
+    with users.follow(group="billing", timeout=2, commit=False) as changes:
+        assert sorted(change.row["id"] for change in changes) == list(range(20)), "nothing was committed"
+    db.drop_table("slow_of_groups")
+
+
+def test_partitions_that_were_dropped_leave_the_rows_of_members(db: fluss.Database) -> None:
+    days = db.create_table("gone_of_groups", {"id": "int", "day": "string"}, partition_by="day", buckets=2)
+    days.add_partition("a")
+    days.add_partition("b")
+    days.append([{"id": 1, "day": "a"}, {"id": 2, "day": "b"}])
+    with days.follow(group="billing", timeout=30) as changes:
+        assert sorted(next(changes).row["id"] for _ in range(2)) == [1, 2]
+        wait_until(lambda: owned(db, days) == [4])
+        days.drop_partition("a")
+        days.append({"id": 3, "day": "b"})
+        assert next(changes).row["id"] == 3
+        wait_until(lambda: owned(db, days) == [2])
+    db.drop_table("gone_of_groups")
+
+
 @pytest.mark.parametrize(("start", "expected"), [("latest", []), ("earliest", list(range(10)))])
 def test_the_first_start_is_where_it_is_told(orders: fluss.Table[Any], start: str, expected: list[int]) -> None:
     write(orders, range(10))

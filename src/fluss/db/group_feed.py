@@ -18,7 +18,7 @@ from fluss.db.changes import ChangeBatch, position_of
 from fluss.db.follow import Feed, Start, full_rows
 from fluss.db.models import RowModel
 from fluss.db.reads import list_buckets
-from fluss.errors import InvalidArgumentError, PartitionNotExistsError, UnknownTableOrBucketError
+from fluss.errors import FlussError, InvalidArgumentError, PartitionNotExistsError, UnknownTableOrBucketError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo, TablePath
 from fluss.net.deadline import wait_for
 
@@ -178,7 +178,11 @@ class GroupFeed(Feed[T]):
         async def read() -> tuple[ChangeBatch | None, bool]:
             return await anext(whole.batches, (None, True))
 
-        found, last = await self._shielded(read)
+        try:
+            found, last = await self._shielded(read)
+        except FlussError:
+            await self._end_whole()  # the next call begins again with all rows
+            raise
         bucket = whole.bucket
         if last:
             await self._end_whole()
@@ -221,7 +225,7 @@ class GroupFeed(Feed[T]):
         if self._whole is not None and self._whole.bucket not in self._grants:
             await self._end_whole()
         if self._whole is None:
-            unread = [bucket for bucket in self._grants if member.positions.get(bucket) == FULL]
+            unread = [b for b in self._grants if member.positions.get(b) == FULL and b not in self._read]
             if unread:
                 ends: dict[TableBucket, int] = {}
                 batches = full_rows(self._plan, unread[:1], self._names, ends)
@@ -249,11 +253,10 @@ class GroupFeed(Feed[T]):
     async def _keep_partitions(self, buckets: Iterable[TableBucket]) -> bool:
         """Stop reading partitions that were dropped; whether there were any."""
         left = set(buckets)
-        gone = [bucket for bucket in self._grants if bucket not in left]
+        gone = [bucket for bucket in self._read if bucket not in left]
         self._unsubscribe(gone)
-        for bucket in gone:
-            # Until the membership gives it up, it is not subscribed to again.
-            self._read = {kept: offset for kept, offset in self._read.items() if kept != bucket}
+        # They stay among the grants until the membership gives them up, and are not subscribed to again.
+        self._read = {bucket: offset for bucket, offset in self._read.items() if bucket in left}
         return bool(gone)
 
     # -- handling -----------------------------------------------------------------------------------------------------

@@ -222,13 +222,18 @@ class GroupMember:
         self._before_write()
         self._beat += 1
         release, want = self._share()
-        held = self._held()
+        existing = set(self._buckets)  # without those of partitions that were dropped
+        held = {bucket: grant for bucket, grant in self._held().items() if bucket in existing}
         progress = {b: Progress(grant, self.positions[b]) for b, grant in held.items() if b in self.positions}
         owned = frozenset() if left else frozenset(progress) - (release - self.busy)
         # What is granted and has no position yet is wanted still.
         wanted = frozenset() if left else frozenset(want | (held.keys() - progress.keys() - release))
         known = self._state.progress
-        self._kept = {b: kept for b, kept in self._kept.items() if b not in known or known[b].grant <= kept.grant}
+        self._kept = {
+            b: kept
+            for b, kept in self._kept.items()
+            if b in existing and (b not in known or known[b].grant <= kept.grant)
+        }
         self._kept |= {b: found for b, found in progress.items() if b not in owned}
         return MemberRow(
             self.id,
@@ -302,7 +307,7 @@ class GroupMember:
         if self._unread or not self._seen_itself:
             return False
         release, want = self._share()
-        if self._written.owned != self.owned.keys() - (release - self.busy):
+        if self._written.owned != self.owned.keys() & set(self._buckets) - (release - self.busy):
             return True
         if not want:
             self._denied = 0
