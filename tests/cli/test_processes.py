@@ -69,12 +69,19 @@ STEPS: list[list[tuple[str, int, str]]] = [
     [
         ("alter orders add column note string", 0, "note"),
         ("db drop shop --yes", 0, "shop"),
+        ("tail orders --group billing --timeout 2", 0, "change"),
         ("config set kv.snapshot.interval=5min", 0, "kv.snapshot.interval"),
         ("profile rm here", 0, "profile here removed"),
         ("restore saved", 1, "exist"),
         ("user rm alice --data-dir folder", 0, "user alice removed"),
     ],
-    [("config reset kv.snapshot.interval", 0, "kv.snapshot.interval")],
+    [
+        ("config reset kv.snapshot.interval", 0, "kv.snapshot.interval"),
+        ("groups", 0, "billing"),
+        ("group show billing", 0, "changes behind"),
+    ],
+    [("group reset billing --to earliest --yes", 0, "changes behind")],
+    [("group delete billing --yes", 0, "group billing deleted")],
 ]
 LONG = {"server": r"^ready (\S+)$", "ui": r"(http://\S+)"}
 """Commands that run until they are stopped, and what they show when they are ready."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fluss.errors import ConfigError
-from fluss.server.auth import check_users, users_of
+from fluss.server.auth import check_users, users_of, warn_of_open_listeners
 from fluss.server.command import build_config
 from fluss.server.config import (
     SERVER_OPTIONS,
@@ -237,5 +237,5 @@ def test_the_data_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])
 def test_a_server_that_everyone_can_reach_warns(host: str, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
-    check_users(ServerConfig({"bind.listeners": f"FLUSS://{host}:0"}))
+    warn_of_open_listeners(ServerConfig({"bind.listeners": f"FLUSS://{host}:0"}))
     assert ("asks for no login" in caplog.text) is warned

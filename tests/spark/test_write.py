@@ -251,9 +251,8 @@ def test_a_session_of_other_making_is_activated_in_a_thread(harness: SparkHarnes
     path = harness.create(EVENTS)
     frame = harness.spark.range(5).selectExpr("id", "1.0D as v", "'x' as s")
 
-    def write() -> None:  # as `DataFrameWriter.format` of a driver that never called `fluss.spark.session`
-        inner = type(frame.write).format.__wrapped__
-        inner(frame.write, "fluss").option("bootstrap.servers", harness.bootstrap).mode("append").save(path)
+    def write() -> None:
+        frame.write.format("fluss").option("bootstrap.servers", harness.bootstrap).mode("append").save(path)
 
     if VERSION >= (4, 1) and not BRIDGE:  # PySpark 4.0, and the bridge, need no active session
         # The thread of the JVM may be one that an earlier test left with a session.

@@ -74,19 +74,27 @@ def user_file_of(config: ServerConfig) -> UserFile:
     return UserFile(config.text("security.users.file") or Path(str(config.get("data.dir"))) / USERS_FILE)
 
 
+def warn_of_open_listeners(config: ServerConfig) -> None:
+    """Warn of listeners that everyone in reach can use."""
+    for endpoint in config.bind_endpoints:
+        is_open = config.protocol_of(endpoint.listener) in ("PLAINTEXT", "SSL") and not config.asks_login(
+            endpoint.listener
+        )
+        if is_open and not is_loopback(endpoint.host):
+            logger.warning(
+                "listener '%s' on %s asks for no login: everyone who can reach it can read and change all tables. "
+                "Add users with 'fluss user add NAME' and start with --login, or listen on 127.0.0.1",
+                endpoint.listener,
+                endpoint.host or "all addresses",
+            )
+
+
 def check_users(config: ServerConfig) -> None:
     """Refuse a configuration in which no user could log in, or in which passwords cross a network in clear text."""
     file = user_file_of(config)
     file.check()
     for endpoint in config.bind_endpoints:
         if not config.asks_login(endpoint.listener):
-            if config.protocol_of(endpoint.listener) in ("PLAINTEXT", "SSL") and not is_loopback(endpoint.host):
-                logger.warning(
-                    "listener '%s' on %s asks for no login: everyone who can reach it can read and change all tables. "
-                    "Add users with 'fluss user add NAME' and start with --login, or listen on 127.0.0.1",
-                    endpoint.listener,
-                    endpoint.host or "all addresses",
-                )
             continue
         if not users_of(config, endpoint.listener) and not file.names():
             raise ConfigError(

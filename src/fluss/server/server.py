@@ -16,7 +16,7 @@ from fluss._version import VERSION
 from fluss.errors import AuthenticateError
 from fluss.metadata import TableBucket
 from fluss.net.deadline import wait_for
-from fluss.server.auth import ANONYMOUS, Principal, check_users
+from fluss.server.auth import ANONYMOUS, Principal, check_users, warn_of_open_listeners
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.lake_hook import LakeHook
 from fluss.server.commit import GroupCommitter
@@ -153,6 +153,7 @@ class Server(Services):
             listener.start()
         self._started = True
         logger.info("%s", self._start_line(self.clock.monotonic() - started))
+        warn_of_open_listeners(self.config)
         hidden = self.catalog.configs.hidden_lake_settings()
         if hidden:
             # Said because a reader that needs one of them has to bring it along.
