@@ -18,6 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 FAILED_BEFORE = {
     8: "a disk that fails for a while disabled a primary-key bucket until the next start",
+    256889300: "a disk that failed during a repair disabled a bucket until a later repair",
     17: "folders of an attempt that failed halfway were taken for durable by the next one",
 }
 FRESH_SECONDS = 10.0

@@ -26,6 +26,10 @@ class DamagedLogError(UnknownServerError):
     """
 
 
+class UnreadableLogError(DamagedLogError):
+    """The disk did not give the bytes of a log file. It may give them later."""
+
+
 _IOV_MAX = 512
 HANDLES_MAX = 640
 """Open files of all logs together, whatever the number of buckets."""
@@ -65,13 +69,13 @@ class SegmentFile:
         return self.read_into(np.empty(size_bytes, dtype=np.uint8).data, position)
 
     def read_into(self, buffer: memoryview, position: int) -> memoryview:
-        """Fill the buffer; returns the part that was filled. Raises DamagedLogError for bytes that cannot be read."""
+        """Fill the buffer; returns the part that was filled. Raises UnreadableLogError if the disk fails."""
         filled, size_bytes = 0, len(buffer)
         while filled < size_bytes:
             try:
                 count = disk.read_into_at(self.fd, [buffer[filled:]], position + filled)
             except OSError as error:
-                raise DamagedLogError(
+                raise UnreadableLogError(
                     f"the log file '{self.path}' cannot be read at byte {position + filled}: {error.strerror}. "
                     "Restore the file from a copy, or drop the table."
                 ) from None

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from fluss.metadata import TableBucket
 from fluss.server import disk
-from fluss.server.log.files import DamagedLogError, OpenFiles, SegmentFile
+from fluss.server.log.files import DamagedLogError, OpenFiles, SegmentFile, UnreadableLogError
 from fluss.server.log.recovery import CommittedMark, RecoveredLog, missing_data, recover
 from fluss.server.log.segment import LogSettings, Segment
 
@@ -110,7 +110,7 @@ class LogRepair:
             self._delay_s = _DELAY_S_MIN
             tablet.repaired(work.result())
             return
-        if isinstance(error, DamagedLogError):
+        if isinstance(error, DamagedLogError) and not isinstance(error, UnreadableLogError):
             tablet.put_out_of_service(error)
         else:
             logger.warning("%s cannot be repaired yet: %s", tablet.bucket, error)
