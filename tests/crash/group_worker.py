@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import fluss
-from fluss.client.groups.state import bucket_text
+from fluss.metadata.path import bucket_text
 
 
 class _Stop(Exception):

@@ -16,6 +16,7 @@ from fluss.client.scan.records import rows_to_python
 from fluss.db.models import RowModel
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import DataType, TableBucket
+from fluss.metadata.path import bucket_text, parse_bucket
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ class Position:
     """Whether it lies within the current rows that `start="full"` begins with: to go on is to read them again."""
 
     def __str__(self) -> str:
-        offsets = {_bucket_text(bucket): offset for bucket, offset in self.offsets.items()}
+        offsets = {bucket_text(bucket): offset for bucket, offset in self.offsets.items()}
         document = {"version": _VERSION, "table": self.table_id, "offsets": offsets}
         return json.dumps({**document, "full": True} if self.full else document, separators=(",", ":"))
 
@@ -61,7 +62,7 @@ class Position:
             table_id = int(document["table"])
             if document["version"] != _VERSION:
                 raise InvalidArgumentError(f"the position is of version {document['version']}, not {_VERSION}")
-            offsets = {_bucket_of(table_id, key): int(value) for key, value in document["offsets"].items()}
+            offsets = {parse_bucket(table_id, key): int(value) for key, value in document["offsets"].items()}
             full = bool(document.get("full"))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             if isinstance(error, InvalidArgumentError):
@@ -71,16 +72,6 @@ class Position:
 
     def __repr__(self) -> str:
         return f"Position({self})"
-
-
-def _bucket_text(bucket: TableBucket) -> str:
-    partition = "" if bucket.partition_id is None else f"{bucket.partition_id}/"
-    return f"{partition}{bucket.bucket_id}"
-
-
-def _bucket_of(table_id: int, text: str) -> TableBucket:
-    partition, slash, number = text.rpartition("/")
-    return TableBucket(table_id, int(number), int(partition) if slash else None)
 
 
 @dataclass(frozen=True)

@@ -276,7 +276,7 @@ class GroupFeed(Feed[T]):
         for part in expand(found):
             for item in part:
                 if clock() >= member.lease_until:
-                    return  # somebody else may own the bucket by now
+                    return  # another member may own the bucket by now
                 self._current = item
                 yield item
                 if self._commits:

@@ -241,3 +241,15 @@ def validate_table_name(name: str) -> None:
     problem = name_problem(name) or reserved_prefix_problem(name)
     if problem:
         raise InvalidTableError(f"Table name {name!r:.300} is invalid: {problem}.")
+
+
+def bucket_text(bucket: TableBucket) -> str:
+    """``7``, or ``12/7`` for bucket 7 of the partition with id 12."""
+    partition = "" if bucket.partition_id is None else f"{bucket.partition_id}/"
+    return f"{partition}{bucket.bucket_id}"
+
+
+def parse_bucket(table_id: int, text: str) -> TableBucket:
+    """Read what `bucket_text` wrote."""
+    partition, slash, number = text.rpartition("/")
+    return TableBucket(table_id, int(number), int(partition) if slash else None)

@@ -111,7 +111,7 @@ def describe_groups(
 def reset_group(db: Database, group: str, to: str, table: TablePath | None = None) -> list[GroupInfo]:
     """Let a group go on elsewhere: ``earliest``, ``latest``, ``full``, a time, how long ago, an offset or a position.
 
-    Nobody may be following with the group.
+    The group must have no live member.
 
     Example:
         reset_group(db, "billing", "10m")
@@ -120,7 +120,7 @@ def reset_group(db: Database, group: str, to: str, table: TablePath | None = Non
     paths = sorted({path for _, path, _ in rows})
     if len(paths) > 1:
         raise InvalidArgumentError(f"group {group!r} follows {', '.join(paths)}: say which one to reset with --table")
-    _check_nobody_follows(db, group, table, rows)
+    _check_no_live_members(db, group, table, rows)
     opened = db.table(paths[0])
     offsets = _offsets(db, opened, to)
     members = [row for _, _, row in rows]
@@ -137,13 +137,13 @@ def reset_group(db: Database, group: str, to: str, table: TablePath | None = Non
 
 
 def delete_group(db: Database, group: str, table: TablePath | None = None) -> int:
-    """Delete a group, or what it knows of one table; gives the number of tables. Nobody may be following with it.
+    """Delete a group, or what it knows of one table; gives the number of tables. It must have no live member.
 
     Example:
         delete_group(db, "billing")
     """
     rows = _rows(db, group, table)
-    _check_nobody_follows(db, group, table, rows)
+    _check_no_live_members(db, group, table, rows)
     paths = {path for _, path, _ in rows}
     for path in paths:
         _delete(db, group, path, [row for _, found, row in rows if found == path])
@@ -224,7 +224,7 @@ def _age(
     return None if first is None else round(max(0.0, time.time() - first.timestamp.timestamp()), 1)
 
 
-def _check_nobody_follows(
+def _check_no_live_members(
     db: Database, group: str, table: TablePath | None, rows: Sequence[tuple[str, str, MemberRow]]
 ) -> None:
     """Wait for as long as a live member may be silent: no clock says whether one is."""

@@ -110,7 +110,7 @@ class GroupMember:
         self._state = GroupState()
         self._buckets: Sequence[TableBucket] = []
         self._kept: dict[TableBucket, Progress] = {}
-        """Progress of buckets that are not owned, until somebody else has written it."""
+        """Progress of buckets that are not owned, until their next owner has written it."""
         self._joined_at = 0
         self._beat = 0
         self._unread: dict[int, MemberRow] = {}
@@ -367,7 +367,7 @@ class GroupMember:
             self.positions.update(await self._new_offsets(unknown))
 
     async def _look_after(self) -> None:
-        """Look for new partitions, and delete rows that nobody needs."""
+        """Look for new partitions, and delete rows that are not needed any more."""
         looked_at = 0.0
         while True:
             await asyncio.sleep(1.0)

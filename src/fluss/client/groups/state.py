@@ -24,10 +24,11 @@ from typing import Any, NamedTuple
 
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket
+from fluss.metadata.path import bucket_text, parse_bucket
 
 VERSION = 1
 INITIAL = 0
-"""The number of grants nobody had: where a group begins to read."""
+"""The number of no grant: where a group begins to read."""
 
 
 class Progress(NamedTuple):
@@ -83,7 +84,7 @@ class MemberRow:
             table_id = int(found["table_id"])
 
             def buckets(names: Iterable[str]) -> frozenset[TableBucket]:
-                return frozenset(bucket_of(table_id, name) for name in names)
+                return frozenset(parse_bucket(table_id, name) for name in names)
 
             row = MemberRow(
                 member,
@@ -93,7 +94,7 @@ class MemberRow:
                 int(found["beat"]),
                 buckets(found["owned"]),
                 buckets(found["wanted"]),
-                {bucket_of(table_id, name): Progress(*map(int, one)) for name, one in found["progress"].items()},
+                {parse_bucket(table_id, name): Progress(*map(int, one)) for name, one in found["progress"].items()},
                 bool(found["left"]),
                 str(found["host"]),
             )
@@ -102,18 +103,6 @@ class MemberRow:
             return row
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise FormatError(f"the row of member {member!r} of a group cannot be read: {error}") from None
-
-
-def bucket_text(bucket: TableBucket) -> str:
-    """``7``, or ``12/7`` for bucket 7 of the partition with id 12."""
-    partition = "" if bucket.partition_id is None else f"{bucket.partition_id}/"
-    return f"{partition}{bucket.bucket_id}"
-
-
-def bucket_of(table_id: int, text: str) -> TableBucket:
-    """Read what `bucket_text` wrote."""
-    partition, slash, number = text.rpartition("/")
-    return TableBucket(table_id, int(number), int(partition) if slash else None)
 
 
 @dataclass
@@ -230,7 +219,7 @@ class GroupState:
         return shares
 
     def superseded(self, buckets: Collection[TableBucket]) -> list[str]:
-        """The members that are gone and whose rows nobody needs: others were granted all that they had."""
+        """The members that are gone and whose rows are not needed: others were granted all that they had."""
         return [
             name
             for name, row in self.gone.items()
