@@ -12,7 +12,8 @@ from benchmarks.harness import Bar, Result, Settings, Worker, alternate, free_py
 from fluss import LocalServer
 from fluss.server.certificates import ensure_self_signed
 
-_BAR = Bar(0.7, 0.9)
+_BARS = {"zstd": Bar(0.7, 0.9), "none": Bar(0.4, 0.7)}
+"""Uncompressed batches have more bytes to encrypt: asyncio's TLS alone reaches 0.2 to 0.4 of its plain transport."""
 
 
 def encrypted_cases(settings: Settings) -> Iterator[Result]:
@@ -35,7 +36,7 @@ def encrypted_cases(settings: Settings) -> Iterator[Result]:
         stack.callback(tls.close)
         open_ = Worker("plain", free_python(), plain.bootstrap_servers)
         stack.callback(open_.close)
-        for codec in ("zstd", "none"):
+        for codec, bar in _BARS.items():
             properties = {"table.log.arrow.compression.type": codec.upper()}
 
             def rate(side: Worker, op: str, properties: dict[str, str] = properties) -> Callable[[], float]:
@@ -49,4 +50,4 @@ def encrypted_cases(settings: Settings) -> Iterator[Result]:
 
             for name, op in (("append", "write_batches"), ("scan", "to_arrow")):
                 pair = alternate(rate(tls, op), rate(open_, op), settings.repeats, rounds=settings.rounds)
-                yield Result(f"{name} over TLS against plain, {codec}", *pair, "M rows/s", ratio_of(*pair), _BAR)
+                yield Result(f"{name} over TLS against plain, {codec}", *pair, "M rows/s", ratio_of(*pair), bar)
