@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from fluss._text import json_text, json_value
 from fluss.errors import InvalidArgumentError
+from fluss.tools.plain_values import plain_values
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Table
@@ -277,26 +278,22 @@ def _wider(kind: pa.DataType) -> pa.DataType:
 
 
 def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch that CSV can hold: nested values as JSON, bytes as base64."""
+    """A batch that CSV can hold: nested values as JSON, bytes as base64, decimals with all their digits."""
+    kinds = pa.types
     arrays = []
     for column in batch.columns:
-        kinds = pa.types
         if kinds.is_nested(column.type):
-            texts = [None if v is None else json.dumps(json_value(v), ensure_ascii=False) for v in _python(column)]
+            texts = [None if v is None else json.dumps(v, ensure_ascii=False) for v in plain_values(column)]
             column = pa.array(texts, pa.string())
-        elif (
-            kinds.is_binary(column.type)
-            or kinds.is_large_binary(column.type)
-            or kinds.is_fixed_size_binary(column.type)
-        ):
-            column = pa.array([json_value(value) for value in column.to_pylist()], pa.string())
+        elif kinds.is_decimal(column.type) or kinds.is_interval(column.type) or _is_bytes(column.type):
+            texts = [None if value is None else str(value) for value in plain_values(column)]
+            column = pa.array(texts, pa.string())
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
-def _python(column: pa.Array) -> list[Any]:
-    values: list[Any] = column.to_pylist()
-    return [dict(value) for value in values] if pa.types.is_map(column.type) and None not in values else values
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 @contextlib.contextmanager

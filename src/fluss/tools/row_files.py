@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import bisect
+import contextlib
 import datetime as dt
 import decimal
 import itertools
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -470,7 +472,8 @@ def text_value(text: str, kind: t.DataType, name: str) -> Any:
     if isinstance(kind, t.BYTES_TYPES):
         return from_json(text, kind, name)
     try:
-        return pa.scalar(text.strip()).cast(kind.to_arrow()).as_py()
+        found = pa.scalar(text.strip()).cast(kind.to_arrow())
+        return _nanoseconds(found) if isinstance(kind, t.TIMESTAMP_TYPES) else found.as_py()
     except (pa.ArrowException, NotImplementedError):
         pass
     try:
@@ -480,6 +483,11 @@ def text_value(text: str, kind: t.DataType, name: str) -> Any:
     if isinstance(value, str):
         raise InvalidRowError(_does_not_fit(text, kind))
     return value
+
+
+def _nanoseconds(moment: pa.TimestampScalar) -> Any:
+    """A time that keeps its nanoseconds, of which a datetime has only the microseconds."""
+    return np.datetime64(moment.value, "ns") if moment.type.unit == "ns" else moment.as_py()
 
 
 def _does_not_fit(value: Any, kind: t.DataType) -> str:
@@ -508,6 +516,8 @@ def _convert(value: Any, data_type: t.DataType, name: str) -> Any:
     if isinstance(data_type, t.TimeType):
         return dt.time.fromisoformat(value)
     if isinstance(data_type, t.TIMESTAMP_TYPES):
+        with contextlib.suppress(pa.ArrowException):
+            return _nanoseconds(pa.scalar(value).cast(data_type.to_arrow()))
         return dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
     if isinstance(data_type, t.BYTES_TYPES):
         return base64.b64decode(value, validate=True)
@@ -515,8 +525,11 @@ def _convert(value: Any, data_type: t.DataType, name: str) -> Any:
         return [from_json(item, data_type.element_type, name) for item in value]
     if isinstance(data_type, t.MapType):
         items = value.items() if isinstance(value, dict) else value
+        # The keys of a JSON object are texts, whatever the type of the key is.
+        as_text = isinstance(value, dict) and not isinstance(data_type.key_type, t.TEXT_TYPES)
+        read_key = text_value if as_text else from_json
         return {
-            from_json(key, data_type.key_type, name): from_json(item, data_type.value_type, name) for key, item in items
+            read_key(key, data_type.key_type, name): from_json(item, data_type.value_type, name) for key, item in items
         }
     if isinstance(data_type, t.RowType):
         types = {field.name: field.data_type for field in data_type.fields}
