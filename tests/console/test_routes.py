@@ -41,11 +41,12 @@ def events(db: fluss.Database) -> Iterator[str]:
 
 
 def test_tables_and_health(browser: Browser, orders: str) -> None:
-    assert {"name": "fluss", "tables": ["orders"], "more": 0} in browser.get("tables").json["databases"]
     health = browser.get("health").json
     assert health["status"] == "GREEN"
-    assert {"name": orders, "rows": 500, "buckets": 3} in health["tables"]
+    assert {"name": orders, "kind": "primary key", "rows": 500, "buckets": 3} in health["tables"]
     assert health["servers"]
+    (database,) = [one for one in browser.get("tables").json["databases"] if one["name"] == "fluss"]
+    assert {"name": "orders", "kind": "primary key", "rows": 500} in database["tables"]
 
 
 def test_overview_streams_samples(browser: Browser, orders: str) -> None:
@@ -76,7 +77,7 @@ def test_rows_page_by_page(browser: Browser, orders: str) -> None:
 
 
 def test_rows_with_filter_and_columns(browser: Browser, orders: str) -> None:
-    found = browser.get("rows", table=orders, where="price > 240 and id < 490", columns="id\nprice").json
+    found = browser.get("rows", table=orders, where="price > 240 and id < 490", columns='["id", "price"]').json
     assert found["columns"] == ["id", "price"]
     assert sorted(row[0] for row in found["rows"]) == list(range(481, 490))
     assert found["cursor"] is None
@@ -116,16 +117,54 @@ def test_records_of_an_empty_bucket_name_the_others(browser: Browser, db: fluss.
 
 def test_lookup_and_edit(browser: Browser, orders: str) -> None:
     assert browser.post("lookup", table=orders, key={"id": "7"}).json["row"] == {"id": 7, "item": "tea 0", "price": 3.5}
-    assert browser.post("rows/save", table=orders, row={"id": "7", "item": MARKUP, "price": None}).json == {"rows": 1}
-    assert browser.post("lookup", table=orders, key={"id": "7"}).json["row"]["item"] == MARKUP
-    assert browser.post("rows/update", table=orders, key={"id": "7"}, row={"price": "1.25"}).status == 200
-    assert browser.post("lookup", table=orders, key={"id": "7"}).json["row"] == {"id": 7, "item": MARKUP, "price": 1.25}
-    assert browser.post("rows/delete", table=orders, key={"id": "7"}).status == 200
-    assert browser.post("lookup", table=orders, key={"id": "7"}).json == {"row": None}
+    taken = browser.post("rows/save", table=orders, row={"id": "7", "item": MARKUP})
+    assert (taken.status, taken.json["row"]["item"]) == (409, "tea 0")
+    new = {"id": 700, "item": MARKUP, "price": None}
+    assert browser.post("rows/save", table=orders, row=new).json == {"rows": 1}
+    assert browser.post("lookup", table=orders, key={"id": "700"}).json["row"] == new
+    change = {"table": orders, "key": {"id": 700}, "row": {"price": "1.25"}}
+    assert browser.post("rows/update", **change, shown=new).status == 200
+    late = browser.post("rows/update", **change, shown=new)
+    assert (late.status, late.json["row"]) == (409, {**new, "price": 1.25})
+    assert browser.post("rows/delete", table=orders, key={"id": "700"}, shown=new).status == 409
+    assert browser.post("rows/delete", table=orders, key={"id": "700"}, shown=late.json["row"]).status == 200
+    assert browser.post("lookup", table=orders, key={"id": "700"}).json == {"row": None}
+    assert browser.post("rows/update", **change, shown=new).json["row"] is None
     wrong = browser.post("rows/save", table=orders, row={"id": "seven"})
     assert wrong.status == 400
     assert "seven" in wrong.json["error"]
     assert browser.post("rows/save", table=orders, row={"id": "1", MARKUP: "1"}).status == 400
+
+
+def test_a_table_with_columns_that_are_not_null(browser: Browser, db: fluss.Database) -> None:
+    """It has no partial updates: the whole row is written, with what was not changed as it was."""
+    table = db.create_table("strict", "id bigint not null, at timestamp(9) not null, n int", primary_key="id")
+    table.upsert(pa.table({"id": [1], "at": pa.array([123_456_789], pa.timestamp("ns")), "n": [1]}))
+    row = browser.post("lookup", table="fluss.strict", key={"id": 1}).json["row"]
+    assert row == {"id": 1, "at": "1970-01-01 00:00:00.123456789", "n": 1}
+    assert browser.post("rows/update", table="fluss.strict", key={"id": 1}, row={"n": "2"}, shown=row).status == 200
+    assert browser.post("lookup", table="fluss.strict", key={"id": 1}).json["row"] == {**row, "n": 2}
+    db.drop_table("strict")
+
+
+def test_history_of_a_key(browser: Browser, db: fluss.Database) -> None:
+    columns = "id bigint not null, day string not null, n int"
+    table = db.create_table("past", columns, primary_key=["id", "day"], partition_by="day", buckets=3)
+    table.add_partition({"day": "a"})
+    for n in range(3):
+        table.upsert([{"id": key, "day": "a", "n": n} for key in range(20)])
+    table.delete({"id": 7, "day": "a"})
+    found = browser.post("rows/history", table="fluss.past", key={"id": 7, "day": "a"}).json
+    assert [(one["kind"], one["old"], one["new"]) for one in found["changes"]] == [
+        ("delete", [7, "a", 2], None),
+        ("update", [7, "a", 1], [7, "a", 2]),
+        ("update", [7, "a", 0], [7, "a", 1]),
+        ("insert", None, [7, "a", 0]),
+    ]
+    assert found["complete"]
+    assert found["changes"][0]["time_ms"] > 0
+    assert browser.post("rows/history", table="fluss.past", key={"id": 7, "day": "b"}).json["changes"] == []
+    db.drop_table("past")
 
 
 def test_live_changes(browser: Browser, orders: str, db: fluss.Database) -> None:
@@ -174,14 +213,16 @@ def test_a_stream_that_is_not_read_holds_back_nothing(browser: Browser, events: 
 
 
 def test_sql(browser: Browser, orders: str) -> None:
-    found = browser.post("sql", query="select item, count(*) as n from orders group by item order by item").json
+    found = browser.post(
+        "sql", tab="t", query="select item, count(*) as n from orders group by item order by item"
+    ).json
     assert found["columns"] == ["item", "n"]
     assert found["rows"][0] == ["tea 0", 72]
     assert not found["more"]
-    cut = browser.post("sql", query="select a.id from orders a, orders b").json
+    cut = browser.post("sql", tab="t", query="select a.id from orders a, orders b").json
     assert (len(cut["rows"]), cut["more"]) == (1_000, True)
-    assert browser.post("sql", query="insert into orders values (1000, 'x', 1)").status == 200
-    assert browser.post("sql", query="select price from orders where id = 1000").json["rows"] == [[1.0]]
+    assert browser.post("sql", tab="t", query="insert into orders values (1000, 'x', 1)").status == 200
+    assert browser.post("sql", tab="t", query="select price from orders where id = 1000").json["rows"] == [[1.0]]
     assert browser.get("sql/words").json["tables"]["orders"] == ["id", "item", "price"]
 
 
@@ -199,18 +240,49 @@ def test_sql(browser: Browser, orders: str) -> None:
     ],
 )
 def test_sql_that_is_refused(browser: Browser, orders: str, query: str) -> None:
-    answer = browser.post("sql", query=query)
+    answer = browser.post("sql", tab="t", query=query)
     assert answer.status == 400 or (answer.status == 404 and "nothing" in query)
     assert answer.json["error"]
 
 
 def test_sql_export(browser: Browser, orders: str) -> None:
-    text = browser.post("sql/export", query="select id, item from orders where id < 2 order by id", format="csv")
+    found = browser.post("sql", tab="x", query="select id, item from orders where id < 2 order by id").json
+    export = {"tab": "x", "result": found["result"]}
+    text = browser.post("sql/export", **export, format="csv")
     assert text.body.decode().splitlines() == ["id,item", '0,"tea 0"', '1,"tea 1"']
     assert "attachment" in text.headers["content-disposition"]
-    binary = browser.post("sql/export", query="select * from orders", format="parquet")
-    assert pyarrow.parquet.read_table(io.BytesIO(binary.body)).num_rows == 500
-    assert browser.post("sql/export", query="select 1", format="exe").status == 400
+    assert browser.post("sql/export", **export, format="exe").status == 400
+    found = browser.post("sql", tab="x", query="select a.id from orders a, orders b limit 3000").json
+    binary = browser.post("sql/export", tab="x", result=found["result"], format="parquet")
+    assert pyarrow.parquet.read_table(io.BytesIO(binary.body)).num_rows == 3_000
+    assert "Run the query again" in browser.post("sql/export", **export, format="csv").json["error"]
+    inserted = browser.post("sql", tab="x", query="insert into orders values (2000, 'x', 1)").json
+    assert inserted["result"] is None
+
+
+def test_sql_can_be_cancelled_and_does_not_block_other_tabs(browser: Browser, orders: str) -> None:
+    endless = "select sum(a.range + b.range) from range(10_000_000) a, range(10_000_000) b"
+    answers: list[Any] = []
+    running = threading.Thread(target=lambda: answers.append(browser.post("sql", tab="slow", query=endless)))
+    running.start()
+    try:
+        assert browser.post("sql", tab="quick", query="select 1").status == 200
+        while not answers:
+            browser.post("sql/cancel", tab="slow")
+            running.join(0.1)
+    finally:
+        running.join(90)
+    assert answers[0].json["error"] == "The query was cancelled."
+    assert browser.post("sql", tab="slow", query="select 1").json["rows"] == [[1]]
+
+
+def test_sql_that_needs_too_much_memory_ends_alone(browser: Browser, orders: str) -> None:
+    assert browser.post("sql", tab="other", query="create temp table kept as select 1").status == 200
+    refused = browser.post("sql", tab="big", query="select repeat('x', 50000000) from range(60)")
+    assert refused.status == 400
+    assert "memory" in refused.json["error"].lower()
+    assert browser.post("sql", tab="big", query="select 1").status == 200
+    assert browser.post("sql", tab="other", query="select * from kept").json["rows"] == [[1]]
 
 
 def test_schema(browser: Browser, orders: str) -> None:

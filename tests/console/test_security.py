@@ -91,7 +91,7 @@ def test_host_names() -> None:
 
 
 def test_other_origins_are_refused(browser: Browser) -> None:
-    body = json.dumps({"query": "select 1"}).encode()
+    body = json.dumps({"tab": "t", "query": "select 1"}).encode()
     ours = {"Content-Type": "application/json", "X-Fluss-Console": "1"}
     assert browser.send("POST", "/api/sql", body, ours).status == 200
     for bad in ("http://evil.example", "null", f"http://127.0.0.1:{browser.port + 1}"):
@@ -141,9 +141,9 @@ def test_read_only(running: Running, db: fluss.Database) -> None:
         ):
             assert browser.post(path, table="fluss.fixed", **body).status == 403, path
         assert browser.upload("upload/create", b"a\n1\n", file="a.csv", name="more").status == 403
-        assert browser.post("sql", query="insert into fixed values (2, 'x')").status == 400
-        assert browser.post("sql", query="create table more as select 1 as a").status == 400
-        assert browser.post("sql", query="select count(*) from fixed").json["rows"] == [[1]]
+        assert browser.post("sql", tab="t", query="insert into fixed values (2, 'x')").status == 400
+        assert browser.post("sql", tab="t", query="create table more as select 1 as a").status == 400
+        assert browser.post("sql", tab="t", query="select count(*) from fixed").json["rows"] == [[1]]
         assert browser.get("session").json["read_only"] is True
     assert db.tables() == ["fixed"]
     db.drop_table("fixed")
@@ -182,11 +182,11 @@ def test_users_log_in_and_see_what_their_rights_allow(guarded: fluss.LocalServer
         assert browser.post("login", user="", password="").status == 401
         assert browser.post("login", user="alice", password="wonder").json == {"user": "alice"}
         assert browser.get("session").json["user"] == "alice"
-        tables = [name for one in browser.get("tables").json["databases"] for name in one["tables"]]
+        tables = [table["name"] for one in browser.get("tables").json["databases"] for table in one["tables"]]
         assert tables == ["hers"]
         assert browser.get("rows", table="fluss.hers").json["rows"] == [[1]]
         assert browser.get("rows", table="closed.others").status in (403, 404)
-        assert browser.post("sql", query="select * from hers").json["rows"] == [[1]]
+        assert browser.post("sql", tab="t", query="select * from hers").json["rows"] == [[1]]
         assert browser.post("rows/save", table="fluss.hers", row={"a": "2"}).status == 403
         assert browser.get("clients").status == 403
         with browser.events("overview/stream") as stream:

@@ -75,8 +75,9 @@ class Page:
     def open(self, page: str, table: str = "") -> Page:
         from urllib.parse import quote
 
+        table, mark, arguments = table.partition("?")
         self.driver.get("about:blank")
-        self.driver.get(f"{self.url}/#/{page}" + (f"/{quote(table, safe='')}" if table else ""))
+        self.driver.get(f"{self.url}/#/{page}" + (f"/{quote(table, safe='')}" if table else "") + mark + arguments)
         self.until(lambda: self.script("return document.body.dataset.shown || ''").startswith(f"{page}/"))
         return self
 
@@ -113,6 +114,17 @@ class Page:
                 label,
             )
         )
+
+    def sql(self, query: str) -> None:
+        """Go to a query, without loading the page anew if it is there, and run it."""
+        if "/#/" not in self.driver.current_url:
+            self.open("overview")
+        self.script(
+            "delete document.body.dataset.shown; location.hash = '#/sql?' + new URLSearchParams({query: arguments[0]})",
+            query,
+        )
+        self.until(lambda: self.script("return document.body.dataset.shown") == "sql/")
+        self.button("Run").click()
 
     def button(self, text: str) -> Button:
         return Button(self, text)

@@ -139,6 +139,10 @@ class Lookuper:
 
         return await lookup_many(self._runner, self._state, self._keys, self._wire, keys, missing, timeout)
 
+    def place_of(self, pk: object) -> tuple[str | None, int]:
+        """The name of the partition, if there are any, and the number of the bucket that a key belongs to."""
+        return self._keys.make(pk)[:2]
+
     def __repr__(self) -> str:
         return f"Lookuper({self._state.table_path})"
 

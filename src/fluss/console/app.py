@@ -94,6 +94,10 @@ async def session_info(request: Request) -> Response:
     """Whether the browser is let in, and what it may do."""
     state = state_of(request)
     session = state.sessions.find(request)
+    opened = None
+    if session is None and state.link_token is None and not state.asks_login:
+        # The page may be older than the console, which has no login to send it to.
+        session = opened = state.sessions.open(state.shared)
     about = {
         "version": VERSION,
         "server": state.settings.bootstrap_servers,
@@ -114,7 +118,8 @@ async def session_info(request: Request) -> Response:
             problem = error.message
     inside = session is not None and not (state.asks_login and session.client is state.shared)
     user = session.client.user if inside and session is not None else None
-    return JSONResponse({**about, "login": state.asks_login, "inside": inside, "user": user, "problem": problem})
+    answer = JSONResponse({**about, "login": state.asks_login, "inside": inside, "user": user, "problem": problem})
+    return answer if opened is None else _with_cookie(answer, state, opened)
 
 
 async def login(request: Request) -> Response:

@@ -9,20 +9,22 @@ import json
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from time import monotonic
 from typing import Any
 
 import pyarrow as pa
 
 from fluss import aio
+from fluss.console.figures import TableFigures
 from fluss.console.settings import Settings
-from fluss.console.sql import SqlRunner
-from fluss.errors import FlussError, InvalidArgumentError
+from fluss.errors import FlussError, InvalidArgumentError, NetworkError
+from fluss.net.deadline import wait_for
 
-CURSORS_MAX = 8
+CURSORS_MAX = 32
 CURSOR_IDLE_S = 120.0
 _CONNECT_S_MAX = 10.0
+_ANSWER_S_MAX = 3.0
 _OPTIONS = {"scanner.kv.fetch.max-bytes": "64kb"}
 """A page has a hundred rows: with steps of 4 MB, as for whole tables, the first page of a large one takes seconds."""
 
@@ -76,9 +78,9 @@ class Client:
         self._connecting = asyncio.Lock()
         self._cursors: dict[str, PageCursor] = {}
         self._operator: bool | None = None
+        self.figures = TableFigures()
         self.shared_feeds: dict[str, SharedFeed] = {}
         """The newest changes of tables, read once for all browsers that look at them."""
-        self.sql = SqlRunner(settings, user, password)
 
     async def db(self) -> aio.Database:
         """The connection; made at first use."""
@@ -99,6 +101,18 @@ class Client:
     async def admin(self) -> aio.FlussAdmin:
         """The full client's view of the cluster."""
         return (await self.db()).connection.get_admin()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the console, with the user as whom this one connects."""
+        return replace(self._settings, user=self.user, password=self._password)
+
+    async def require_connected(self) -> None:
+        """Fail at once if the server does not answer, rather than after all retries of a long request."""
+        try:
+            await wait_for((await self.admin()).list_databases(), _ANSWER_S_MAX)
+        except asyncio.TimeoutError:
+            raise NetworkError(f"The server {self._settings.bootstrap_servers} does not answer.") from None
 
     def config(self) -> dict[str, Any]:
         """The options of the full client, for what opens connections of its own."""
@@ -126,7 +140,8 @@ class Client:
         found = self._cursors.get(cursor_id)
         if found is None:
             raise InvalidArgumentError(
-                f"This list of rows was closed, because it was not used for {CURSOR_IDLE_S:.0f} s. Load it again."
+                f"This list of rows was closed, because it was not used for {CURSOR_IDLE_S:.0f} s or {CURSORS_MAX} "
+                "newer ones were opened. Load it again."
             )
         return found
 
@@ -145,9 +160,9 @@ class Client:
         for cursor_id in list(self._cursors):
             with contextlib.suppress(Exception):  # the connection is closed next, whatever state the list is in
                 await self.close_cursor(cursor_id)
+        await self.figures.close()
         for feed in list(self.shared_feeds.values()):
             await feed.close()
-        await self.sql.close()
         if self._db is not None:
             await self._db.close()
 

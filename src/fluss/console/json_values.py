@@ -1,47 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values on their way to the browser and back: JSON that loses nothing a user sees, and texts of input fields."""
+"""Values on their way to the browser and back: exact cells of a grid, and texts of input fields."""
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
-import math
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from fluss.console.settings import CELL_CHARS_MAX
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import types as t
+from fluss.tools.plain_values import plain_values
 from fluss.tools.row_files import from_json, text_value
 
 _EXACT_INTEGER_MAX = 2**53 - 1
 """Larger integers lose digits in JavaScript, so they travel as text."""
 
 
-def to_json(value: Any, chars_max: int = CELL_CHARS_MAX) -> Any:
-    """A value as JSON can carry it; texts longer than the limit are cut."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return value if abs(value) <= _EXACT_INTEGER_MAX else str(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, str):
-        return value if len(value) <= chars_max else f"{value[:chars_max]}… ({len(value):,} characters)"
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return to_json(base64.b64encode(bytes(value)).decode(), chars_max)
-    if isinstance(value, (dt.date, dt.time, dt.datetime)):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return {str(to_json(key, chars_max)): to_json(item, chars_max) for key, item in value.items()}
-    if isinstance(value, Sequence):
-        return [to_json(item, chars_max) for item in value[:1_000]]
-    return to_json(str(value), chars_max)
+def cells(column: pa.Array | pa.ChunkedArray, chars_max: int = CELL_CHARS_MAX) -> list[Any]:
+    """Return the values of a column as the browser shows them: null, a boolean, a number or a text.
+
+    Nested values are texts of JSON. A text that is longer than the limit is an object with its beginning and length:
+    ``{"cut": "abc", "length": 5000}``.
+    """
+    return [_cell(value, chars_max) for value in plain_values(column)]
 
 
-def row_values(row: Mapping[str, Any] | None, columns: Sequence[str], chars_max: int = CELL_CHARS_MAX) -> Any:
-    """The cells of a row in the order of the columns."""
-    return None if row is None else [to_json(row.get(name), chars_max) for name in columns]
+def _cell(value: Any, chars_max: int) -> Any:
+    if isinstance(value, (dict, list)):
+        value = json.dumps(value, ensure_ascii=False)
+    elif isinstance(value, int) and not isinstance(value, bool) and abs(value) > _EXACT_INTEGER_MAX:
+        value = str(value)
+    if isinstance(value, str) and len(value) > chars_max:
+        return {"cut": value[:chars_max], "length": len(value)}
+    return value
+
+
+def rows_of(rows: pa.RecordBatch | pa.Table, chars_max: int = CELL_CHARS_MAX) -> list[list[Any]]:
+    """Return the cells row by row."""
+    if not rows.num_columns:
+        return [[] for _ in range(rows.num_rows)]
+    return [list(row) for row in zip(*(cells(column, chars_max) for column in rows.columns))]
+
+
+def paired_changes(kinds: Sequence[str], rows: Sequence[Any], about: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return records of a changelog as changes: the two records of an update are one, with its old and new row."""
+    found: list[dict[str, Any]] = []
+    before: Any = None
+    for kind, row, one in zip(kinds, rows, about):
+        if kind == "update_before":
+            before = row
+            continue
+        change = {**one, "kind": "update" if kind == "update_after" else kind}
+        change["old"] = before if kind == "update_after" else row if kind == "delete" else None
+        change["new"] = None if kind == "delete" else row
+        before = None
+        found.append(change)
+    return found
 
 
 def from_text(value: Any, data_type: t.DataType, name: str) -> Any:

@@ -14,10 +14,9 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fluss.console.settings import Settings
+from fluss.console.settings import Settings, child_environment
 from fluss.errors import ConfigError, MissingDependencyError
 from fluss.net.tls import certificate_fingerprint
 from fluss.server.auth import is_loopback
@@ -172,12 +171,7 @@ def _tls_settings(config: ServerConfig) -> dict[str, Any]:
 
 
 def _start(command: list[str], fd: int) -> subprocess.Popen[bytes]:
-    """Start the child; it imports the same package as this process, also when it is not installed."""
-    environment = dict(os.environ)
-    source = str(Path(__file__).resolve().parents[2])
-    known = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = source if not known else f"{source}{os.pathsep}{known}"
-    return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[fd], env=environment)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[fd], env=child_environment())
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

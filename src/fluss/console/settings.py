@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fluss.config import Login
 from fluss.server.auth import is_loopback
@@ -13,7 +15,10 @@ DEFAULT_PORT = 9124
 ROWS_PER_PAGE_MAX = 500
 ROWS_OF_SQL_MAX = 1_000
 ROWS_OF_EXPORT_MAX = 1_000_000
-TABLES_MAX = 2_000
+RECORDS_OF_HISTORY_MAX = 500_000
+"""Records of a bucket that are read for the history of a key."""
+CHANGES_OF_HISTORY_MAX = 500
+TABLES_MAX = 10_000
 BUCKETS_MAX = 1_000
 CELL_CHARS_MAX = 2_000
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -22,6 +27,13 @@ UPLOAD_BYTES_MAX = 256 * 1024 * 1024
 DECODED_BYTES_MAX = 256 * 1024 * 1024
 """What the rows of an uploaded file may take in memory."""
 SQL_SECONDS_MAX = 60.0
+SQL_SESSIONS_MAX = 24
+SQL_SESSIONS_OF_USER_MAX = 6
+SQL_SESSION_IDLE_S = 600.0
+SQL_MEMORY_BYTES_MAX = 1_500_000_000
+"""What a query may allocate beyond what its process needs to begin with; DuckDB itself is given two thirds of it."""
+SQL_DISK_BYTES_MAX = 2_000_000_000
+SQL_RESULT_CHARS_MAX = 16_000_000
 STREAMS_MAX = 64
 SESSIONS_MAX = 256
 SESSION_IDLE_S = 12 * 3600.0
@@ -62,3 +74,12 @@ class Settings:
     def needs_link(self) -> bool:
         """Whether only the printed link opens the console: it acts with credentials that other local users lack."""
         return self.user is not None and not self.must_login
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a child, which imports the same package as this process, also when it is not installed."""
+    environment = dict(os.environ)
+    source = str(Path(__file__).resolve().parents[2])
+    known = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = source if not known else f"{source}{os.pathsep}{known}"
+    return environment

@@ -1,153 +1,185 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL of the console: DuckDB over the tables, without any access to files, and with limits."""
+"""SQL of the console: a DuckDB in a child process for each browser tab, which can be ended at any time.
+
+DuckDB does not count all memory towards its limit, and some functions cannot be interrupted. A process can be limited
+and killed, so a query harms neither the console nor the queries of others; and what a tab defines is its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import contextlib
+import json
+import sys
+import tempfile
 from dataclasses import asdict
-from functools import partial
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from time import monotonic
+from typing import Any
 
-import pyarrow as pa
-
-import fluss
-from fluss.console.json_values import to_json
-from fluss.console.settings import ROWS_OF_EXPORT_MAX, ROWS_OF_SQL_MAX, SQL_SECONDS_MAX, Settings
-from fluss.db.internals import sql_connection
-from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError, MissingDependencyError
-from fluss.tools.files import open_writer
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection, DuckDBPyRelation
-
-_WAITING_MAX = 4
-_LOCKED = (
-    "set enable_external_access=false",
-    "set python_enable_replacements=false",
-    "set memory_limit='1GB'",
-    "set threads=2",
-    "set lock_configuration=true",
+from fluss import errors
+from fluss.console.clients import Client
+from fluss.console.settings import (
+    SQL_MEMORY_BYTES_MAX,
+    SQL_SECONDS_MAX,
+    SQL_SESSION_IDLE_S,
+    SQL_SESSIONS_MAX,
+    SQL_SESSIONS_OF_USER_MAX,
+    child_environment,
 )
-"""No files, no network, no variables of this program, and no way to change that."""
-_READING = frozenset({"SELECT", "EXPLAIN"})
-_WRITING = frozenset({"INSERT", "CREATE", "DROP"})
-T = TypeVar("T")
+from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
+from fluss.net.deadline import wait_for
+
+_START_S_MAX = 30.0
+_ANSWER_BYTES_MAX = 256 * 1024 * 1024
+_TAB_CHARS_MAX = 64
 
 
-class SqlRunner:
-    """Runs the queries of one user, one after the other, in a thread of its own."""
+class _Session:
+    """The child process of one tab."""
 
-    def __init__(self, settings: Settings, user: str | None, password: str | None) -> None:
-        self._settings = settings
-        self._user = user
-        self._password = password
-        self._pool = ThreadPoolExecutor(1, "fluss-console-sql")
-        self._waiting = 0
-        self._db: fluss.Database | None = None
-        self._connection: DuckDBPyConnection | None = None
-        """The one that the thread's queries run on."""
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.used_at = monotonic()
+        self.busy = False
+        self._cancelled = False
+        self._folder = tempfile.TemporaryDirectory(prefix="fluss-sql-", ignore_cleanup_errors=True)
+        self._process: asyncio.subprocess.Process | None = None
 
-    async def query(self, text: str) -> dict[str, Any]:
-        """Run statements; the first rows of the last one's result."""
-        return await self._run(partial(self._query, text))
+    async def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Ask the process, which is started first if there is none; the time limit counts from then on."""
+        self.busy = True
+        try:
+            if self._process is None:
+                await self._start()
+            answer = await self._answer(question, SQL_SECONDS_MAX)
+        except asyncio.TimeoutError:
+            await self.kill()
+            raise DeadlineExceededError(f"The query was stopped after {SQL_SECONDS_MAX:.0f} s.") from None
+        except BaseException:
+            # Also when the request was cancelled: the answer to this question must not become that to the next one.
+            await self.kill()
+            raise
+        finally:
+            self.busy = False
+            self.used_at = monotonic()
+        return _checked(answer)
 
-    async def export(self, text: str, form: str) -> bytes:
-        """The result of a query as the bytes of a CSV or Parquet file."""
-        if form not in ("csv", "parquet"):
-            raise InvalidArgumentError(f"results are exported as csv or parquet, not {form!r:.40}")
-        return await self._run(partial(self._export, text, form))
+    async def _start(self) -> None:
+        self._cancelled = False
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "fluss.console.sql_worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=child_environment(),
+            limit=_ANSWER_BYTES_MAX,
+        )
+        # Not as arguments, which other users of the machine can see.
+        settings = {"settings": asdict(self.client.settings), "folder": self._folder.name}
+        _checked(await self._answer(settings, _START_S_MAX))
+
+    async def _answer(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(OSError):  # it has ended: the empty answer says so
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            await process.stdin.drain()
+        line = await wait_for(process.stdout.readline(), seconds)
+        if self._cancelled:
+            raise InvalidArgumentError("The query was cancelled.")
+        if not line:
+            raise InvalidArgumentError(
+                f"The query was stopped: it needs more than the {SQL_MEMORY_BYTES_MAX / 1e9:.1f} GB of memory that a "
+                "query may use."
+            )
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def cancel(self) -> None:
+        """End a query that runs; whoever waits for it gets an error."""
+        if self.busy:
+            self._cancelled = True
+            self._end()
+
+    async def kill(self) -> None:
+        self._end()
+        if self._process is not None:
+            process, self._process = self._process, None
+            await process.wait()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
     async def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._db is not None:
-            db, self._db = self._db, None
-            await asyncio.to_thread(db.close)
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        if self._waiting >= _WAITING_MAX:
-            raise InvalidArgumentError(f"{_WAITING_MAX} queries are waiting already. Try again when they are done.")
-        self._waiting += 1
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(SQL_SECONDS_MAX, self._interrupt)
-        try:
-            return await loop.run_in_executor(self._pool, _guarded, work)
-        finally:
-            timer.cancel()
-            self._waiting -= 1
-
-    def _interrupt(self) -> None:
-        if self._connection is not None:
-            self._connection.interrupt()
-
-    def _open(self) -> fluss.Database:
-        if self._db is None:
-            login = self._settings.login(self._user, self._password)
-            db = fluss.connect(self._settings.bootstrap_servers, **asdict(login), timeout=SQL_SECONDS_MAX)
-            try:
-                for statement in _LOCKED:
-                    db.sql(statement)
-            except BaseException:
-                db.close()
-                raise
-            self._db = db
-            self._connection = sql_connection(db)
-        return self._db
-
-    def _relation(self, text: str) -> DuckDBPyRelation:
-        try:
-            import duckdb
-        except ImportError:
-            raise MissingDependencyError("SQL needs DuckDB: pip install 'fluss-python[sql]'") from None
-        allowed = _READING if self._settings.read_only else _READING | _WRITING
-        for statement in duckdb.extract_statements(text):
-            kind = statement.type.name
-            if kind not in allowed:
-                why = "this console is read-only" if kind in _WRITING else "it is not available in the console"
-                raise InvalidArgumentError(f"{kind} is refused: {why}. Use SELECT.")
-        return self._open().sql(text)
-
-    def _query(self, text: str) -> dict[str, Any]:
-        began = perf_counter()
-        relation = self._relation(text)
-        columns, types = list(relation.columns), [str(kind) for kind in relation.types]
-        table = _arrow(relation.limit(ROWS_OF_SQL_MAX + 1))
-        shown = table.slice(0, ROWS_OF_SQL_MAX)
-        return {
-            "columns": columns,
-            "types": types,
-            "rows": [[to_json(value) for value in row] for row in zip(*(one.to_pylist() for one in shown.columns))],
-            "more": table.num_rows > ROWS_OF_SQL_MAX,
-            "seconds": perf_counter() - began,
-        }
-
-    def _export(self, text: str, form: str) -> bytes:
-        table = _arrow(self._relation(text).limit(ROWS_OF_EXPORT_MAX))
-        out = io.BytesIO()
-        with open_writer(out, form, table.schema) as write:
-            for batch in table.to_batches():
-                write(batch)
-        return out.getvalue()
+        await self.kill()
+        await asyncio.to_thread(self._folder.cleanup)
 
 
-def _guarded(work: Callable[[], T]) -> T:
-    """Run a query; errors of DuckDB become errors with its own words."""
-    try:
-        return work()
-    except FlussError:
-        raise
-    except Exception as error:
-        if type(error).__name__ == "InterruptException":
-            raise DeadlineExceededError(f"The query was stopped after {SQL_SECONDS_MAX:.0f} s.") from None
-        if type(error).__module__.startswith(("duckdb", "_duckdb")):
-            raise InvalidArgumentError(str(error)) from None
-        raise
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    if "error" not in answer:
+        return answer
+    kind = getattr(errors, str(answer.get("kind")), InvalidArgumentError)
+    raise (kind if issubclass(kind, FlussError) else InvalidArgumentError)(answer["error"])
 
 
-def _arrow(relation: DuckDBPyRelation) -> pa.Table:
-    # The name changed with DuckDB 1.4.
-    read = relation.to_arrow_table if hasattr(relation, "to_arrow_table") else relation.fetch_arrow_table
-    return read()
+class SqlSessions:
+    """The sessions of all tabs: bounded in number, per user and together."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[tuple[Client, str], _Session] = {}
+
+    async def query(self, client: Client, tab: str, text: str) -> dict[str, Any]:
+        """Run statements; the first rows of the last one's result."""
+        return await (await self._session(client, tab)).ask({"ask": "query", "text": text})
+
+    async def export(self, client: Client, tab: str, result: str, form: str) -> Path:
+        """Write a result that a tab shows to a file of its session."""
+        answer = await (await self._session(client, tab)).ask({"ask": "export", "result": result, "form": form})
+        return Path(answer["path"])
+
+    async def cancel(self, client: Client, tab: str, *, close: bool) -> None:
+        """Stop the query of a tab, and end its session if the tab is closed."""
+        session = self._sessions.get((client, tab))
+        if session is not None:
+            await session.cancel()
+        if close and session is not None:
+            del self._sessions[client, tab]
+            await session.close()
+
+    async def close_idle(self) -> None:
+        """Close the sessions that no browser has used for long."""
+        limit = monotonic() - SQL_SESSION_IDLE_S
+        for key in [key for key, one in self._sessions.items() if not one.busy and one.used_at < limit]:
+            await self._sessions.pop(key).close()
+
+    async def close(self) -> None:
+        while self._sessions:
+            await self._sessions.popitem()[1].close()
+
+    async def _session(self, client: Client, tab: str) -> _Session:
+        if not 1 <= len(tab) <= _TAB_CHARS_MAX:
+            raise InvalidArgumentError("The argument 'tab' is a short text.")
+        found = self._sessions.get((client, tab))
+        if found is not None:
+            if found.busy:
+                raise InvalidArgumentError("A query of this tab is running. Wait for it, or cancel it.")
+            return found
+        await self._make_room([key for key in self._sessions if key[0] is client], SQL_SESSIONS_OF_USER_MAX)
+        await self._make_room(list(self._sessions), SQL_SESSIONS_MAX)
+        session = self._sessions[client, tab] = _Session(client)
+        return session
+
+    async def _make_room(self, keys: list[tuple[Client, str]], sessions_max: int) -> None:
+        """Close the session that was not used for longest if there are as many as there may be."""
+        if len(keys) < sessions_max:
+            return
+        idle = [key for key in keys if not self._sessions[key].busy]
+        if not idle:
+            raise InvalidArgumentError(f"{sessions_max} queries are running. Try again when one of them is done.")
+        await self._sessions.pop(min(idle, key=lambda key: self._sessions[key].used_at)).close()

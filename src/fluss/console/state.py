@@ -20,6 +20,7 @@ from fluss.console.clients import Client
 from fluss.console.inspection import Inspection, Sampler
 from fluss.console.security import Session, Sessions
 from fluss.console.settings import BODY_BYTES_MAX, BODY_S_MAX, STREAMS_MAX, Settings
+from fluss.console.sql import SqlSessions
 from fluss.errors import (
     AuthenticateError,
     AuthorizationError,
@@ -60,6 +61,7 @@ class State:
         self.shared = Client(settings, settings.user, settings.password)
         self.users: dict[str, tuple[Client, str]] = {}
         """The clients of users who logged in, with their passwords' fingerprint."""
+        self.sql = SqlSessions()
         self.streams = 0
         self.tiering = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
@@ -72,6 +74,7 @@ class State:
             self._watch.cancel()
             await asyncio.wait([self._watch])
         await self.sampler.stop()
+        await self.sql.close()
         for client in [self.shared, *(client for client, _ in self.users.values())]:
             with contextlib.suppress(FlussError):
                 await client.close()
@@ -79,6 +82,7 @@ class State:
     async def _close_idle(self) -> None:
         while True:
             await asyncio.sleep(_CHECK_S)
+            await self.sql.close_idle()
             for client in [self.shared, *(client for client, _ in tuple(self.users.values()))]:
                 with contextlib.suppress(FlussError):
                     await client.close_idle()
@@ -139,7 +143,8 @@ class Call:
         """An argument that is a list of texts."""
         value = self.body.get(name)
         if value is None:
-            return []
+            with contextlib.suppress(ValueError):
+                value = json.loads(self.request.query_params.get(name, "[]"))
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise InvalidArgumentError(f"The argument {name!r} is a list of names.")
         return value

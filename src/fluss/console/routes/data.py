@@ -4,37 +4,43 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 
 import pyarrow as pa
-from starlette.responses import Response
+import pyarrow.compute as pc
+from starlette.responses import FileResponse, JSONResponse, Response
 
 from fluss.client.buckets import bucket_offsets, table_buckets
-from fluss.client.scan.records import rows_to_python
-from fluss.console.json_values import from_text, row_values, to_json
-from fluss.console.settings import BODY_BYTES_MAX, ROWS_PER_PAGE_MAX
+from fluss.console.json_values import from_text, paired_changes, rows_of
+from fluss.console.settings import (
+    BODY_BYTES_MAX,
+    CHANGES_OF_HISTORY_MAX,
+    RECORDS_OF_HISTORY_MAX,
+    ROWS_PER_PAGE_MAX,
+)
 from fluss.console.state import Call
 from fluss.db.changes import KINDS
 from fluss.errors import FlussError, InvalidArgumentError
-from fluss.metadata import DataType, OffsetSpec, PartitionInfo, TableBucket, TableInfo
+from fluss.metadata import OffsetSpec, PartitionInfo, TableBucket, TableInfo
+from fluss.rows import ColumnConverter
 
 _BUCKETS_NAMED = 20
 
 
-def rows_of(batches: list[pa.RecordBatch], types: list[DataType], columns: list[str]) -> list[Any]:
-    """The cells of batches."""
-    return [row_values(row, columns) for batch in batches for row in rows_to_python(batch, types)]
+def _rows(batches: list[pa.RecordBatch]) -> list[Any]:
+    return [row for batch in batches for row in rows_of(batch)]
 
 
-def _types(info: TableInfo, columns: list[str]) -> list[DataType]:
-    return [info.schema.column(name).data_type for name in columns]
+def _types(info: TableInfo, columns: list[str]) -> list[str]:
+    return [str(info.schema.column(name).data_type) for name in columns]
 
 
 async def rows(call: Call) -> Any:
     """The first rows that match a filter, and a cursor to go on with."""
     table = await call.table()
     info = await table.refresh()
-    chosen = [name for name in (call.maybe("columns") or "").split("\n") if name] or list(table.columns)
+    chosen = call.names("columns") or list(table.columns)
     snapshot = call.maybe("snapshot")
     if snapshot is not None and not snapshot.isdigit():
         raise InvalidArgumentError(f"A lake snapshot is named by its number, not {snapshot!r:.40}.")
@@ -46,30 +52,24 @@ async def rows(call: Call) -> Any:
         with contextlib.suppress(Exception):  # the first error says what went wrong
             await call.client.close_cursor(cursor.id)
         raise
-    types = _types(info, chosen)
     if not more:
         await call.client.close_cursor(cursor.id)
     return {
         "columns": chosen,
-        "types": [str(kind) for kind in types],
+        "types": _types(info, chosen),
         "key": list(info.primary_keys),
-        "rows": rows_of(found, types, chosen),
+        "rows": _rows(found),
         "cursor": cursor.id if more else None,
     }
 
 
 async def next_rows(call: Call) -> Any:
     """The next rows of a cursor."""
-    table = await call.table()
     cursor = call.client.cursor(call.text("cursor"))
     found, more = await cursor.page(call.number("limit", 100, 1, ROWS_PER_PAGE_MAX))
     if not more:
         await call.client.close_cursor(cursor.id)
-    columns = list(found[0].schema.names) if found else []
-    return {
-        "rows": rows_of(found, _types(table.info, columns), columns),
-        "cursor": cursor.id if more else None,
-    }
+    return {"rows": _rows(found), "cursor": cursor.id if more else None}
 
 
 async def close_rows(call: Call) -> Any:
@@ -96,10 +96,9 @@ async def log_page(call: Call) -> Any:
     start = min(max(latest + wanted if wanted < 0 else wanted, earliest), latest)
     stop = min(start + limit, latest)
     columns = list(table.columns)
-    types = _types(info, columns)
     return {
         "columns": columns,
-        "types": [str(kind) for kind in types],
+        "types": _types(info, columns),
         "records": (await _records(call, table, bucket, start, stop))[:limit] if stop > start else [],
         "earliest": earliest,
         "latest": latest,
@@ -126,8 +125,6 @@ async def _buckets(call: Call, admin: Any, table: Any) -> dict[TableBucket, str 
 
 async def _records(call: Call, table: Any, bucket: TableBucket, start: int, stop: int) -> list[dict[str, Any]]:
     """The records of a bucket from one offset up to another."""
-    columns = list(table.columns)
-    types = _types(table.info, columns)
     handle = await (await call.client.db()).connection.get_table(table.path)
     found: list[dict[str, Any]] = []
     async with contextlib.aclosing(handle.new_scan().read_batches({bucket: start}, {bucket: stop})) as batches:
@@ -139,9 +136,9 @@ async def _records(call: Call, table: Any, bucket: TableBucket, start: int, stop
                     "offset": int(offsets[at]),
                     "kind": KINDS[0 if kinds is None else kinds[at]],
                     "time_ms": one.timestamp,
-                    "row": row_values(row, columns),
+                    "row": row,
                 }
-                for at, row in enumerate(rows_to_python(one.batch, types))
+                for at, row in enumerate(rows_of(one.batch))
             ]
     return found
 
@@ -149,8 +146,61 @@ async def _records(call: Call, table: Any, bucket: TableBucket, start: int, stop
 async def lookup(call: Call) -> Any:
     """The row with a key; uncut, so that it can be changed."""
     table = await call.table()
-    row = await table.get(_key(table.info, call.mapping("key")))
-    return {"row": None if row is None else {name: to_json(row[name], BODY_BYTES_MAX) for name in table.columns}}
+    return {"row": _shown(await _find(table, _key(table.info, call.mapping("key"))))}
+
+
+async def _find(table: Any, key: dict[str, Any]) -> pa.Table | None:
+    """The row with a key as Arrow, which loses nothing of it."""
+    found: pa.Table = await table.get_many([key], arrow=True)
+    return None if found.column(table.primary_key[0]).null_count else found
+
+
+def _shown(row: pa.Table | None) -> dict[str, Any] | None:
+    return None if row is None else dict(zip(row.column_names, rows_of(row, BODY_BYTES_MAX)[0]))
+
+
+async def history(call: Call) -> Any:
+    """All changes of the row with a key, newest first, as far as the changelog of its bucket has them."""
+    table = await call.table()
+    info: TableInfo = table.info
+    key = _key(info, call.mapping("key"))
+    handle = await (await call.client.db()).connection.get_table(table.path)
+    partition, number = handle.new_lookup().create_lookuper().place_of(key)
+    admin = await call.client.admin()
+    buckets = await table_buckets(admin, info, lambda known: [one for one in known if one.partition_name == partition])
+    bucket = next((one for one in buckets if one.bucket_id == number), None)
+    changes: list[dict[str, Any]] = []
+    first = start = end = 0
+    if bucket is not None:
+        first = (await bucket_offsets(admin, info, {bucket: partition}, OffsetSpec.earliest()))[bucket]
+        end = (await bucket_offsets(admin, info, {bucket: partition}, OffsetSpec.latest()))[bucket]
+        start = max(first, end - RECORDS_OF_HISTORY_MAX)
+        changes = await _changes_of_key(handle, info, bucket, start, end, key) if end > start else []
+    return {
+        "columns": list(table.columns),
+        "changes": changes[: -CHANGES_OF_HISTORY_MAX - 1 : -1],
+        "read": end - start,
+        "complete": start == first and len(changes) <= CHANGES_OF_HISTORY_MAX,
+    }
+
+
+async def _changes_of_key(
+    handle: Any, info: TableInfo, bucket: TableBucket, start: int, end: int, key: dict[str, Any]
+) -> list[dict[str, Any]]:
+    wanted = {name: ColumnConverter(info.schema.column(name).data_type, name).to_arrow([key[name]])[0] for name in key}
+    kinds: list[str] = []
+    rows: list[Any] = []
+    about: list[dict[str, Any]] = []
+    async with contextlib.aclosing(handle.new_scan().read_batches({bucket: start}, {bucket: end})) as batches:
+        async for one in batches:
+            masks = [pc.equal(one.batch.column(name), value) for name, value in wanted.items()]
+            found = pc.indices_nonzero(functools.reduce(pc.and_, masks))
+            offsets = one.offsets if one.offsets is not None else range(one.base_offset, one.last_offset + 1)
+            for at in found.to_pylist():
+                kinds.append(KINDS[0 if one.change_types is None else one.change_types[at]])
+                about.append({"offset": int(offsets[at]), "time_ms": one.timestamp})
+            rows += rows_of(one.batch.take(found))
+    return paired_changes(kinds, rows, about)
 
 
 def _key(info: TableInfo, given: dict[str, Any]) -> dict[str, Any]:
@@ -168,30 +218,60 @@ def _row(info: TableInfo, given: dict[str, Any]) -> dict[str, Any]:
 
 
 async def save(call: Call) -> Any:
-    """Append a row to a log, or insert or replace the row with its key."""
+    """Append a row to a log, or insert one with a new key."""
     call.require_writable()
     table = await call.table()
     row = _row(table.info, call.mapping("row"))
-    # The form shows the whole row: what is left empty in it is null.
-    result = await (table.upsert(row, missing="null") if table.primary_key else table.append(row))
-    return {"rows": result.rows}
+    if not table.primary_key:
+        return {"rows": (await table.append(row)).rows}
+    there = await _find(table, {name: row.get(name) for name in table.primary_key})
+    if there is not None:
+        return _conflict("There is a row with this key already. Look it up to change it.", there)
+    return {"rows": (await table.upsert(row, missing="null")).rows}
+
+
+def _conflict(reason: str, row: pa.Table | None) -> Response:
+    return JSONResponse({"error": reason, "row": _shown(row)}, 409)
+
+
+async def _expected(call: Call, table: Any, key: dict[str, Any]) -> pa.Table | Response:
+    """The row with a key if it still is as the browser shows it, else the answer that says how it is now."""
+    found, shown = await _find(table, key), call.mapping("shown")
+    now = _shown(found)
+    if found is None:
+        return _conflict("The row was deleted since it was shown.", None)
+    if now is None or {name: now.get(name) for name in shown} != shown:
+        return _conflict("The row was changed since it was shown.", found)
+    return found
 
 
 async def update(call: Call) -> Any:
-    """Change some columns of one row."""
+    """Change some columns of one row, if it is as it was shown."""
     call.require_writable()
     table = await call.table()
-    changed = _row(table.info, call.mapping("row"))
-    result = await table.update([{**_key(table.info, call.mapping("key")), **changed}])
-    return {"rows": result.rows}
+    info: TableInfo = table.info
+    key = _key(info, call.mapping("key"))
+    changed = _row(info, call.mapping("row"))
+    found = await _expected(call, table, key)
+    if isinstance(found, Response):
+        return found
+    if all(column.data_type.nullable for column in info.schema.columns if column.name not in info.primary_keys):
+        return {"rows": (await table.update([{**key, **changed}])).rows}
+    # A partial update needs nullable columns. Of other tables the whole row is written, the rest of it as it was read.
+    for name, value in changed.items():
+        at = found.column_names.index(name)
+        new = ColumnConverter(info.schema.column(name).data_type, name).to_arrow([value])
+        found = found.set_column(at, found.schema.field(at), new)
+    return {"rows": (await table.upsert(found)).rows}
 
 
 async def delete(call: Call) -> Any:
-    """Delete the row with a key."""
+    """Delete the row with a key, if it is as it was shown."""
     call.require_writable()
     table = await call.table()
-    result = await table.delete([_key(table.info, call.mapping("key"))])
-    return {"rows": result.rows}
+    key = _key(table.info, call.mapping("key"))
+    found = await _expected(call, table, key)
+    return found if isinstance(found, Response) else {"rows": (await table.delete([key])).rows}
 
 
 _TABLES_MAX = 200
@@ -200,15 +280,23 @@ _TYPES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.p
 
 async def run(call: Call) -> Any:
     """Run a query and give its first rows."""
-    return await call.client.sql.query(call.text("query"))
+    await call.client.require_connected()
+    return await call.state.sql.query(call.client, call.text("tab"), call.text("query"))
 
 
 async def export(call: Call) -> Any:
-    """The result of a query as a file."""
+    """The result that a tab shows, as a file."""
     form = call.text("format")
-    content = await call.client.sql.export(call.text("query"), form)
-    name = f"result.{form}"
-    return Response(content, media_type=_TYPES[form], headers={"content-disposition": f'attachment; filename="{name}"'})
+    if form not in _TYPES:
+        raise InvalidArgumentError(f"results are exported as csv or parquet, not {form!r:.40}")
+    path = await call.state.sql.export(call.client, call.text("tab"), call.text("result"), form)
+    return FileResponse(path, media_type=_TYPES[form], filename=f"result.{form}")
+
+
+async def cancel(call: Call) -> Any:
+    """Stop the query of a tab; also when its page is left."""
+    await call.state.sql.cancel(call.client, call.text("tab"), close=bool(call.body.get("close")))
+    return {}
 
 
 async def words(call: Call) -> Any:
@@ -233,10 +321,12 @@ ROUTES = (
     ("rows/close", close_rows, True),
     ("records", log_page, False),
     ("lookup", lookup, True),
+    ("rows/history", history, True),
     ("rows/save", save, True),
     ("rows/update", update, True),
     ("rows/delete", delete, True),
     ("sql", run, True),
     ("sql/export", export, True),
+    ("sql/cancel", cancel, True),
     ("sql/words", words, False),
 )

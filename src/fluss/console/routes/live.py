@@ -9,13 +9,12 @@ import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
-from fluss.client.scan.records import rows_to_python
 from fluss.console.clients import SharedFeed
-from fluss.console.json_values import row_values
+from fluss.console.json_values import paired_changes, rows_of
 from fluss.console.state import Call, event_stream
 from fluss.db.changes import ChangeBatch
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import DataType, TableInfo
+from fluss.metadata import TableInfo
 
 WINDOW_S = 0.1
 """How long changes are collected before they are sent together."""
@@ -63,9 +62,9 @@ async def live(call: Call) -> Any:
 async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict[str, Any], None]:
     info: TableInfo = table.info
     columns = list(table.columns)
-    types = [info.schema.column(name).data_type for name in columns]
+    types = [str(info.schema.column(name).data_type) for name in columns]
     partitions = {one.partition_id: one.partition_name for one in await table.partitions()}
-    yield {"columns": columns, "types": [str(kind) for kind in types], "key": list(info.primary_keys)}
+    yield {"columns": columns, "types": types, "key": list(info.primary_keys)}
     async with table.follow(start, columns=columns, batches=True) as feed:
         windows = _Windows(feed, SHOWN_MAX if every else None)
         last_window = -_BUSY_S
@@ -80,7 +79,7 @@ async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict
                 last_window = now if window else last_window
                 overfull = limit is not None and sum(map(len, window)) > limit
                 window_s = _OVERFULL_WINDOW_S if overfull else WINDOW_S
-                for event in window_events(window, columns, types, partitions, limit):
+                for event in window_events(window, partitions, limit):
                     yield event
         finally:
             await windows.close()
@@ -124,63 +123,45 @@ class _Windows:
 
 
 def window_events(
-    window: Sequence[ChangeBatch],
-    columns: list[str],
-    types: list[DataType],
-    partitions: dict[int, str],
-    shown_max: int | None,
+    window: Sequence[ChangeBatch], partitions: dict[int, str], shown_max: int | None
 ) -> list[dict[str, Any]]:
     """What is sent of the batches of one window: the newest changes and a count, or all in parts."""
     if not window:
         return [{"changes": [], "count": 0, "skipped": 0}]
-    total = sum(len(batch) for batch in window)
-    left = total if shown_max is None else shown_max
+    # The two records of an update are one change.
+    total = sum(len(batch) - batch.kinds.count("update_before") for batch in window)
+    left = sum(map(len, window)) if shown_max is None else shown_max
     changes: list[dict[str, Any]] = []
     for batch in reversed(window):
         if left <= 0:
             break
-        part = _changes(batch, min(left, len(batch)), columns, types, partitions)
+        part = _changes(batch, min(left, len(batch)), partitions)
         left -= len(batch)
         changes[:0] = part
-    records = sum(2 if change["kind"] == "update" and change["old"] is not None else 1 for change in changes)
     position = str(window[-1].position)
     if shown_max is not None:
-        return [{"changes": changes, "count": total, "skipped": total - records, "position": position}]
+        return [{"changes": changes, "count": total, "skipped": total - len(changes), "position": position}]
     parts = [changes[at : at + SHOWN_MAX] for at in range(0, len(changes), SHOWN_MAX)] or [[]]
     events: list[dict[str, Any]] = [{"changes": part, "count": len(part), "skipped": 0} for part in parts]
     events[-1]["position"] = position
     return events
 
 
-def _changes(
-    batch: ChangeBatch, newest: int, columns: list[str], types: list[DataType], partitions: dict[int, str]
-) -> list[dict[str, Any]]:
+def _changes(batch: ChangeBatch, newest: int, partitions: dict[int, str]) -> list[dict[str, Any]]:
     """The newest records of a batch, with the two of an update joined."""
     first = len(batch) - newest
     kinds = batch.kinds[first:]
     if first and kinds and kinds[0] == "update_after":
         first += 1  # its other half is left out already
         kinds = kinds[1:]
-    rows = rows_to_python(batch.batch.slice(first), types)
+    rows = rows_of(batch.batch.slice(first))
     offsets = batch.offsets[first:]
     common = {
         "bucket": batch.bucket.bucket_id,
         "partition": None if batch.bucket.partition_id is None else partitions.get(batch.bucket.partition_id, "?"),
         "time_ms": int(batch.timestamp.timestamp() * 1000),
     }
-    found: list[dict[str, Any]] = []
-    before: Any = None
-    for kind, row, offset in zip(kinds, rows, offsets):
-        cells = row_values(row, columns)
-        if kind == "update_before":
-            before = cells
-            continue
-        change = {**common, "offset": int(offset), "kind": "update" if kind == "update_after" else kind}
-        change["old"] = before if kind == "update_after" else cells if kind == "delete" else None
-        change["new"] = None if kind == "delete" else cells
-        before = None
-        found.append(change)
-    return found
+    return paired_changes(kinds, rows, [{**common, "offset": int(offset)} for offset in offsets])
 
 
 ROUTES = (("live", live, False),)

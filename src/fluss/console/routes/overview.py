@@ -3,34 +3,43 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from fluss.console.figures import visible_tables
 from fluss.console.settings import TABLES_MAX
 from fluss.console.state import Call, event_stream
 from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError, SecurityDisabledError
 from fluss.metadata import TablePath
 from fluss.metadata.acl import OperationType, PermissionType, Resource
 
-_COUNTED_MAX = 200
-_STATS_S_MAX = 5.0
-
 
 async def tables(call: Call) -> Any:
-    """All databases with their tables, by name."""
-    db = await call.client.db()
-    left = TABLES_MAX
-    found = []
-    for name in await db.databases():
-        names = await db.tables(name)
-        found.append({"name": name, "tables": names[:left], "more": max(0, len(names) - left)})
-        left = max(0, left - len(names))
-    return {"databases": found}
+    """All databases with their tables, by name; kind and number of rows as far as they are counted."""
+    await call.client.require_connected()
+    admin = await call.client.admin()
+    names = await visible_tables(admin)
+    figures = call.client.figures.known(admin, _paths(names))
+    return {
+        "databases": [
+            {"name": database, "tables": [{"name": name, **_known(figures, database, name)} for name in found]}
+            for database, found in names.items()
+        ]
+    }
+
+
+def _paths(names: dict[str, list[str]]) -> list[TablePath]:
+    return [TablePath(database, name) for database, found in names.items() for name in found][:TABLES_MAX]
+
+
+def _known(figures: dict[TablePath, dict[str, Any]], database: str, name: str) -> dict[str, Any]:
+    found = figures.get(TablePath(database, name), {})
+    return {"kind": found.get("kind"), "rows": found.get("rows")}
 
 
 async def health(call: Call) -> Any:
     """The cluster in one word, its servers, and the tables with their rows."""
+    await call.client.require_connected()
     admin = await call.client.admin()
     answer: dict[str, Any] = {"problem": None, "status": "UNKNOWN", "servers": [], "replicas": None}
     try:
@@ -40,25 +49,10 @@ async def health(call: Call) -> Any:
     except FlussError as error:
         answer["problem"] = error.message
     answer["servers"] = [str(node) for node in await admin.get_server_nodes()][:100]
-    answer["tables"], answer["more"] = await _table_rows(call)
+    paths = _paths(await visible_tables(admin))
+    figures = await call.client.figures.counted(admin, paths)
+    answer["tables"] = [{"name": str(path), **figures[path]} for path in paths if path in figures]
     return answer
-
-
-async def _table_rows(call: Call) -> tuple[list[dict[str, Any]], int]:
-    db = await call.client.db()
-    admin = await call.client.admin()
-    paths = [TablePath(name, table) for name in await db.databases() for table in await db.tables(name)]
-    slots = asyncio.Semaphore(8)
-
-    async def count(path: TablePath) -> dict[str, Any]:
-        async with slots:
-            try:
-                stats = await admin.get_table_stats(path, timeout=_STATS_S_MAX)
-                return {"name": str(path), "rows": stats.row_count, "buckets": len(stats.bucket_row_counts)}
-            except FlussError as error:
-                return {"name": str(path), "rows": None, "buckets": None, "problem": error.message}
-
-    return list(await asyncio.gather(*map(count, paths[:_COUNTED_MAX]))), max(0, len(paths) - _COUNTED_MAX)
 
 
 async def stream(call: Call) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from fluss.console.json_values import hint_of
 from fluss.console.state import Call
 from fluss.errors import FlussError, InvalidArgumentError
-from fluss.metadata import TableInfo
+from fluss.metadata import BooleanType, TableInfo
 from fluss.metadata.properties import TABLE_PROPERTIES
 
 _VERSIONS_MAX = 50
@@ -24,6 +24,8 @@ def describe_columns(info: TableInfo) -> list[dict[str, Any]]:
         {
             "name": column.name,
             "type": str(column.data_type),
+            "nullable": column.data_type.nullable,
+            "boolean": isinstance(column.data_type, BooleanType),
             "comment": column.comment,
             "key": column.name in info.primary_keys,
             "partition": column.name in info.partition_keys,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.console.json_values import to_json
+from fluss.console.json_values import rows_of
 from fluss.console.settings import DECODED_BYTES_MAX, UPLOAD_BYTES_MAX
 from fluss.console.state import Call, read_body
 from fluss.db.schemas import source_of
@@ -97,10 +97,9 @@ async def preview(call: Call) -> Any:
     """The schema that was inferred, and the first rows."""
     table = await _table(call)
     schema = (await asyncio.to_thread(source_of, table, None)).schema
-    first = table.slice(0, _ROWS_SHOWN)
     return {
         "columns": [[column.name, str(column.data_type)] for column in schema.columns],
-        "rows": [[to_json(value) for value in row] for row in zip(*(column.to_pylist() for column in first.columns))],
+        "rows": rows_of(table.slice(0, _ROWS_SHOWN)),
         "total": table.num_rows,
     }
 

@@ -1,20 +1,19 @@
 // Requests to the console. Errors carry the text of the server, to be shown as it is.
 
 export class ApiError extends Error {
-  constructor(message, status) { super(message); this.status = status; }
+  constructor(message, status, body = {}) { super(message); this.status = status; this.body = body; }
 }
 
 async function answer(response) {
   if (response.ok) return response;
   let message = `The console answered with status ${response.status}.`;
-  let session = true;
+  let body = {};
   try {
-    const body = await response.json();
+    body = await response.json();
     message = body.error || message;
-    session = body.session !== false;
   } catch { /* not JSON: the status has to do */ }
-  if (response.status === 401 && !session) window.dispatchEvent(new Event("session-ended"));
-  throw new ApiError(message, response.status);
+  if (response.status === 401 && body.session === false) window.dispatchEvent(new Event("session-ended"));
+  throw new ApiError(message, response.status, body);
 }
 
 function query(args) {
@@ -37,6 +36,14 @@ export async function get(path, args = {}) {
 export async function post(path, body = {}) {
   const headers = { "content-type": "application/json", "x-fluss-console": "1" };
   return (await answer(await send(`/api/${path}`, { method: "POST", headers, body: JSON.stringify(body) }))).json();
+}
+
+// This page of the browser, to which the SQL session belongs.
+export const tab = [...crypto.getRandomValues(new Uint8Array(12))].map((one) => one.toString(16).padStart(2, "0")).join("");
+
+export function leaveTab() {
+  const headers = { "content-type": "application/json", "x-fluss-console": "1" };
+  fetch("/api/sql/cancel", { method: "POST", headers, body: JSON.stringify({ tab, close: true }), keepalive: true }).catch(() => {});
 }
 
 export async function download(path, body, name) {

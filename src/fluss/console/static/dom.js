@@ -66,7 +66,7 @@ export function confirmDialog(title, text, action, word = null) {
     const form = h("form", { onsubmit: (event) => {
       event.preventDefault();
       if (input === null || input.value === word) done(true);
-    } }, h("h2", { id: "dialog-title" }, title), h("p", {}, text),
+    } }, h("h2", { id: "dialog-title" }, title), text instanceof Node ? text : h("p", {}, text),
       input ? field(`Enter ${word} to confirm`, input) : null,
       h("div", { class: "row" }, h("button", { type: "button", onclick: () => done(false) }, "Cancel"), yes));
     const dialog = h("dialog", { "aria-labelledby": "dialog-title", oncancel: () => done(false) }, form);

@@ -1,15 +1,16 @@
 // A table of values. Every list it shows is bounded by the server.
 import { h } from "./dom.js";
 
+// A cell is null, a boolean, a number or a text; one that was too long is an object with its beginning.
 export function text(value) {
   if (value === null || value === undefined) return "null";
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
+  return typeof value === "object" ? `${value.cut}… (${value.length.toLocaleString("en")} characters)` : String(value);
 }
 
-export function isNumber(type) { return /^(tinyint|smallint|int|integer|bigint|float|double|decimal|hugeint|ubigint|uinteger)/i.test(type || ""); }
+export function isNumber(type) { return /^(tinyint|smallint|int|integer|bigint|float|double|decimal|hugeint|uhugeint|utinyint|usmallint|ubigint|uinteger)/i.test(type || ""); }
 
 export function cell(value, type) {
-  const name = value === null || value === undefined ? "null" : isNumber(type) ? "number" : "";
+  const name = value === null || value === undefined ? "null" : isNumber(type) ? "number" : typeof value === "object" ? "cut" : "";
   const shown = text(value);
   return h("td", { class: name, title: shown.length > 40 ? shown : null }, shown);
 }
@@ -19,7 +20,12 @@ export function grid(columns, types, rows, label, onRow = null) {
     h("th", { scope: "col", class: isNumber(types[at]) ? "number" : "" }, name, types[at] ? h("small", {}, types[at]) : null)));
   const body = h("tbody", {}, rows.map((row) => {
     const line = h("tr", {}, row.map((value, at) => cell(value, types[at])));
-    if (onRow) line.addEventListener("dblclick", () => onRow(row));
+    if (onRow) {
+      line.tabIndex = 0;
+      line.className = "opens";
+      line.addEventListener("click", () => { if (!String(getSelection())) onRow(row); });
+      line.addEventListener("keydown", (event) => { if (event.key === "Enter") onRow(row); });
+    }
     return line;
   }));
   return h("div", { class: "grid", tabindex: 0, role: "region", "aria-label": label }, h("table", {}, h("thead", {}, head), body));

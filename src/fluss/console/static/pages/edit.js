@@ -2,91 +2,119 @@ import { get, post } from "../api.js";
 import { confirmDialog, field, fill, h, problem, toast } from "../dom.js";
 import { text } from "../grid.js";
 
-export async function show(body, { table, session }) {
+// A field of the form. It knows what it showed first: what was not touched is never written.
+function input(column, value) {
+  const isNew = value === undefined, cut = typeof value === "object" && value !== null;
+  const choices = column.boolean ? [...(column.nullable ? ["null"] : isNew ? [""] : []), "true", "false"] : null;
+  const control = choices ? h("select", {}, choices.map((one) => h("option", { value: one }, one || "choose")))
+    // A text area and not an input, which would join the lines of a text.
+    : h("textarea", { class: "mono", rows: 1, placeholder: column.hint || null, spellcheck: "false", disabled: cut });
+  const nullBox = column.nullable && !choices ? h("input", { type: "checkbox", "aria-label": `${column.name} is null`, disabled: cut }) : null;
+  const isNull = value === null || (isNew && column.nullable);
+  if (choices) control.value = isNull ? "null" : isNew ? "" : String(value);
+  else control.value = isNull || isNew ? "" : text(value);
+  if (nullBox) nullBox.checked = isNull;
+  const size = () => { control.rows = Math.min(12, control.value.split("\n").length + Math.floor(control.value.length / 60)); };
+  if (!choices) size();
+  control.addEventListener("input", () => { if (nullBox) nullBox.checked = isNew && control.value === ""; if (!choices) size(); });
+  nullBox?.addEventListener("change", () => { if (nullBox.checked) control.value = ""; });
+  const read = () => nullBox?.checked || control.value === "null" && choices ? null : control.value;
+  const first = read();
+  const box = field(`${column.name} · ${column.type}`, control);
+  if (nullBox) box.append(h("label", { class: "check small" }, nullBox, "null"));
+  if (cut) box.append(h("span", { class: "small" }, `${value.length} characters: too long to be edited here`));
+  // Browsers give line ends as \n, whatever the text had.
+  const restored = (given) => given !== null && typeof value === "string" && value.includes("\r\n") ? given.replace(/\n/g, "\r\n") : given;
+  return { box, control, name: column.name, touched: () => read() !== first, value: () => restored(read()) };
+}
+
+export function differences(rows, names = ["column", "before", "after"]) {
+  const cell = (value, tag) => h("td", { class: "wrap" }, value === undefined ? "" : h(tag, {}, text(value)));
+  return h("div", { class: "grid" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows.map(([name, ...values]) => h("tr", {}, h("th", { scope: "row" }, name), values.map((value, at) => cell(value, ["del", "ins", "span"][at])))))));
+}
+
+export async function show(body, { table, session, args, setArgs }) {
   const about = await get("table", { table });
   const isKeyed = about.primary_key.length > 0;
   const errors = h("div", {}), place = h("div", {});
-  const fail = (error) => fill(errors, problem(error.message));
   const keys = new Map(about.primary_key.map((name) => [name, h("input", { class: "mono" })]));
-
-  const input = (column, value) => {
-    const nullBox = h("input", { type: "checkbox", "aria-label": `${column.name} is null` });
-    const control = /boolean/i.test(column.type) ? h("select", {}, h("option", { value: "true" }, "true"), h("option", { value: "false" }, "false"))
-      : h(text(value ?? "").length > 60 || /^(array|map|row)/i.test(column.type) ? "textarea" : "input", { class: "mono", placeholder: column.hint || null });
-    if (value !== null && value !== undefined) control.value = text(value);
-    nullBox.checked = value === null;
-    const sync = () => { control.disabled = nullBox.checked; };
-    nullBox.addEventListener("change", sync);
-    sync();
-    const nullable = !/not null/i.test(column.type);
-    const box = field(`${column.name} · ${column.type}`, control);
-    if (nullable) box.append(h("label", { class: "check small" }, nullBox, "null"));
-    return { box, value: () => nullable && nullBox.checked ? null : control.value, name: column.name };
-  };
   const readKey = () => Object.fromEntries([...keys].map(([name, control]) => [name, control.value]));
   const disabled = session.read_only;
+  const fail = (error) => fill(errors, problem(error.message));
+
+  // The row was changed by another client meanwhile: both versions, and what was to be written.
+  function conflict(error, row, wanted, key) {
+    const now = error.body.row, names = Object.keys(row).filter((name) => name in wanted || (now && text(now[name]) !== text(row[name])));
+    fill(errors, problem(`${error.message} Nothing was written.`),
+      now ? differences(names.map((name) => [name, row[name], now[name], wanted[name]]), ["column", "when it was shown", "now", "to be written"]) : null,
+      h("p", {}, h("button", { type: "button", onclick: () => lookup(key) }, "Show the row as it is now")));
+  }
 
   function edit(row) {
-    const isNew = row === null;
-    const columns = about.columns.filter((column) => !column.generated && (isNew || !column.key));
-    const inputs = columns.map((column) => input(column, isNew ? (column.key && keys.get(column.name)?.value ? keys.get(column.name).value : undefined) : row[column.name]));
+    const key = Object.fromEntries(about.primary_key.map((name) => [name, row[name]]));
+    const inputs = about.columns.filter((column) => !column.generated && !column.key).map((column) => input(column, row[column.name]));
     const save = async (event) => {
       event.preventDefault();
       fill(errors);
+      const touched = inputs.filter((one) => one.touched()), wanted = Object.fromEntries(touched.map((one) => [one.name, one.value()]));
+      if (!touched.length) { toast("Nothing was changed."); return; }
+      if (!await confirmDialog("Change row", differences(touched.map((one) => [one.name, row[one.name], wanted[one.name]])), "Change")) return;
       try {
-        if (isNew) {
-          const given = Object.fromEntries(inputs.map((one) => [one.name, one.value()]));
-          if (!await confirmDialog(isKeyed ? "Insert row" : "Append row", `Write this row to ${table}?`, "Write")) return;
-          await post("rows/save", { table, row: given });
-          toast("The row was written.");
-          if (!isKeyed) return;
-          for (const name of about.primary_key) keys.get(name).value = given[name];
-        } else {
-          const changed = Object.fromEntries(inputs.filter((one) => one.value() === null ? row[one.name] !== null : one.value() !== text(row[one.name])).map((one) => [one.name, one.value()]));
-          if (!Object.keys(changed).length) { toast("Nothing was changed."); return; }
-          if (!await confirmDialog("Change row", `Change ${Object.keys(changed).join(", ")} of this row of ${table}?`, "Change")) return;
-          await post("rows/update", { table, key: readKey(), row: changed });
-          toast("The row was changed.");
-        }
-        await lookup();
+        await post("rows/update", { table, key, row: wanted, shown: row });
+        toast("The row was changed.");
+        await lookup(key);
+      } catch (error) { if (error.status === 409) conflict(error, row, wanted, key); else fail(error); }
+    };
+    const remove = async () => {
+      if (!await confirmDialog("Delete row", `Delete the row ${named(key)} of ${table}?`, "Delete")) return;
+      try {
+        await post("rows/delete", { table, key, shown: row });
+        toast("The row was deleted.");
+        fill(place, h("div", { class: "empty" }, "Deleted."));
+      } catch (error) { if (error.status === 409) conflict(error, row, {}, key); else fail(error); }
+    };
+    fill(place, h("form", { class: "card", onsubmit: save }, h("h2", {}, "Row ", h("code", {}, named(key))), h("div", { class: "form" }, inputs.map((one) => one.box)),
+      disabled ? h("p", { class: "muted" }, "This console is read-only.") : h("div", { class: "bar" },
+        h("button", { class: "primary", type: "submit" }, "Save changes"), h("span", { class: "grow" }), h("button", { class: "danger", type: "button", onclick: remove }, "Delete row"))));
+  }
+  function insert(key) {
+    const inputs = about.columns.filter((column) => !column.generated).map((column) => input(column, undefined));
+    for (const one of inputs) if (key[one.name]) one.control.value = key[one.name];
+    const save = async (event) => {
+      event.preventDefault();
+      fill(errors);
+      const row = Object.fromEntries(inputs.map((one) => [one.name, one.value()]));
+      if (!await confirmDialog(isKeyed ? "Insert row" : "Append row", `Write this row to ${table}?`, "Write")) return;
+      try {
+        await post("rows/save", { table, row });
+        toast("The row was written.");
+        if (isKeyed) await lookup(Object.fromEntries(about.primary_key.map((name) => [name, row[name]])));
       } catch (error) { fail(error); }
     };
-    fill(place, h("form", { class: "card", onsubmit: save }, h("h2", {}, isNew ? (isKeyed ? "New row" : "Append a row") : "Row"), h("div", { class: "form" }, inputs.map((one) => one.box)),
-      disabled ? h("p", { class: "muted" }, "This console is read-only.") : h("div", { class: "bar" },
-        h("button", { class: "primary", type: "submit" }, isNew ? "Write" : "Save changes"),
-        isNew ? null : h("button", { class: "danger", type: "button", onclick: remove }, "Delete row"))));
+    fill(place, h("form", { class: "card", onsubmit: save }, h("h2", {}, isKeyed ? "New row" : "Append a row"), h("div", { class: "form" }, inputs.map((one) => one.box)),
+      disabled ? h("p", { class: "muted" }, "This console is read-only.") : h("div", { class: "bar" }, h("button", { class: "primary", type: "submit" }, "Write"))));
   }
-  async function remove() {
-    const key = readKey();
-    if (!await confirmDialog("Delete row", `Delete the row ${JSON.stringify(key)} of ${table}?`, "Delete")) return;
-    try {
-      await post("rows/delete", { table, key });
-      toast("The row was deleted.");
-      fill(place, h("div", { class: "empty" }, "Deleted."));
-    } catch (error) { fail(error); }
-  }
-  async function lookup() {
+  async function lookup(key) {
     fill(errors);
+    for (const [name, control] of keys) control.value = text(key[name]);
+    setArgs({ key: JSON.stringify(key) });
     try {
-      const { row } = await post("lookup", { table, key: readKey() });
-      if (row === null) {
-        fill(place, h("div", { class: "card empty" }, "There is no row with this key. ", disabled ? null : h("button", { type: "button", onclick: () => edit(null) }, "Insert it")));
-      } else edit(row);
-    } catch (error) { fail(error); }
+      const { row } = await post("lookup", { table, key });
+      if (row === null) fill(place, h("div", { class: "card empty" }, "There is no row with this key. ", disabled ? null : h("button", { type: "button", onclick: () => insert(key) }, "Insert it")));
+      else edit(row);
+    } catch (error) { fill(place); fail(error); }
   }
   if (!isKeyed) {
     fill(body, h("div", { class: "hint" }, "A log table has no key: its rows cannot be looked up or changed, only appended."), errors, place);
-    edit(null);
+    insert({});
     return null;
   }
-  fill(body, h("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); lookup(); } },
+  fill(body, h("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); lookup(readKey()); } },
     about.columns.filter((column) => column.key).map((column) => field(`${column.name} · ${column.type}`, keys.get(column.name))),
-    h("button", { class: "primary", type: "submit" }, "Look up"), disabled ? null : h("button", { type: "button", onclick: () => edit(null) }, "New row")), errors, place);
-  const kept = JSON.parse(sessionStorage.getItem("fluss-key") || "null");
-  sessionStorage.removeItem("fluss-key");
-  if (kept && kept.table === table) {
-    for (const [name, value] of Object.entries(kept.key)) if (keys.has(name)) keys.get(name).value = text(value);
-    await lookup();
-  }
+    h("button", { class: "primary", type: "submit" }, "Look up"), disabled ? null : h("button", { type: "button", onclick: () => { fill(errors); insert(readKey()); } }, "New row")), errors, place);
+  if (args.key) try { await lookup(JSON.parse(args.key)); } catch (error) { fail(error); }
   return null;
 }
+
+export function named(key) { return Object.entries(key).map(([name, value]) => `${name} = ${text(value)}`).join(", "); }

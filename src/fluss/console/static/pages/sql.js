@@ -1,4 +1,4 @@
-import { download, get, post } from "../api.js";
+import { download, get, post, tab } from "../api.js";
 import { barChart } from "../chart.js";
 import { count, field, fill, h, problem, toast } from "../dom.js";
 import { grid, isNumber } from "../grid.js";
@@ -56,7 +56,7 @@ function editor(run) {
   return { element, area, use: (tables) => { words = [...Object.keys(tables), ...new Set(Object.values(tables).flat()), ...WORDS]; } };
 }
 
-export async function show(body) {
+export async function show(body, { current, args, setArgs }) {
   const place = h("div", {});
   const runButton = h("button", { class: "primary", type: "button", onclick: run }, "Run");
   const past = h("select", { onchange: () => { if (past.value) { edit.area.value = past.value; edit.area.focus(); } } });
@@ -64,25 +64,33 @@ export async function show(body) {
   const chart = h("select", {});
   let result = null;
   const drawHistory = () => fill(past, h("option", { value: "" }, "History"), history().map((one) => h("option", { value: one }, one.replace(/\s+/g, " ").slice(0, 80))));
+  const cancelButton = h("button", { type: "button", hidden: true, onclick: () => post("sql/cancel", { tab }).catch(() => {}) }, "Cancel");
+  let running = false;
   async function run() {
     const query = edit.area.value.trim();
-    if (!query || runButton.disabled) return;
+    if (!query || running) return;
+    running = true;
     runButton.disabled = true;
+    cancelButton.hidden = false;
+    place.setAttribute("aria-busy", "true");
     remember(query);
     drawHistory();
+    setArgs({ query });
     try {
-      result = await post("sql", { query });
-      result.query = query;
-      draw();
+      result = await post("sql", { tab, query });
+      if (current()) draw();
     } catch (error) {
-      fill(place, problem(error.message));
+      if (current()) fill(place, problem(error.message));
     } finally {
+      running = false;
       runButton.disabled = false;
+      cancelButton.hidden = true;
+      place.removeAttribute("aria-busy");
     }
   }
   async function save(format) {
     try {
-      await download("sql/export", { query: result.query, format }, `result.${format}`);
+      await download("sql/export", { tab, result: result.result, format }, `result.${format}`);
       toast(`result.${format} was saved.`);
     } catch (error) { toast(error.message, true); }
   }
@@ -99,13 +107,13 @@ export async function show(body) {
     chart.onchange = drawChart;
     if (numbers.length === 1 && result.columns.length === 2 && result.rows.length > 1 && result.rows.length <= 60) { chart.value = numbers[0]; drawChart(); }
     fill(place, h("div", { class: "bar" }, h("span", { class: "muted" }, `${count(result.rows.length)}${result.more ? " of more" : ""} rows in ${result.seconds.toFixed(3)} s`), h("span", { class: "grow" }),
-      field("Chart", chart), h("button", { type: "button", onclick: () => save("csv") }, "Save CSV"), h("button", { type: "button", onclick: () => save("parquet") }, "Save Parquet")),
+      field("Chart", chart), result.result ? [h("button", { type: "button", onclick: () => save("csv") }, "Save CSV"), h("button", { type: "button", onclick: () => save("parquet") }, "Save Parquet")] : null),
       plot, grid(result.columns, result.types, result.rows, "Result"));
   }
   drawHistory();
-  fill(body, edit.element, h("div", { class: "bar" }, runButton, h("span", { class: "muted small" }, "Ctrl+Enter runs, Ctrl+Space completes"), h("span", { class: "grow" }), field("Earlier queries", past)), place);
-  edit.area.value = history()[0] || "";
+  fill(body, edit.element, h("div", { class: "bar" }, runButton, cancelButton, h("span", { class: "muted small" }, "Ctrl+Enter runs, Ctrl+Space completes"), h("span", { class: "grow" }), field("Earlier queries", past)), place);
+  edit.area.value = args.query ?? history()[0] ?? "";
   edit.area.focus();
   get("sql/words").then(({ tables }) => edit.use(tables)).catch(() => {});
-  return null;
+  return () => { if (running) cancelButton.click(); };
 }

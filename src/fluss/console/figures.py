@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kinds and row counts of all tables that a user sees, counted for all of the user's browsers together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+from fluss.aio import FlussAdmin
+from fluss.errors import FlussError
+from fluss.metadata import TablePath
+
+_COUNTED_S = 5.0
+"""How old counts may be."""
+_AT_ONCE = 8
+_STATS_S_MAX = 5.0
+
+
+class TableFigures:
+    """Counts the rows of tables in the background: a server answers for one table at a time."""
+
+    def __init__(self) -> None:
+        self._figures: dict[TablePath, dict[str, Any]] = {}
+        self._counted_at = -_COUNTED_S
+        self._task: asyncio.Task[None] | None = None
+
+    def known(self, admin: FlussAdmin, paths: Sequence[TablePath]) -> dict[TablePath, dict[str, Any]]:
+        """What is known of tables now; they are counted again if that was long ago."""
+        if self._task is None and (monotonic() - self._counted_at > _COUNTED_S or set(paths) - set(self._figures)):
+            self._task = asyncio.get_running_loop().create_task(self._count(admin, list(paths)))
+        return self._figures
+
+    async def counted(self, admin: FlussAdmin, paths: Sequence[TablePath]) -> dict[TablePath, dict[str, Any]]:
+        """The same, once all of them are counted."""
+        self.known(admin, paths)
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        return self._figures
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _count(self, admin: FlussAdmin, paths: list[TablePath]) -> None:
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(path: TablePath) -> None:
+            async with slots:
+                self._figures[path] = await _figures(admin, path, self._figures.get(path, {}).get("kind"))
+
+        try:
+            await asyncio.gather(*map(one, paths))
+            self._figures = {path: self._figures[path] for path in paths}
+            self._counted_at = monotonic()
+        finally:
+            self._task = None
+
+
+async def _figures(admin: FlussAdmin, path: TablePath, kind: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": kind, "rows": None, "buckets": None}
+    try:
+        if kind is None:
+            info = await admin.get_table_info(path)
+            found["kind"] = "primary key" if info.has_primary_key() else "log"
+        stats = await admin.get_table_stats(path, timeout=_STATS_S_MAX)
+        found |= {"rows": stats.row_count, "buckets": len(stats.bucket_row_counts)}
+    except FlussError as error:
+        found["problem"] = error.message
+    return found
+
+
+async def visible_tables(admin: FlussAdmin) -> dict[str, list[str]]:
+    """All databases with the names of their tables."""
+    found: dict[str, list[str]] = {}
+    for database in await admin.list_databases():
+        with contextlib.suppress(FlussError):  # dropped since it was listed
+            found[database] = sorted(await admin.list_tables(database))
+    return found

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The child process that runs the SQL of one browser tab: a JSON line per question, one per answer.
+
+It has no access to files and network but through the tables, an upper limit for its memory, and a folder of its own
+for what DuckDB cannot hold in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import fluss
+from fluss.console.json_values import rows_of
+from fluss.console.settings import (
+    ROWS_OF_EXPORT_MAX,
+    ROWS_OF_SQL_MAX,
+    SQL_DISK_BYTES_MAX,
+    SQL_MEMORY_BYTES_MAX,
+    SQL_RESULT_CHARS_MAX,
+    SQL_SECONDS_MAX,
+    Settings,
+)
+from fluss.errors import FlussError, InvalidArgumentError, MissingDependencyError
+from fluss.tools.files import open_writer
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyRelation
+
+_READING = frozenset({"SELECT", "EXPLAIN"})
+_WRITING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE", "DROP", "ALTER"})
+_BATCH_ROWS = 2_048
+_PARENT_CHECK_S = 1.0
+
+
+class SqlWorker:
+    """Runs the statements of one tab, one after the other, and keeps the last result for exports."""
+
+    def __init__(self, settings: Settings, folder: str) -> None:
+        try:
+            import duckdb
+        except ImportError:
+            raise MissingDependencyError("SQL needs DuckDB: pip install 'fluss-python[sql]'") from None
+        self._duckdb = duckdb
+        self._read_only = settings.read_only
+        self._folder = Path(folder)
+        self._result: _Result | None = None
+        login = settings.login(settings.user, settings.password)
+        self._db = fluss.connect(settings.bootstrap_servers, **asdict(login), timeout=SQL_SECONDS_MAX)
+        spilled = str(self._folder / "spilled").replace("'", "''")
+        for setting in (
+            f"temp_directory='{spilled}'",
+            f"max_temp_directory_size='{SQL_DISK_BYTES_MAX}B'",
+            f"memory_limit='{SQL_MEMORY_BYTES_MAX * 2 // 3}B'",
+            "threads=2",
+            # No files, no network, no variables of this program, and no way to change that.
+            "enable_external_access=false",
+            "python_enable_replacements=false",
+            "lock_configuration=true",
+        ):
+            self._db.sql(f"set {setting}")
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Answer a question; errors of DuckDB become errors with its own words."""
+        try:
+            if question["ask"] == "query":
+                return self._query(question["text"])
+            return self._export(question["result"], question["form"])
+        except FlussError as error:
+            return {"error": error.message, "kind": type(error).__name__}
+        except MemoryError:
+            os._exit(1)  # what is left of the process is not worth trusting; the console says why it ended
+        except Exception as error:
+            if type(error).__module__.startswith(("duckdb", "_duckdb")):
+                return {"error": str(error), "kind": "InvalidArgumentError"}
+            raise
+
+    def _query(self, text: str) -> dict[str, Any]:
+        self._result = None
+        began = perf_counter()
+        allowed = _READING if self._read_only else _READING | _WRITING
+        kinds = [statement.type.name for statement in self._duckdb.extract_statements(text)]
+        for kind in kinds:
+            if kind not in allowed:
+                why = "this console is read-only" if kind in _WRITING else "it is not available in the console"
+                raise InvalidArgumentError(f"{kind} is refused: {why}. Use SELECT.")
+        found = _Result(self._db.sql(text))
+        writes = kinds[-1:] != ["EXPLAIN"] and kinds[-1:] != ["SELECT"]
+        self._result = None if writes else found
+        shown, more = found.head(ROWS_OF_SQL_MAX)
+        rows, chars = rows_of(shown), 0
+        for at, row in enumerate(rows):
+            chars += sum(len(str(cell)) for cell in row)
+            if chars > SQL_RESULT_CHARS_MAX and at:
+                rows, more = rows[:at], True
+                break
+        return {
+            "result": None if writes else found.id,
+            "columns": found.columns,
+            "types": found.types,
+            "rows": rows,
+            "more": more,
+            "seconds": perf_counter() - began,
+        }
+
+    def _export(self, result: str, form: str) -> dict[str, Any]:
+        found = self._result
+        if found is None or found.id != result:
+            raise InvalidArgumentError("This result is not kept any more. Run the query again.")
+        path = self._folder / f"result.{form}"
+        with open_writer(str(path), form, found.schema) as write:
+            for batch in found.batches(ROWS_OF_EXPORT_MAX):
+                write(batch)
+        return {"path": str(path)}
+
+
+class _Result:
+    """The rows of a statement, read from DuckDB as they are wanted and kept: it runs once only."""
+
+    def __init__(self, relation: DuckDBPyRelation) -> None:
+        self.id = secrets.token_urlsafe(12)
+        self.columns = list(relation.columns)
+        self.types = [str(kind) for kind in relation.types]
+        self._relation = relation  # what the reader reads from
+        # The name changed with DuckDB 1.4.
+        make = relation.to_arrow_reader if hasattr(relation, "to_arrow_reader") else relation.fetch_arrow_reader
+        self._reader: pa.RecordBatchReader = make(_BATCH_ROWS)
+        self._kept: list[pa.RecordBatch] = []
+        self.schema: pa.Schema = self._reader.schema
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Batches of the first rows."""
+        at = 0
+        while rows > 0:
+            if at == len(self._kept):
+                batch = next(self._reader, None)
+                if batch is None:
+                    return
+                self._kept.append(batch)
+            yield self._kept[at].slice(0, rows)
+            rows -= self._kept[at].num_rows
+            at += 1
+
+    def head(self, rows: int) -> tuple[pa.Table, bool]:
+        """The first rows, and whether there are more."""
+        found = pa.Table.from_batches(self.batches(rows + 1), self.schema)
+        return found.slice(0, rows), found.num_rows > rows
+
+
+def _limit_memory() -> None:
+    """Let allocations fail beyond the limit. The process has reserved much of its address space already."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/self/statm", encoding="ascii") as file:
+        reserved = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (reserved + SQL_MEMORY_BYTES_MAX,) * 2)
+
+
+def _watch_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PARENT_CHECK_S)
+    os._exit(1)
+
+
+def main() -> int:
+    """Answer until standard input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing that a library prints becomes part of an answer
+    threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
+
+    def send(answer: dict[str, Any]) -> None:
+        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.flush()
+
+    start = json.loads(sys.stdin.buffer.readline())
+    try:
+        worker = SqlWorker(Settings(**start["settings"]), start["folder"])
+        _limit_memory()
+    except FlussError as error:
+        send({"error": error.message, "kind": type(error).__name__})
+        return 1
+    send({})
+    for line in sys.stdin.buffer:
+        send(worker.answer(json.loads(line)))
+    return 0
+
+
+if __name__ == "__main__":
+    # The threads of DuckDB and of the connection need not end one by one.
+    os._exit(main())
