@@ -86,6 +86,7 @@ from fluss.db.inputs import Missing, Rows
 from fluss.db.results import WriteResult
 from fluss.db.table_reads import Where
 from fluss.metadata import ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
+from fluss.metadata.where import Params
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -97,6 +97,8 @@ def test_tail(ok: Callable[..., str]) -> None:
     assert sorted(one["change"] for one in found) == ["+I", "+I", "+I", "+U", "-D", "-U"]
     some = ok("tail", "orders", "--no-follow", "-w", "price > 20", "-c", "id", "--json").splitlines()
     assert [json.loads(line)["row"] for line in some] == [{"id": 3}, {"id": 3}]
+    computed = ok("tail", "orders", "--no-follow", "-w", "price * 2 > 40", "-c", "id", "--json").splitlines()
+    assert computed == some
     assert len(ok("tail", "events", "--from", "95", "--no-follow", "--json").splitlines()) == 5
     assert len(ok("tail", "events", "--from", "10m", "--no-follow", "--json").splitlines()) == 100
     assert ok("tail", "events", "--from", "2999-01-01T00:00", "--no-follow", "--json") == ""

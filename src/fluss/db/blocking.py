@@ -19,6 +19,7 @@ from fluss.db.results import WriteResult
 from fluss.db.table_reads import Where
 from fluss.db.targets import Target
 from fluss.metadata import ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
+from fluss.metadata.where import Params
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -408,6 +409,8 @@ class Table(TableBase[T]):
         where: Where | None = None,
         limit: int | None = None,
         snapshot: int | None = None,
+        *,
+        params: Params | None = None,
     ) -> pa.Table:
         """The whole table as Arrow: all buckets and partitions at one point in time, current rows of primary keys.
 
@@ -416,11 +419,12 @@ class Table(TableBase[T]):
             where: Only rows that match: SQL-like text or a predicate.
             limit: At most so many rows; which ones is not defined.
             snapshot: The id of a lake snapshot: the table as it was then.
+            params: Values for ``?`` (a list) or ``$name`` (a dict) in the text of `where`.
 
         Example:
-            table = orders.to_arrow(columns=["id", "price"], where="price > 10")
+            table = orders.to_arrow(columns=["id", "price"], where="price > ?", params=[10])
         """
-        return self._bridge.run(self._core.to_arrow(columns, where, limit, snapshot))
+        return self._bridge.run(self._core.to_arrow(columns, where, limit, snapshot, params=params))
 
     def to_pandas(
         self,
@@ -428,13 +432,15 @@ class Table(TableBase[T]):
         where: Where | None = None,
         limit: int | None = None,
         snapshot: int | None = None,
+        *,
+        params: Params | None = None,
     ) -> pd.DataFrame:
         """The same as a pandas DataFrame; see `to_arrow`.
 
         Example:
             frame = orders.to_pandas(where="price > 10")
         """
-        return self._bridge.run_here(self._core.to_pandas(columns, where, limit, snapshot))
+        return self._bridge.run_here(self._core.to_pandas(columns, where, limit, snapshot, params=params))
 
     def to_polars(
         self,
@@ -442,13 +448,15 @@ class Table(TableBase[T]):
         where: Where | None = None,
         limit: int | None = None,
         snapshot: int | None = None,
+        *,
+        params: Params | None = None,
     ) -> pl.DataFrame:
         """The same as a polars DataFrame; see `to_arrow`.
 
         Example:
             frame = orders.to_polars(columns=["id", "price"])
         """
-        return self._bridge.run_here(self._core.to_polars(columns, where, limit, snapshot))
+        return self._bridge.run_here(self._core.to_polars(columns, where, limit, snapshot, params=params))
 
     def to_pylist(
         self,
@@ -456,13 +464,15 @@ class Table(TableBase[T]):
         where: Where | None = None,
         limit: int | None = None,
         snapshot: int | None = None,
+        *,
+        params: Params | None = None,
     ) -> list[T]:
         """The same as a list of rows: dicts, or instances of the table's model; see `to_arrow`.
 
         Example:
             rows = orders.to_pylist(where="item = 'tea'", limit=10)
         """
-        return self._bridge.run_here(self._core.to_pylist(columns, where, limit, snapshot))
+        return self._bridge.run_here(self._core.to_pylist(columns, where, limit, snapshot, params=params))
 
     def head(self, n: int = 5) -> list[T]:
         """Some rows, to see what they look like.
@@ -478,6 +488,8 @@ class Table(TableBase[T]):
         where: Where | None = None,
         limit: int | None = None,
         snapshot: int | None = None,
+        *,
+        params: Params | None = None,
     ) -> Generator[pa.RecordBatch, None, None]:
         """The same batch by batch, in bounded memory; see `to_arrow`.
 
@@ -485,15 +497,15 @@ class Table(TableBase[T]):
             for batch in orders.batches(columns=["id"]):
                 print(batch.num_rows)
         """
-        return self._bridge.iterate(self._core.batches(columns, where, limit, snapshot))
+        return self._bridge.iterate(self._core.batches(columns, where, limit, snapshot, params=params))
 
-    def count(self, where: Where | None = None) -> int:
+    def count(self, where: Where | None = None, *, params: Params | None = None) -> int:
         """The number of rows, all of them or those that match.
 
         Example:
             orders.count(where="price > 10")
         """
-        return self._bridge.run(self._core.count(where))
+        return self._bridge.run(self._core.count(where, params=params))
 
     def append(self, rows: Rows, *, progress: bool = False) -> WriteResult:
         """Append rows to a log table; they are durable when it returns.
@@ -527,20 +539,23 @@ class Table(TableBase[T]):
         """
         return self._bridge.run_here(self._core.upsert(rows, missing=missing, progress=progress))
 
-    def delete(self, keys: Any = None, *, where: Where | None = None, progress: bool = False) -> WriteResult:
+    def delete(
+        self, keys: Any = None, *, where: Where | None = None, params: Params | None = None, progress: bool = False
+    ) -> WriteResult:
         """Delete rows by primary key, or by a filter. The result has the number of rows that were there.
 
         Args:
             keys: A key (value, tuple, dict or row), an iterable of keys, or a frame that has the key columns. Of an
                 iterator the keys are counted, whether there are rows for them or not.
             where: Delete the rows that match now, instead.
+            params: Values for ``?`` (a list) or ``$name`` (a dict) in the text of `where`.
             progress: Show a progress bar.
 
         Example:
             orders.delete(7)
             orders.delete(where="price = 0")
         """
-        return self._bridge.run_here(self._core.delete(keys, where=where, progress=progress))
+        return self._bridge.run_here(self._core.delete(keys, where=where, params=params, progress=progress))
 
     def update(self, key: Any, /, *, upsert: bool = False, **values: Any) -> WriteResult:
         """Change some columns of rows and leave the others as they are (a partial update).

@@ -19,6 +19,7 @@ from fluss.db.bridge import DatabaseBridge
 from fluss.db.streams import read_ahead
 from fluss.db.targets import Target, reach
 from fluss.errors import FlussError, MissingDependencyError
+from fluss.metadata.where import Params
 from fluss.net.background import LoopThread
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class TableBase(Generic[T]):
         where: Where | None = None,
         limit: int | None = None,
         snapshot: int | None = None,
+        *,
+        params: Params | None = None,
     ) -> pa.RecordBatchReader:
         """The whole table as an Arrow reader, batch by batch in bounded memory; see `to_arrow`.
 
@@ -59,7 +62,7 @@ class TableBase(Generic[T]):
             for batch in orders.to_reader(columns=["id"]):
                 print(batch.num_rows)
         """
-        read = self._bridge.run(self._core._plan(columns, where, limit, snapshot))
+        read = self._bridge.run(self._core._plan(columns, where, limit, snapshot, params))
         batches = read_ahead(self._bridge.background.thread.submit, read.batches, self._core)
         return pa.RecordBatchReader.from_batches(read.schema, batches)
 
@@ -93,20 +96,24 @@ class TableBase(Generic[T]):
         return FlussDataset(source, as_sql=as_sql)
 
     @overload
-    def get(self, key: Any) -> T | None: ...
+    def get(self, key: Any = None, default: None = None, **columns: Any) -> T | None: ...
+    @overload
+    def get(self, key: Any = None, *, default: T, **columns: Any) -> T: ...
     @overload
     def get(self, key: Any, default: T) -> T: ...
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: Any = None, default: Any = None, **columns: Any) -> Any:
         """The row with this primary key, or `default` if there is none.
 
         Args:
             key: A value, or a tuple or dict if the key has several columns.
+            columns: The key by its columns, instead.
 
         Example:
             orders.get(7)  # {'id': 7, 'item': 'tea'}
+            orders.get(id=7)
         """
         core = self._core
-        row = self._bridge.lookup(core._lookuper or core._new_lookuper(), core._key(key))
+        row = self._bridge.lookup(core._lookuper or core._new_lookuper(), core._key(key, columns))
         return default if row is None else core._model.one(row)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -22,6 +22,7 @@ from fluss.client.buckets import table_buckets
 from fluss.client.scan.as_of import current_rows, merged
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import rows_to_python
+from fluss.db.conditions import Computed, Condition, parse_condition
 from fluss.db.log_cache import LogCache
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, LakeSnapshotNotExistError
@@ -42,7 +43,7 @@ from fluss.metadata import (
     key_values,
 )
 from fluss.metadata import matching_partitions as _matching_partitions
-from fluss.metadata.where import parse_where
+from fluss.metadata.where import Params
 from fluss.rows import logical
 
 if TYPE_CHECKING:
@@ -72,12 +73,13 @@ class Read:
     filtered: bool = False
     """Whether the source gives matching rows only."""
     cache: LogCache | None = None
+    computed: Computed | None = None
+    """What the predicate cannot say of the filter."""
 
     @property
     def needed(self) -> list[str]:
         """The columns to read: the wanted ones and those that the filter looks at."""
-        extra = self.predicate.columns() if self.predicate is not None else []
-        return list(dict.fromkeys([*self.columns, *extra]))
+        return list(dict.fromkeys([*self.columns, *Condition(self.predicate, self.computed).columns()]))
 
     async def batches(self) -> _Batches:
         """The rows, exactly filtered, in batches of the wanted columns."""
@@ -90,6 +92,8 @@ class Read:
         async with contextlib.aclosing(self._open(self)) as found:
             async for batch in found:
                 for part in (batch,) if expression is None else matching(batch, expression):
+                    if self.computed is not None:
+                        part = self.computed.matching(part)
                     if part.schema.names != self.columns:
                         part = part.select(self.columns)
                     if not part.schema.equals(self.schema):
@@ -148,6 +152,7 @@ async def plan_read(
     *,
     columns: Sequence[str] | None = None,
     predicate: Predicate | str | None = None,
+    params: Params | None = None,
     limit: int | None = None,
     snapshot: int | None = None,
     cache: LogCache | None = None,
@@ -158,6 +163,7 @@ async def plan_read(
     Args:
         columns: The columns to give, in this order; all by default.
         predicate: Which rows, as a predicate or as text; all by default.
+        params: Values for ``?`` or ``$name`` in the text.
         limit: At most so many rows.
         snapshot: A snapshot of the lake: the table as it was then.
         cache: Columns of logs that were read before.
@@ -170,8 +176,12 @@ async def plan_read(
     wanted = names if columns is None else check_columns(columns, info)
     if not wanted:
         raise InvalidArgumentError(f"table {path}: choose at least one column; it has {', '.join(names)}")
+    computed = None
     if isinstance(predicate, str):
-        predicate = parse_where(predicate, info.schema)
+        condition = parse_condition(predicate, info.schema, params)
+        predicate, computed = condition.predicate, condition.computed
+    elif params is not None:
+        raise InvalidArgumentError("params= are values for ? or $name of a where= that is text")
     if predicate is not None:
         if not isinstance(predicate, Predicate):
             raise InvalidArgumentError(
@@ -183,10 +193,11 @@ async def plan_read(
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
         raise InvalidArgumentError(f"limit is a number of rows, not {limit!r}")
     schema = pa.schema([info.schema.columns[info.schema.column_index(name)].to_arrow() for name in wanted])
-    opened, source = await _choose(connection, table, predicate, limit, snapshot)
+    # Any rows that were read up to the limit may be the wrong ones if some are left out afterwards.
+    opened, source = await _choose(connection, table, predicate, limit if computed is None else None, snapshot)
     # A scan of a log filters by itself, and rows that were looked up by their keys have these keys.
     filtered = source == "log" or (source == "keys" and predicate is not None and names_keys_only(predicate, info))
-    return Read(info, schema, wanted, predicate, limit, opened, source, filtered, cache)
+    return Read(info, schema, wanted, predicate, limit, opened, source, filtered, cache, computed)
 
 
 async def _choose(

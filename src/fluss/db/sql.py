@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from fluss.client.arguments import wrong_argument
 from fluss.db.log_cache import LogCache
-from fluss.db.sql_catalog import all_tables, answer, arrow_of, question_of, quoted
+from fluss.db.sql_catalog import all_tables, answer, arrow_of, is_before_2, question_of, quoted
 from fluss.db.streams import Submit
 from fluss.db.suggest import CREATE_HINT, did_you_mean
 from fluss.errors import (
@@ -356,16 +356,12 @@ class Engine:
     def _query(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None) -> DuckDBPyRelation | None:
         if parameters is None:
             return self._connection.sql(text)
-        if self._duckdb.__version__.startswith("1."):
+        if is_before_2():
             return self._executed(text, parameters)
         return self._connection.sql(text, params=parameters)
 
     def _executed(self, text: str, parameters: Sequence[Any] | Mapping[str, Any]) -> DuckDBPyRelation | None:
-        """Run a statement with parameters to its end.
-
-        Before 2.0, `sql()` of DuckDB waits for its threads with the interpreter lock held when there are parameters,
-        and they wait for the lock to release the rows they have read. `execute()` gives it away.
-        """
+        """Run a statement with parameters to its end, as `arrow_result` does."""
         connection = self._connection
         connection.execute(text, parameters)
         columns = connection.description

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -93,6 +93,24 @@ def arrow_of(relation: DuckDBPyRelation | DuckDBPyConnection) -> pa.Table:
     # The name changed with DuckDB 1.4.
     read = relation.to_arrow_table if hasattr(relation, "to_arrow_table") else relation.fetch_arrow_table
     return read()
+
+
+def arrow_result(connection: DuckDBPyConnection, query: str, params: Any) -> pa.Table:
+    """The rows of a query with parameters.
+
+    Before 2.0, `sql()` of DuckDB waits for its threads with the interpreter lock held when there are parameters, and
+    they wait for the lock to release the rows they have read. `execute()` gives it away.
+    """
+    if is_before_2():
+        return arrow_of(connection.execute(query, params))
+    return arrow_of(connection.sql(query, params=params))
+
+
+def is_before_2() -> bool:
+    """Whether the DuckDB that is installed is older than 2.0."""
+    import duckdb
+
+    return bool(duckdb.__version__.startswith("1."))
 
 
 def quoted(name: str) -> str:

@@ -36,22 +36,30 @@ class Table(TableWrites[T]):
     # -- lookup ---------------------------------------------------------------------------------------------------
 
     @overload
-    async def get(self, key: Any) -> T | None: ...
+    async def get(self, key: Any = None, default: None = None, **columns: Any) -> T | None: ...
+    @overload
+    async def get(self, key: Any = None, *, default: T, **columns: Any) -> T: ...
     @overload
     async def get(self, key: Any, default: T) -> T: ...
-    async def get(self, key: Any, default: Any = None) -> Any:
+    async def get(self, key: Any = None, default: Any = None, **columns: Any) -> Any:
         """The row with this primary key, or `default` if there is none.
 
         Args:
             key: A value, or a tuple or dict if the key has several columns.
+            columns: The key by its columns, instead.
 
         Example:
             await orders.get(7)  # {'id': 7, 'item': 'tea'}
+            await orders.get(id=7)
         """
-        row = await (self._lookuper or self._new_lookuper()).lookup(self._key(key))
+        row = await (self._lookuper or self._new_lookuper()).lookup(self._key(key, columns))
         return default if row is None else self._model.one(row)
 
-    def _key(self, key: Any) -> Any:
+    def _key(self, key: Any, columns: dict[str, Any]) -> Any:
+        if columns:
+            if key is not None:
+                raise InvalidArgumentError("get() takes a key, or its columns: get(7) or get(id=7)")
+            key = columns
         return key_of(key, self._info.primary_keys, self._info.schema.column_names)
 
     def _new_lookuper(self) -> Lookuper:

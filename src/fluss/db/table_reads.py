@@ -16,6 +16,7 @@ from fluss.db.reads import Read, is_tiered, list_buckets, plan_read, python_rows
 from fluss.db.table_info import TableDescription
 from fluss.errors import InvalidArgumentError, InvalidTableError, UnsupportedVersionError
 from fluss.metadata import Column, OffsetSpec, Predicate, TableInfo
+from fluss.metadata.where import Params
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,11 +33,21 @@ class TableReads(TableDescription[T]):
     # -- read the whole table -------------------------------------------------------------------------------------
 
     async def _plan(
-        self, columns: Sequence[str] | str | None, where: Where | None, limit: int | None, snapshot: int | None
+        self,
+        columns: Sequence[str] | str | None,
+        where: Where | None,
+        limit: int | None,
+        snapshot: int | None,
+        params: Params | None = None,
     ) -> Read:
-        names = [columns] if isinstance(columns, str) else columns
         return await plan_read(
-            self._database._connection, self.path, columns=names, predicate=where, limit=limit, snapshot=snapshot
+            self._database._connection,
+            self.path,
+            columns=[columns] if isinstance(columns, str) else columns,
+            predicate=where,
+            params=params,
+            limit=limit,
+            snapshot=snapshot,
         )
 
     async def to_arrow(
@@ -45,6 +56,8 @@ class TableReads(TableDescription[T]):
         where: Where | None = None,
         limit: int | None = None,
         snapshot: int | None = None,
+        *,
+        params: Params | None = None,
     ) -> pa.Table:
         """The whole table as Arrow: all buckets and partitions at one point in time, current rows of primary keys.
 
@@ -53,11 +66,12 @@ class TableReads(TableDescription[T]):
             where: Only rows that match: SQL-like text or a predicate.
             limit: At most so many rows; which ones is not defined.
             snapshot: The id of a lake snapshot: the table as it was then.
+            params: Values for ``?`` (a list) or ``$name`` (a dict) in the text of `where`.
 
         Example:
-            table = await orders.to_arrow(columns=["id", "price"], where="price > 10")
+            table = await orders.to_arrow(columns=["id", "price"], where="price > ?", params=[10])
         """
-        return await (await self._plan(columns, where, limit, snapshot)).to_arrow()
+        return await (await self._plan(columns, where, limit, snapshot, params)).to_arrow()
 
     @in_caller_thread
     async def to_pandas(
@@ -66,13 +80,15 @@ class TableReads(TableDescription[T]):
         where: Where | None = None,
         limit: int | None = None,
         snapshot: int | None = None,
+        *,
+        params: Params | None = None,
     ) -> pd.DataFrame:
         """The same as a pandas DataFrame; see `to_arrow`.
 
         Example:
             frame = await orders.to_pandas(where="price > 10")
         """
-        table = await self.to_arrow(columns, where, limit, snapshot)
+        table = await self.to_arrow(columns, where, limit, snapshot, params=params)
         return await offload(lambda: to_pandas(table))
 
     @in_caller_thread
@@ -82,13 +98,15 @@ class TableReads(TableDescription[T]):
         where: Where | None = None,
         limit: int | None = None,
         snapshot: int | None = None,
+        *,
+        params: Params | None = None,
     ) -> pl.DataFrame:
         """The same as a polars DataFrame; see `to_arrow`.
 
         Example:
             frame = await orders.to_polars(columns=["id", "price"])
         """
-        table = await self.to_arrow(columns, where, limit, snapshot)
+        table = await self.to_arrow(columns, where, limit, snapshot, params=params)
         return await offload(lambda: to_polars(table))
 
     @in_caller_thread
@@ -98,6 +116,8 @@ class TableReads(TableDescription[T]):
         where: Where | None = None,
         limit: int | None = None,
         snapshot: int | None = None,
+        *,
+        params: Params | None = None,
     ) -> list[T]:
         """The same as a list of rows: dicts, or instances of the table's model; see `to_arrow`.
 
@@ -105,7 +125,7 @@ class TableReads(TableDescription[T]):
             rows = await orders.to_pylist(where="item = 'tea'", limit=10)
         """
         chosen = self._model.columns if columns is None else columns
-        read = await self._plan(chosen, where, limit, snapshot)
+        read = await self._plan(chosen, where, limit, snapshot, params)
         table = await read.to_arrow()
         if columns is None:
             return await offload(lambda: self._model.make(python_rows(table, read.info)))
@@ -127,6 +147,8 @@ class TableReads(TableDescription[T]):
         where: Where | None = None,
         limit: int | None = None,
         snapshot: int | None = None,
+        *,
+        params: Params | None = None,
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """The same batch by batch, in bounded memory; see `to_arrow`.
 
@@ -134,22 +156,22 @@ class TableReads(TableDescription[T]):
             async for batch in orders.batches(columns=["id"]):
                 print(batch.num_rows)
         """
-        read = await self._plan(columns, where, limit, snapshot)
+        read = await self._plan(columns, where, limit, snapshot, params)
         async for batch in read.batches():
             yield batch
 
-    async def count(self, where: Where | None = None) -> int:
+    async def count(self, where: Where | None = None, *, params: Params | None = None) -> int:
         """The number of rows, all of them or those that match.
 
         Example:
             await orders.count(where="price > 10")
         """
         info = await self.refresh() if where is None else self._info
-        counted = await self._count_without_reading() if where is None else None
+        counted = await self._count_without_reading() if where is None and params is None else None
         if counted is not None:
             return counted
         narrow = self.primary_key[:1] or [_narrowest(info)]
-        read = await self._plan(narrow, where, None, None)
+        read = await self._plan(narrow, where, None, None, params)
         rows = 0
         async for batch in read.batches():
             rows += batch.num_rows

@@ -21,6 +21,7 @@ from fluss.db.suggest import check_columns
 from fluss.db.table_reads import TableReads, Where
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import MergeMode
+from fluss.metadata.where import Params
 
 T = TypeVar("T")
 
@@ -72,13 +73,21 @@ class TableWrites(TableReads[T]):
         return await BulkWrite(self._sink("upsert", missing=missing), progress).run(rows)
 
     @in_caller_thread
-    async def delete(self, keys: Any = None, *, where: Where | None = None, progress: bool = False) -> WriteResult:
+    async def delete(
+        self,
+        keys: Any = None,
+        *,
+        where: Where | None = None,
+        params: Params | None = None,
+        progress: bool = False,
+    ) -> WriteResult:
         """Delete rows by primary key, or by a filter. The result has the number of rows that were there.
 
         Args:
             keys: A key (value, tuple, dict or row), an iterable of keys, or a frame that has the key columns. Of an
                 iterator the keys are counted, whether there are rows for them or not.
             where: Delete the rows that match now, instead.
+            params: Values for ``?`` (a list) or ``$name`` (a dict) in the text of `where`.
             progress: Show a progress bar.
 
         Example:
@@ -89,7 +98,7 @@ class TableWrites(TableReads[T]):
         if (keys is None) == (where is None):
             raise InvalidArgumentError("delete() takes keys, or a filter: delete(7) or delete(where='price = 0')")
         if where is not None:
-            keys = await self.to_arrow(columns=self.primary_key, where=where)
+            keys = await self.to_arrow(columns=self.primary_key, where=where, params=params)
         rows = rows_of_keys(keys, self.primary_key, self.columns)
         absent = 0
         if where is None and (hasattr(keys, "__len__") or isinstance(rows, list)):

@@ -348,6 +348,9 @@ class ColumnRef:
         """Rows where the column equals one of `values`."""
         return Leaf(LeafFunction.IN, self._name, self._list("is_in", values))
 
+    isin = is_in
+    """The same under the name that pandas and PySpark give it."""
+
     def not_in(self, values: Iterable[Any]) -> Predicate:
         """Rows where the column is not null and equals none of `values`."""
         return Leaf(LeafFunction.NOT_IN, self._name, self._list("not_in", values))

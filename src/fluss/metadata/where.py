@@ -16,8 +16,11 @@ Grammar, from the loosest binding to the tightest (words in any case)::
     comparison  = "=" | "==" | "<>" | "!=" | "<" | "<=" | ">" | ">="
     column      = word | `"` any text `"` | "`" any text "`"
     literal     = number | text | TRUE | FALSE | NULL | X text | (DATE | TIME | TIMESTAMP | TIMESTAMPTZ ...) text
+                | "?" | "$" word
 
-A literal is read as a value of the column it is compared with, so ``day = '2024-01-15'`` compares dates.
+A literal is read as a value of the column it is compared with, so ``day = '2024-01-15'`` compares dates. ``?`` and
+``$name`` stand for parameters: Python values, or texts that are read as literals are. What else SQL has (functions,
+arithmetic, comparisons of columns) raises `UnreadableConditionError`: `fluss.db.conditions` lets DuckDB evaluate it.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import datetime
 import decimal
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,6 +42,8 @@ from fluss.metadata.schema import Column, Schema
 
 TEXT_LENGTH_MAX = 1_000_000
 NESTING_MAX = 100
+Params = Sequence[Any] | Mapping[str, Any]
+"""Values for ``?`` (a list) or ``$name`` (a dict)."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -47,7 +52,9 @@ _TOKEN = re.compile(
     | (?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)
     | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?!\w))
     | (?P<word>[^\W\d][\w$]*)
+    | (?P<parameter>\?|\$\w+)
     | (?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,|\+|-)
+    | (?P<beyond>\|\||//|\*\*|::|[*/%^&|~:.\[\]{}])
     | (?P<end>$)
     )""",
     re.VERBOSE,
@@ -102,25 +109,31 @@ class _Literal:
     """A literal whose type is that of the column it will be compared with."""
 
     kind: str
-    """number, text, hex, boolean, null, or one of the values of `_TYPED`."""
+    """number, text, hex, boolean, null, value (any other Python value), or one of the values of `_TYPED`."""
     value: Any
     token: _Token
 
 
-def parse_where(text: str, schema: Schema, *, zone_required: bool = False) -> Predicate:
+class UnreadableConditionError(InvalidArgumentError):
+    """The text is no condition of this grammar. It may still be one of SQL."""
+
+
+def parse_where(text: str, schema: Schema, params: Params | None = None, *, zone_required: bool = False) -> Predicate:
     """Read a condition as it stands after WHERE in SQL.
 
     Args:
         text: The condition, for instance ``"price > 10 and (item like 'te%' or item is null)"``.
         schema: The columns that the condition may name, and their types.
+        params: Values for ``?`` (a list) or ``$name`` (a dict).
         zone_required: Refuse times without a zone that are compared with TIMESTAMP_LTZ, instead of taking them as UTC.
 
     Returns:
         A predicate whose columns and literals fit the schema.
 
     Raises:
-        InvalidArgumentError: The text is not a condition, names an unknown column, or compares a column with a literal
-            of another type. The message names the position in the text.
+        UnreadableConditionError: The text is not a condition, or names an unknown column. The message names the
+            position in the text.
+        InvalidArgumentError: A column is compared with a literal of another type, or the parameters do not fit.
 
     Example:
         wanted = parse_where("id between 3 and 9 and name <> 'x'", schema)
@@ -129,15 +142,19 @@ def parse_where(text: str, schema: Schema, *, zone_required: bool = False) -> Pr
         raise InvalidArgumentError(f'a condition is text such as "price > 10", not {text!r:.80}')
     if len(text) > TEXT_LENGTH_MAX:
         raise InvalidArgumentError(f"the condition has {len(text)} characters, {TEXT_LENGTH_MAX} are allowed")
-    return _Parser(text, schema, zone_required).parse()
+    return _Parser(text, schema, params, zone_required).parse()
 
 
 class _Parser:
-    def __init__(self, text: str, schema: Schema, zone_required: bool) -> None:
+    def __init__(self, text: str, schema: Schema, params: Params | None, zone_required: bool) -> None:
         self._text = text
         self._schema = schema
+        self._params = check_params("where", params)
+        self._used: set[str] = set()
         self._zone_required = zone_required
+        self._beyond = False
         self._tokens = self._tokenize(text)
+        self._beyond = any(token.kind == "beyond" for token in self._tokens)
         self._next = 0
         self._depth = 0
         self._names = {name: name for name in schema.column_names}
@@ -154,7 +171,7 @@ class _Parser:
             found = _TOKEN.match(text, at)
             if found is None or found.lastgroup is None:
                 at += len(text[at:]) - len(text[at:].lstrip())
-                raise self._error(self._unreadable(text[at:]), at)
+                raise self._unreadable_error(self._unreadable(text[at:]), at)
             tokens.append(_Token(found.lastgroup, found.group(found.lastgroup), found.start(found.lastgroup)))
             if found.lastgroup == "end":
                 return tokens
@@ -170,7 +187,12 @@ class _Parser:
 
     def _error(self, what: str, at: int) -> InvalidArgumentError:
         shown = self._text if len(self._text) <= 200 else f"…{self._text[max(0, at - 80) : at + 80]}…"
-        return InvalidArgumentError(f"{what}, at position {at + 1} of the condition {shown!r}")
+        # Beside signs that are not in the grammar, a literal may mean something else: 'nan'::double is a number.
+        error = UnreadableConditionError if self._beyond else InvalidArgumentError
+        return error(f"{what}, at position {at + 1} of the condition {shown!r}")
+
+    def _unreadable_error(self, what: str, at: int) -> UnreadableConditionError:
+        return UnreadableConditionError(self._error(what, at).message)
 
     @property
     def _token(self) -> _Token:
@@ -203,10 +225,10 @@ class _Parser:
         if not found:
             raise self._expected(what)
 
-    def _expected(self, what: str) -> InvalidArgumentError:
+    def _expected(self, what: str) -> UnreadableConditionError:
         token = self._token
         found = "the end" if token.kind == "end" else f"{token.text!r:.60}"
-        return self._error(f"expected {what}, found {found}", token.at)
+        return self._unreadable_error(f"expected {what}, found {found}", token.at)
 
     # -- conditions -----------------------------------------------------------------------------------------------
 
@@ -215,6 +237,9 @@ class _Parser:
             raise self._error("the condition is empty: write a comparison such as price > 10", 0)
         found = self._condition()
         self._expect("AND, OR or the end", self._token.kind == "end")
+        unused = [name for name in self._params if name not in self._used]
+        if unused:
+            raise self._error(f"there is no ${unused[0]} for the parameter {self._params[unused[0]]!r:.60}", 0)
         return found
 
     def _condition(self) -> Predicate:
@@ -363,7 +388,7 @@ class _Parser:
             self._next -= token.kind != "end"
             raise self._expected("a column")
         if self._token.kind == "sign" and self._token.text == "(":
-            raise self._error(f"functions such as {name}(…) are not supported", token.at)
+            raise self._unreadable_error(f"functions such as {name}(…) are not supported", token.at)
         if name in self._names:
             return self._schema.column(name)
         alike = self._folded.get(name.casefold(), [])
@@ -371,7 +396,7 @@ class _Parser:
             return self._schema.column(alike[0])
         if alike:
             raise self._error(f"column {name!r} is ambiguous: write one of {', '.join(alike)} exactly", token.at)
-        raise self._error(f"unknown column {name!r:.80}; {self._hint(name, token)}", token.at)
+        raise self._unreadable_error(f"unknown column {name!r:.80}; {self._hint(name, token)}", token.at)
 
     def _hint(self, name: str, token: _Token) -> str:
         import difflib  # only where something is wrong: it takes a while to load
@@ -389,7 +414,7 @@ class _Parser:
 
     def _at_literal(self) -> bool:
         token, word = self._token, self._peek_word()
-        if token.kind in ("number", "text", "hex") or word in ("true", "false", "null"):
+        if token.kind in ("number", "text", "hex", "parameter") or word in ("true", "false", "null"):
             return True
         if token.kind == "sign" and token.text in "+-":
             return True
@@ -420,12 +445,23 @@ class _Parser:
                 raise self._error(f"{token.text!r:.60} is not an even number of hexadecimal digits", token.at) from None
         if token.kind == "text":
             return _Literal("text", _unquoted(token), token)
+        if token.kind == "parameter":
+            return self._parameter(token)
         word = token.text.lower()
         if word == "null":
             return _Literal("null", None, token)
         if word in ("true", "false"):
             return _Literal("boolean", word == "true", token)
         return _Literal(_TYPED[word], _unquoted(self._advance()), token)
+
+    def _parameter(self, token: _Token) -> _Literal:
+        name = token.text[1:] or str(len(self._used) + 1)
+        if name not in self._params:
+            raise self._error(f"there is no value for the parameter {token.text}: give it with params=", token.at)
+        self._used.add(name)
+        value = self._params[name]
+        kinds = {type(None): "null", bool: "boolean", int: "number", decimal.Decimal: "number", str: "text"}
+        return _Literal(kinds.get(type(value), "value"), value, token)
 
     def _value(self, column: Column, literal: _Literal) -> Any:
         """The literal as a Python value of the column's type."""
@@ -445,6 +481,21 @@ class _Parser:
                 f"{shown!r:.60} is not a value of column {column.name!r} of type {column.data_type}{reason}",
                 literal.token.at,
             ) from None
+
+
+def check_params(call: str, params: Params | None) -> dict[str, Any]:
+    """Parameters by name; those of a list are called 1, 2, …
+
+    Raises:
+        InvalidArgumentError: They are neither a list nor a dict with names.
+    """
+    if isinstance(params, Mapping) and all(isinstance(name, str) for name in params):
+        return dict(params)
+    if params is None or (isinstance(params, Sequence) and not isinstance(params, (str, bytes))):
+        return {str(number): value for number, value in enumerate(params or (), 1)}
+    raise InvalidArgumentError(
+        f"{call}: params= takes a list of values for ? or a dict of values for $name, not {params!r:.80}"
+    )
 
 
 def _joined(function: CompoundFunction, found: list[Predicate]) -> Predicate:

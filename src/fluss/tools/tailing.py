@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss.db.changes import Position
+from fluss.db.conditions import Condition, parse_condition
 from fluss.db.follow import Start
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, TableBucket
-from fluss.metadata.where import parse_where
 from fluss.tools.files import python_dicts
 from fluss.tools.status import bucket_offsets, parse_time
 
@@ -81,13 +81,10 @@ class Tail:
     ) -> None:
         schema = table.schema
         self.columns = list(schema.column_names) if columns is None else check_columns(columns, table.info)
-        self._expression: Any = None
-        needed = list(self.columns)
-        if where is not None:
-            predicate = parse_where(where, schema)
-            check_columns(list(dict.fromkeys(predicate.columns())), table.info)
-            self._expression = predicate.to_arrow_expression(schema)
-            needed += [name for name in dict.fromkeys(predicate.columns()) if name not in needed]
+        self._condition = Condition(None) if where is None else parse_condition(where, schema)
+        predicate = self._condition.predicate
+        self._expression = None if predicate is None else predicate.to_arrow_expression(schema)
+        needed = list(dict.fromkeys([*self.columns, *check_columns(self._condition.columns(), table.info)]))
         self._follow: Follow[ChangeBatch] = table.follow(
             start_of(db, table, start),
             batches=True,
@@ -110,6 +107,10 @@ class Tail:
                 numbered = pa.Table.from_batches([batch]).append_column(_ROW, pa.array(positions, pa.int64()))
                 positions = numbered.filter(self._expression)[_ROW].to_pylist()
                 batch = batch.take(pa.array(positions, pa.int64()))
+            if self._condition.computed is not None:
+                mask = self._condition.computed.mask(batch)
+                positions = pa.array(positions, pa.int64()).filter(mask).to_pylist()
+                batch = batch.filter(mask)
             kinds = found.kinds
             rows = python_dicts(batch.select(self.columns))
             millis = int(found.timestamp.timestamp() * 1000)
