@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.interop import environment, peers
+from tests.interop import drift, environment, peers
 
 if TYPE_CHECKING:
     from tests.interop.matrix import Outcome, Results
@@ -217,4 +217,5 @@ def render(results: Results, servers: list[str], clients: list[str]) -> str:
         lines += [f"* {title(client)}: " + "; ".join(reasons) + "."]
     lines += ["", "## Where the real system differs from its description", ""]
     lines += [f"* {difference}" for difference in _DIFFERENCES]
+    lines += ["", drift.kept_section()]
     return "\n".join(lines) + "\n"
