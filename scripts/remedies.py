@@ -257,5 +257,10 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "Many lookups read partitions that are in the lake only.",
         RETRIED + "look up fewer keys at a time.",
     ),
+    "INVALID_BUCKET_ROUTING": (
+        "A partition was created again with another number of buckets while rows were written to it, or the client is "
+        "older than Fluss 1.0 and the number of buckets of the table was changed.",
+        "Write the rows again; use a newer client.",
+    ),
 }
 """Cause and remedy by the name of the code, or by the class of errors without one."""

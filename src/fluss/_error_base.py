@@ -125,6 +125,7 @@ ERROR_TABLE: tuple[ErrorRow, ...] = tuple(
         (71, "INSUFFICIENT_KV_LEADER_REPLICA_CAPACITY", _NO, "The cluster has no room for more primary-key buckets."),
         (72, "STORAGE_BACKPRESSURE_EXCEPTION", _RETRY, "The key-value store is overloaded; write more slowly."),
         (73, "HISTORICAL_PARTITION_THROTTLED", _RETRY, "Too many lookups of historical partitions are in flight."),
+        (74, "INVALID_BUCKET_ROUTING", _REFRESH, "The bucket was chosen by another number of buckets than there are."),
     )
 )
 """Every error code of the protocol.

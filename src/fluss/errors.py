@@ -103,6 +103,7 @@ class ErrorCode:
     INSUFFICIENT_KV_LEADER_REPLICA_CAPACITY: ClassVar[int] = 71
     STORAGE_BACKPRESSURE_EXCEPTION: ClassVar[int] = 72
     HISTORICAL_PARTITION_THROTTLED: ClassVar[int] = 73
+    INVALID_BUCKET_ROUTING: ClassVar[int] = 74
 
 
 class UnknownServerError(FlussError):
@@ -549,6 +550,12 @@ class HistoricalPartitionThrottledError(FlussError):
     default_error_code: ClassVar[int] = 73
 
 
+class InvalidBucketRoutingError(FlussError):
+    """The bucket was chosen by another number of buckets than there are."""
+
+    default_error_code: ClassVar[int] = 74
+
+
 class FormatError(FlussError):
     """Bytes or a document that cannot be read; the message names the field and the position."""
 
@@ -656,6 +663,7 @@ ERROR_CLASSES: dict[int, type[FlussError]] = {
     71: InsufficientKvLeaderReplicaCapacityError,
     72: StorageBackpressureError,
     73: HistoricalPartitionThrottledError,
+    74: InvalidBucketRoutingError,
 }
 
 
@@ -700,6 +708,7 @@ __all__ = [
     "InsufficientKvLeaderReplicaCapacityError",
     "InvalidAlterTableError",
     "InvalidArgumentError",
+    "InvalidBucketRoutingError",
     "InvalidColumnProjectionError",
     "InvalidConfigError",
     "InvalidCoordinatorError",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import ChainMap
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from fluss.client.convert import KeyMaker
 from fluss.client.lookup import check_prefix_columns
 from fluss.client.lookup_many import key_columns, route
+from fluss.client.metadata_cache import PartitionState
 from fluss.errors import FlussError, InvalidRowError, NonPrimaryKeyTableError
 from fluss.metadata import Schema, TableDescriptor, TableInfo, TablePath
+from fluss.net.deadline import Deadline
 
 
 def table(fields, keys, buckets=4, bucket_keys=None, partition_keys=None, properties=None):
@@ -96,14 +99,28 @@ def test_bad_keys_say_which_column_and_value(key, text):
         (PARTITIONED, [(n, dt.date(2024, 1, 1 + n % 5)) for n in range(100)]),
     ],
 )
-def test_columns_give_the_same_keys_as_rows(info, keys):
+async def test_columns_give_the_same_keys_as_rows(info, keys):
     maker = KeyMaker.for_primary_key(info, "java")
     columns = key_columns(maker, keys)
     by_columns = {}
-    for partition, bucket, positions, encoded in route(maker, columns):
+    for partition, bucket, count, positions, encoded in await route(Partitions(), maker, columns, Deadline(1000)):
+        assert count == (info.num_buckets if partition is None else Partitions.COUNTS[partition])
         for position, key in zip(positions.tolist(), encoded):
-            by_columns[position] = (partition, bucket, key)
-    assert [by_columns[position] for position in range(len(keys))] == [maker.make(key) for key in keys]
+            by_columns[position] = (partition, bucket, count, key)
+    for position, (partition, hashed, key) in enumerate(map(maker.make, keys)):
+        if partition in (None, *Partitions.COUNTS):
+            found = by_columns.pop(position)
+            assert found == (partition, hashed % found[2], found[2], key)
+    assert not by_columns
+
+
+class Partitions:
+    """Knows some partitions, which differ in their numbers of buckets."""
+
+    COUNTS: ClassVar = {f"2024-01-0{day}": day for day in range(1, 5)}
+
+    async def partition(self, path, name, deadline):
+        return PartitionState(path, 1, 7, name, self.COUNTS[name]) if name in self.COUNTS else None
 
 
 def test_key_columns_from_arrow_pandas_and_polars():
@@ -116,7 +133,6 @@ def test_key_columns_from_arrow_pandas_and_polars():
     polars = pytest.importorskip("polars")
     assert key_columns(maker, polars.from_arrow(arrow)) == wanted
     assert key_columns(maker, []) == [pa.array([], pa.int64())]
-    assert route(maker, key_columns(maker, [])) == []
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class DictWire:
         self.gate = None
         self.tasks = []
 
-    def ask(self, connection, table_id, keys, on_answer):
+    def ask(self, connection, table_id, keys, routing_counts, on_answer):
         assert not connection.closed
         self.requests.append([key for wanted in keys.values() for key in wanted])
         self.tasks.append(asyncio.ensure_future(self._answer(keys, on_answer)))

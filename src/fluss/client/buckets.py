@@ -21,14 +21,13 @@ async def table_buckets(
     admin: FlussAdmin, info: TableInfo, choose: Partitions | None = None, *, timeout: float | None = None
 ) -> dict[TableBucket, str | None]:
     """The buckets of a table now, or of some of its partitions, each with the name of its partition."""
-    numbers = range(info.num_buckets)
     if not info.is_partitioned():
-        return {TableBucket(info.table_id, number): None for number in numbers}
+        return {TableBucket(info.table_id, number): None for number in range(info.num_buckets)}
     partitions = await admin.list_partition_infos(info.table_path, timeout=timeout)
     return {
         TableBucket.with_partition(info.table_id, partition.partition_id, number): partition.partition_name
         for partition in (partitions if choose is None else choose(partitions))
-        for number in numbers
+        for number in range(partition.bucket_count or info.num_buckets)
     }
 
 

@@ -12,7 +12,7 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -459,6 +459,23 @@ class Cluster:
     def known_leader(self, bucket: TableBucket) -> int | None:
         """The node id of a bucket's leader if it is known: no waiting."""
         return self._cache.leaders.get(bucket)
+
+    def known_table(self, path: TablePath) -> TableState | None:
+        """A table as it was last described, if it was: no waiting. May be called from any thread."""
+        return self._cache.tables.get(path)
+
+    def routing_count(self, bucket: TableBucket) -> int | None:
+        """The number of buckets of the bucket's partition, which requests name; None without one, or if not known."""
+        return self._cache.bucket_counts.get(bucket.partition_id)
+
+    @property
+    def routing_counts(self) -> Mapping[int | None, int]:
+        """The numbers of buckets of all partitions that are known, by the ids of the partitions."""
+        return self._cache.bucket_counts
+
+    def learn_bucket_counts(self, counts: Mapping[int | None, int]) -> None:
+        """Take in how many buckets partitions have, by their ids."""
+        self._cache.learn_bucket_counts(counts)
 
     def invalidate(self, what: TableBucket | TablePath | PhysicalTablePath | ServerNode) -> None:
         """Invalidate what may be stale: a bucket's leader, a table, a partition, or everything a node leads."""

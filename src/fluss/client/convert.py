@@ -9,7 +9,7 @@ from typing import Any
 
 from fluss.errors import InvalidRowError
 from fluss.metadata import DataType, TableInfo, format_partition_value, partition_name
-from fluss.rows.bucketing import bucket_of
+from fluss.rows.bucketing import bucket_hash
 from fluss.rows.keys import KeyEncoder, bucket_key_encoder, kv_key_encoder, prefix_key_encoder
 from fluss.rows.logical import from_python
 
@@ -84,7 +84,8 @@ class KeyMaker:
         self._whole_key = self.key_positions == list(range(len(names)))
         # The bucket is a hash of the bucket key; often that is the same columns in the same encoding as the key.
         self.same_key = self.bucket_positions == self.key_positions and type(self.bucket_encoder) is type(key_encoder)
-        self._buckets = info.num_buckets
+        # Partitions may differ in their numbers of buckets, also from that of the table.
+        self._one_bucket = info.num_buckets == 1 and not info.is_partitioned()
         self._lake_format = info.lake_format
 
     @classmethod
@@ -97,23 +98,22 @@ class KeyMaker:
         return cls(info, columns, encoder, info.bucket_keys, "prefix key", variant)
 
     def make(self, key: object) -> Key:
-        """Partition, bucket and key bytes of one key as a user gives it."""
+        """Partition, hash of the bucket key and key bytes of one key as a user gives it."""
         raw = named_values(key, self.names, self.known, self.what)
         values = [self._logical(index, value) for index, value in enumerate(raw)]
         encoded = self.key_encoder.encode(values if self._whole_key else [values[i] for i in self.key_positions])
-        if self._buckets == 1:
-            bucket = 0
-        elif self.same_key:
-            bucket = bucket_of(encoded, self._buckets, self._lake_format, self.variant)
-        else:
-            bucket_key = self.bucket_encoder.encode([values[i] for i in self.bucket_positions])
-            bucket = bucket_of(bucket_key, self._buckets, self._lake_format, self.variant)
+        hashed = 0
+        if not self._one_bucket:
+            bucket_key = encoded
+            if not self.same_key:
+                bucket_key = self.bucket_encoder.encode([values[i] for i in self.bucket_positions])
+            hashed = bucket_hash(bucket_key, self._lake_format, self.variant)
         partition = None
         if self.partition_positions:
             partition = partition_name(
                 [format_partition_value(self.types[i], values[i], self.variant) for i in self.partition_positions]
             )
-        return partition, bucket, encoded
+        return partition, hashed, encoded
 
     def _logical(self, index: int, value: object) -> Any:
         if value is None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from fluss.client.cluster import Cluster
-from fluss.client.metadata_cache import TableState
+from fluss.client.metadata_cache import PartitionState, TableState
 from fluss.client.requests import raise_for_code
 from fluss.errors import (
     FormatError,
@@ -63,36 +63,43 @@ async def buckets_of(
     cluster: Cluster, path: TablePath, bucket_ids: Iterable[int] | None, partition_name: str | None, deadline: Deadline
 ) -> list[TableBucket]:
     """The named buckets (None: all) of a table or of one of its partitions, checked."""
-    state = await cluster.table(path, deadline=deadline)
     named = None if bucket_ids is None else list(bucket_ids)
     try:
-        wanted = _checked_buckets(state, path, named, partition_name)
+        return await _find_buckets(cluster, path, named, partition_name, deadline)
     except (InvalidArgumentError, TableNotPartitionedError):
-        # The cached state may be that of a table that was dropped and created again with another layout.
-        state = await cluster.table(path, refresh=True, deadline=deadline)
-        wanted = _checked_buckets(state, path, named, partition_name)
-    if partition_name is None:
-        return [state.bucket(bucket_id) for bucket_id in wanted]
-    partition = await cluster.partition(path, partition_name, deadline=deadline)
-    if partition is None:
-        raise PartitionNotExistsError(f"Table '{path}' has no partition '{partition_name}'")
-    return [partition.bucket(bucket_id) for bucket_id in wanted]
+        # What is cached may be a table or partition that was dropped and created again with another layout.
+        await cluster.table(path, refresh=True, deadline=deadline)
+        return await _find_buckets(cluster, path, named, partition_name, deadline, refresh=True)
 
 
-def _checked_buckets(
-    state: TableState, path: TablePath, bucket_ids: list[int] | None, partition_name: str | None
-) -> list[int]:
-    wanted = list(range(state.num_buckets)) if bucket_ids is None else bucket_ids
-    for bucket_id in wanted:
-        if not 0 <= bucket_id < state.num_buckets:
-            raise InvalidArgumentError(
-                f"Bucket {bucket_id} does not exist: table '{path}' has buckets 0 to {state.num_buckets - 1}"
-            )
+async def _find_buckets(
+    cluster: Cluster,
+    path: TablePath,
+    bucket_ids: list[int] | None,
+    partition_name: str | None,
+    deadline: Deadline,
+    *,
+    refresh: bool = False,
+) -> list[TableBucket]:
+    state = await cluster.table(path, deadline=deadline)
     if partition_name is None and state.is_partitioned:
         raise InvalidArgumentError(f"Table '{path}' is partitioned: name a partition")
-    if partition_name is not None and not state.is_partitioned:
-        raise TableNotPartitionedError(f"Table '{path}' is not partitioned")
-    return wanted
+    place: TableState | PartitionState = state
+    if partition_name is not None:
+        if not state.is_partitioned:
+            raise TableNotPartitionedError(f"Table '{path}' is not partitioned")
+        partition = await cluster.partition(path, partition_name, refresh, deadline)
+        if partition is None:
+            raise PartitionNotExistsError(f"Table '{path}' has no partition '{partition_name}'")
+        place = partition
+    wanted = range(place.num_buckets) if bucket_ids is None else bucket_ids
+    for bucket_id in wanted:
+        if not 0 <= bucket_id < place.num_buckets:
+            where = f"table '{path}'" if partition_name is None else f"partition '{partition_name}' of table '{path}'"
+            raise InvalidArgumentError(
+                f"Bucket {bucket_id} does not exist: {where} has buckets 0 to {place.num_buckets - 1}"
+            )
+    return [place.bucket(bucket_id) for bucket_id in wanted]
 
 
 async def list_offsets(
@@ -132,6 +139,7 @@ async def list_bucket_offsets(
             offset_type=_OFFSET_TYPES[spec.kind],
             table_id=first.table_id,
             partition_id=first.partition_id,
+            routing_bucket_count=cluster.routing_count(first),
         )
         request.bucket_id.extend(bucket.bucket_id for bucket in group)
         if spec.timestamp_ms is not None:

@@ -99,8 +99,8 @@ class Lookuper:
         cluster = self._runner.cluster
         deadline = cluster.deadline()
         key = self._keys.make(pk)
-        partition, bucket_id, encoded = key
-        bucket = self._queue.known_bucket(partition, bucket_id)
+        partition, hashed, encoded = key
+        bucket = self._queue.known_bucket(partition, hashed)
         node_id = None if bucket is None else cluster.known_leader(bucket)
         connection = None if node_id is None else connections.take(node_id)
         if bucket is None or node_id is None or connection is None:
@@ -110,7 +110,7 @@ class Lookuper:
         cluster.metrics.add("requests_total")
         cluster.metrics.add("lookup_batches_total")
         try:
-            request = self._wire.encode(bucket.table_id, {bucket: [encoded]})
+            request = self._wire.encode(bucket.table_id, {bucket: [encoded]}, cluster.routing_counts)
             answer = connection.call(apis.LOOKUP, [request], limit)
             value: bytes | None = values_of(self._wire.decode(bucket.table_id, answer), bucket, 1)[0]
         except FlussError:
@@ -174,8 +174,8 @@ class PrefixLookuper:
         return [await self._results.row(value, deadline) for value in values]
 
     def bucket_of(self, prefix: object) -> int:
-        """The number of the bucket that the rows under a prefix lie in."""
-        return self._keys.make(prefix)[1]
+        """The number of the bucket that the rows under a prefix lie in, in a table without partitions."""
+        return self._keys.make(prefix)[1] % self._state.num_buckets
 
     def __repr__(self) -> str:
         return f"PrefixLookuper({self._state.table_path}, {list(self._keys.names)})"

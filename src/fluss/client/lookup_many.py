@@ -22,7 +22,7 @@ from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, Netw
 from fluss.metadata import PhysicalTablePath, Schema, TableBucket, TablePath
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis
-from fluss.rows.bucketing import buckets_of
+from fluss.rows.bucketing import bucket_hashes
 from fluss.rows.logical import from_python, to_arrow
 
 REQUESTS_IN_FLIGHT_MAX = 4
@@ -44,8 +44,12 @@ async def lookup_many(
         raise InvalidArgumentError(f"missing must be 'drop' or 'null', got {missing!r}")
     columns = key_columns(maker, keys)
     wanted = state.schema
-    groups = route(maker, columns)
-    values = await runner.run(lambda cluster: fetch(cluster, state, wire, groups, len(columns[0]), deadline))
+
+    async def look_up(cluster: Cluster) -> list[bytes | None]:
+        groups = await route(cluster, maker, columns, deadline)
+        return await fetch(cluster, state, wire, groups, len(columns[0]), deadline)
+
+    values = await runner.run(look_up)
     found = [value for value in values if value is not None]
     schemas: dict[int, Schema] = {state.schema_id: wanted}
     for schema_id in schema_ids_of(found):
@@ -107,32 +111,43 @@ def _as_table(keys: Any) -> pa.Table | None:
     return None
 
 
-Groups = list[tuple["str | None", int, Any, list[bytes]]]
-"""Partition name or None, bucket id, positions of the keys, encoded keys."""
+Groups = list[tuple["str | None", int, int, Any, list[bytes]]]
+"""Partition name or None, bucket id, number of buckets, positions of the keys, encoded keys."""
 
 
-def route(maker: KeyMaker, columns: list[pa.Array]) -> Groups:
-    """Which keys go to which bucket."""
+async def route(cluster: Cluster, maker: KeyMaker, columns: list[pa.Array], deadline: Deadline) -> Groups:
+    """Which keys go to which bucket; keys of partitions that do not exist are left out."""
     count = len(columns[0])
     if not count:
         return []
     info = maker.info
     encoded = maker.key_encoder.encode_columns([columns[i] for i in maker.key_positions])
-    codes = np.zeros(count, np.int64)
-    if info.num_buckets > 1:
+    hashes = np.zeros(count, np.int64)
+    if info.num_buckets > 1 or maker.partition_positions:
         bucket_keys = encoded
         if not maker.same_key:
             bucket_keys = maker.bucket_encoder.encode_columns([columns[i] for i in maker.bucket_positions])
-        codes += buckets_of(bucket_keys, info.num_buckets, info.lake_format, maker.variant)
+        hashes = bucket_hashes(bucket_keys, info.lake_format, maker.variant)
     names: list[str | None] = [None]
+    counts = np.array([info.num_buckets])
+    partition_of = np.zeros(count, np.int64)
     if maker.partition_positions:
         partitions, partition_of = partition_codes(info, [columns[i] for i in maker.partition_positions], maker.variant)
         names = list(partitions)
-        codes = partition_of * info.num_buckets + codes
+        found: list[PartitionState | None] = []
+        for first in range(0, len(partitions), REQUESTS_IN_FLIGHT_MAX):
+            some = partitions[first : first + REQUESTS_IN_FLIGHT_MAX]
+            found += await asyncio.gather(*(cluster.partition(info.table_path, p, deadline=deadline) for p in some))
+        counts = np.array([0 if partition is None else partition.num_buckets for partition in found])
+    width = int(counts.max())
+    if not width:
+        return []
+    exists = np.flatnonzero(counts[partition_of])
+    codes = partition_of * width + hashes % np.maximum(counts[partition_of], 1)
     keys = encoded.to_list()
     return [
-        (names[code // info.num_buckets], code % info.num_buckets, positions, [keys[p] for p in positions.tolist()])
-        for code, positions in groups_of(codes)
+        (names[code // width], code % width, int(counts[code // width]), at, [keys[p] for p in at.tolist()])
+        for code, at in ((code, exists[rows]) for code, rows in groups_of(codes[exists]))
     ]
 
 
@@ -143,7 +158,7 @@ async def fetch(
     values: list[bytes | None] = [None] * count
     slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
 
-    async def one(partition: str | None, bucket_id: int, positions: list[int], keys: list[bytes]) -> None:
+    async def one(partition: str | None, bucket_id: int, buckets: int, positions: list[int], keys: list[bytes]) -> None:
         async with slots:
             path = PhysicalTablePath(state.table_path, partition)
 
@@ -156,6 +171,11 @@ async def fetch(
                 place = await find()
                 if place is None:
                     return [None] * len(keys)
+                if place.num_buckets != buckets:
+                    raise InvalidArgumentError(
+                        f"Partition '{partition}' of table '{state.table_path}' was created again with another number "
+                        "of buckets during the lookup. Look up again."
+                    )
                 bucket = place.bucket(bucket_id)
                 try:
                     return await ask(cluster, wire, path.table_path, bucket, keys, deadline)
@@ -173,11 +193,11 @@ async def fetch(
 
     tasks = []
     size = cluster.config.lookup_max_batch_size
-    for partition, bucket_id, positions, keys in groups:
+    for partition, bucket_id, buckets, positions, keys in groups:
         where = positions.tolist()
         for start in range(0, len(keys), size):
             end = start + size
-            tasks.append(asyncio.ensure_future(one(partition, bucket_id, where[start:end], keys[start:end])))
+            tasks.append(asyncio.ensure_future(one(partition, bucket_id, buckets, where[start:end], keys[start:end])))
     try:
         await asyncio.gather(*tasks)
     finally:
@@ -195,7 +215,7 @@ async def ask(
     cluster.metrics.add("lookups_total", len(keys))
     try:
         connection = await cluster.node(node_id, deadline)
-        body = wire.encode(bucket.table_id, {bucket: keys})
+        body = wire.encode(bucket.table_id, {bucket: keys}, cluster.routing_counts)
         timeout_ms = deadline.limit_ms(cluster.config.request_timeout_ms)
         response = await connection.call_parts(apis.LOOKUP, [body], timeout_ms=timeout_ms)
         answer = wire.decode(bucket.table_id, response)

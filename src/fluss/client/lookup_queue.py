@@ -130,8 +130,8 @@ class LookupQueue(Generic[T]):
         if self.closed:
             raise ConnectionClosedError("The connection is closed; lookups need an open one")
         promise: Promise[T] = Promise()
-        partition, bucket, encoded = key
-        item = _Item((partition, bucket), encoded, promise, deadline or Deadline(self._cluster.call_timeout_ms))
+        partition, hashed, encoded = key
+        item = _Item((partition, hashed), encoded, promise, deadline or Deadline(self._cluster.call_timeout_ms))
         if self.pending() >= self._pending_max:
             raise DeadlineExceededError(f"More than {self._pending_max} lookups are waiting; await some of them first")
         try:
@@ -169,15 +169,15 @@ class LookupQueue(Generic[T]):
     async def _find(self, item: _Item[T]) -> None:
         """Find the partition and the leader of a key, connect, then queue the key."""
         try:
-            partition, bucket_id = item.place
+            partition, hashed = item.place
             if partition is not None and item.bucket is None:
                 known = await self._cluster.partition(self._state.table_path, partition, deadline=item.deadline)
                 if known is None:
                     self._resolve(item, self._missing)
                     wake((item.promise,))
                     return
-                item.bucket = known.bucket(bucket_id)
-            bucket = item.bucket if item.bucket is not None else self._state.bucket(bucket_id)
+                item.bucket = known.bucket(hashed % known.num_buckets)
+            bucket = item.bucket if item.bucket is not None else self._plain_bucket(hashed)
             item.bucket = bucket
             node_id = await self._cluster.leader_id(bucket, self._state.table_path, item.deadline)
             await self._cluster.node(node_id, item.deadline)
@@ -187,12 +187,15 @@ class LookupQueue(Generic[T]):
         self._waiting.setdefault(node_id, []).append(item)
         self._pump(node_id)
 
-    def known_bucket(self, partition: str | None, bucket_id: int) -> TableBucket | None:
+    def _plain_bucket(self, hashed: int) -> TableBucket:
+        return self._plain_buckets[hashed % len(self._plain_buckets)]
+
+    def known_bucket(self, partition: str | None, hashed: int) -> TableBucket | None:
         """The bucket of a key; None if its partition is not known yet. May be called from any thread."""
         if partition is None:
-            return self._plain_buckets[bucket_id]
+            return self._plain_bucket(hashed)
         known = self._state.partitions.get(partition)
-        return None if known is None else known.bucket(bucket_id)
+        return None if known is None else known.bucket(hashed % known.num_buckets)
 
     def _node_of(self, item: _Item[T]) -> int | None:
         """The server a key belongs to, if everything is known and connected."""
@@ -266,7 +269,7 @@ class LookupQueue(Generic[T]):
             self._pump(node_id)
 
         try:
-            self._wire.ask(link, self._state.table_id, keys, on_answer)
+            self._wire.ask(link, self._state.table_id, keys, self._cluster.routing_counts, on_answer)
         except FlussError as error:
             on_answer(error)
 

@@ -21,6 +21,7 @@ from fluss.protocol import Api, apis
 from fluss.protocol import messages as pb
 from fluss.protocol.frames import Buffer
 from fluss.protocol.lookup_messages import decode_lookup_response, encode_lookup
+from fluss.protocol.record_messages import NO_COUNTS, RoutingCounts
 from fluss.protocol.wire import parse_message
 from fluss.rows import compacted, indexed
 from fluss.rows.logical import PLAIN_TYPES, to_arrow, to_python
@@ -30,6 +31,9 @@ from fluss.rows.vector import decode_compacted
 Found = tuple[TableBucket, "FlussError | None", Sequence[Any]]
 """A bucket's part of an answer: an error, or one result per key in the order of the keys."""
 
+
+BucketKeys = Mapping[TableBucket, list[bytes]]
+"""The encoded keys that are looked up in each bucket."""
 
 OnAnswer = Callable[["list[Found] | FlussError"], None]
 """Takes the outcome of a request."""
@@ -44,7 +48,9 @@ class Link(Protocol):
 class Wire(Protocol):
     """How keys are sent: the difference between lookup and prefix lookup."""
 
-    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], on_answer: OnAnswer) -> None:
+    def ask(
+        self, link: Link, table_id: int, keys: BucketKeys, routing_counts: RoutingCounts, on_answer: OnAnswer
+    ) -> None:
         """Ask a server; `on_answer` takes the answer, later and on the loop of the link."""
         ...
 
@@ -89,11 +95,15 @@ def values_of(answer: Iterable[Found], bucket: TableBucket, count: int) -> Seque
 class LookupWire:
     """Primary keys; the result of a key is its stored value or None."""
 
-    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], on_answer: OnAnswer) -> None:
-        link.begin(apis.LOOKUP, [self.encode(table_id, keys)], _LookupReply(self.decode, table_id, on_answer))
+    def ask(
+        self, link: Link, table_id: int, keys: BucketKeys, routing_counts: RoutingCounts, on_answer: OnAnswer
+    ) -> None:
+        body = self.encode(table_id, keys, routing_counts)
+        link.begin(apis.LOOKUP, [body], _LookupReply(self.decode, table_id, on_answer))
 
-    def encode(self, table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
-        return encode_lookup(table_id, [(b.partition_id, b.bucket_id, wanted) for b, wanted in keys.items()])
+    def encode(self, table_id: int, keys: BucketKeys, routing_counts: RoutingCounts = NO_COUNTS) -> bytes:
+        wanted = [(bucket.partition_id, bucket.bucket_id, found) for bucket, found in keys.items()]
+        return encode_lookup(table_id, wanted, routing_counts=routing_counts)
 
     @staticmethod
     def decode(table_id: int, answer: memoryview) -> list[Found]:
@@ -114,18 +124,32 @@ class InsertingLookupWire(LookupWire):
         self._acks = acks
         self._timeout_ms = timeout_ms
 
-    def encode(self, table_id: int, keys: Mapping[TableBucket, list[bytes]]) -> bytes:
+    def encode(self, table_id: int, keys: BucketKeys, routing_counts: RoutingCounts = NO_COUNTS) -> bytes:
         wanted = [(bucket.partition_id, bucket.bucket_id, found) for bucket, found in keys.items()]
-        return encode_lookup(table_id, wanted, insert_if_not_exists=True, acks=self._acks, timeout_ms=self._timeout_ms)
+        return encode_lookup(
+            table_id,
+            wanted,
+            insert_if_not_exists=True,
+            acks=self._acks,
+            timeout_ms=self._timeout_ms,
+            routing_counts=routing_counts,
+        )
 
 
 class PrefixWire:
     """Key prefixes; the result of a prefix is the list of stored values under it."""
 
-    def ask(self, link: Link, table_id: int, keys: Mapping[TableBucket, list[bytes]], on_answer: OnAnswer) -> None:
+    def ask(
+        self, link: Link, table_id: int, keys: BucketKeys, routing_counts: RoutingCounts, on_answer: OnAnswer
+    ) -> None:
         request = pb.PrefixLookupRequest(table_id=table_id)
         for bucket, wanted in keys.items():
-            request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, keys=wanted)
+            request.buckets_req.add(
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket_id,
+                keys=wanted,
+                routing_bucket_count=routing_counts.get(bucket.partition_id),
+            )
         link.begin(apis.PREFIX_LOOKUP, [request.SerializeToString()], _LookupReply(self._decode, table_id, on_answer))
 
     @staticmethod

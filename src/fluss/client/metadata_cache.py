@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Hashable)
 
 SCHEMAS_MAX = 10_000
+_COUNTS_MAX = 100_000
 _MANY_MIN = 1024
 _AGE_S_MAX = 3600.0
 """What was heard longer ago is evicted, once there is much: partitions and tables come and go, and a client learns
@@ -57,6 +58,8 @@ class MetadataCache:
         self.tables: dict[TablePath, TableState] = {}
         self.leaders: dict[TableBucket, int] = {}
         self._partition_names: dict[int, str] = {}
+        self.bucket_counts: dict[int | None, int] = {}
+        """By partition id. A partition keeps its count for as long as it exists, and its id is not used again."""
         self._schemas: dict[tuple[TablePath, int, int], Schema] = {}
         self._heard_tables: _Heard[TablePath] = _Heard(now)
         self._heard_partitions: _Heard[tuple[TablePath, str]] = _Heard(now)
@@ -70,6 +73,12 @@ class MetadataCache:
         name = self._partition_names.get(partition_id)
         state = self.tables.get(path)
         return None if name is None or state is None else state.partitions.get(name)
+
+    def learn_bucket_counts(self, counts: Mapping[int | None, int]) -> None:
+        """Take in how many buckets partitions have, by their ids."""
+        if len(self.bucket_counts) + len(counts) > _COUNTS_MAX:
+            self.bucket_counts.clear()
+        self.bucket_counts.update(counts)
 
     def schema(self, state: TableState, schema_id: int) -> Schema | None:
         if state.schema_id == schema_id:
@@ -126,6 +135,7 @@ class MetadataCache:
                 table.created_time,
                 table.modified_time,
                 table.remote_data_dir if table.HasField("remote_data_dir") else None,
+                table.bucket_count_epoch if table.HasField("bucket_count_epoch") else None,
             )
         partitions = old.partitions if old is not None else {}
         state = TableState(info, _leaders_of(table.bucket_metadata), partitions)
@@ -141,8 +151,10 @@ class MetadataCache:
             state.table_id,
             partition.partition_id,
             partition.partition_name,
+            partition.bucket_count or len(partition.bucket_metadata) or state.num_buckets,
             _leaders_of(partition.bucket_metadata),
         )
+        self.learn_bucket_counts({known.partition_id: known.num_buckets})
         old = state.partitions.get(known.partition_name)
         if old is not None and old.partition_id != known.partition_id:
             self._forget_partition(old)
@@ -200,6 +212,7 @@ class MetadataCache:
     def _forget_partition(self, partition: PartitionState) -> None:
         self._heard_partitions.discard((partition.table_path, partition.partition_name))
         self._partition_names.pop(partition.partition_id, None)
+        self.bucket_counts.pop(partition.partition_id, None)
         for bucket_id in partition.leaders:
             self.leaders.pop(partition.bucket(bucket_id), None)
 
@@ -216,6 +229,7 @@ class PartitionState:
     table_id: int
     partition_id: int
     partition_name: str
+    num_buckets: int
     leaders: dict[int, int | None] = field(default_factory=dict)
     """Bucket id to the node id of its leader; None while none is elected."""
 

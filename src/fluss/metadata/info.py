@@ -40,6 +40,8 @@ class TableInfo:
     modified_time: int
     """When its properties last changed, in milliseconds since the epoch."""
     remote_data_dir: str | None = None
+    bucket_count_epoch: int | None = None
+    """How often the number of buckets was changed; None if the server cannot change it."""
 
     def __post_init__(self) -> None:
         count = self.descriptor.bucket_count
@@ -58,7 +60,7 @@ class TableInfo:
 
     @property
     def num_buckets(self) -> int:
-        """The number of buckets of the table, or of each partition."""
+        """The number of buckets of the table, or of partitions that are created from now on."""
         return self.descriptor.bucket_count or 0
 
     @property

@@ -276,6 +276,8 @@ class PartitionInfo:
     """The values joined by ``$``, for instance ``20240115$eu``."""
     partition_keys: tuple[str, ...] = ()
     remote_data_dir: str | None = None
+    bucket_count: int | None = None
+    """The number of buckets of the partition; None if the server does not report it: that of the table."""
 
     def get_partition_id(self) -> int:
         """The id of the partition."""

@@ -236,20 +236,22 @@ class GetTableInfoRequest(_message.Message):
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class GetTableInfoResponse(_message.Message):
-    __slots__ = ("table_id", "schema_id", "table_json", "created_time", "modified_time", "remote_data_dir")
+    __slots__ = ("table_id", "schema_id", "table_json", "created_time", "modified_time", "remote_data_dir", "bucket_count_epoch")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
     CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
     MODIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
     REMOTE_DATA_DIR_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_COUNT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     schema_id: int
     table_json: bytes
     created_time: int
     modified_time: int
     remote_data_dir: str
-    def __init__(self, table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ..., remote_data_dir: _Optional[str] = ...) -> None: ...
+    bucket_count_epoch: int
+    def __init__(self, table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ..., remote_data_dir: _Optional[str] = ..., bucket_count_epoch: _Optional[int] = ...) -> None: ...
 
 class ListTablesRequest(_message.Message):
     __slots__ = ("database_name",)
@@ -292,7 +294,7 @@ class GetTableSchemaResponse(_message.Message):
     def __init__(self, schema_id: _Optional[int] = ..., schema_json: _Optional[bytes] = ...) -> None: ...
 
 class AlterTableRequest(_message.Message):
-    __slots__ = ("table_path", "ignore_if_not_exists", "config_changes", "add_columns", "drop_columns", "rename_columns", "modify_columns")
+    __slots__ = ("table_path", "ignore_if_not_exists", "config_changes", "add_columns", "drop_columns", "rename_columns", "modify_columns", "modify_bucket_count")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
     CONFIG_CHANGES_FIELD_NUMBER: _ClassVar[int]
@@ -300,6 +302,7 @@ class AlterTableRequest(_message.Message):
     DROP_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     RENAME_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     MODIFY_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    MODIFY_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     ignore_if_not_exists: bool
     config_changes: _containers.RepeatedCompositeFieldContainer[PbAlterConfig]
@@ -307,7 +310,14 @@ class AlterTableRequest(_message.Message):
     drop_columns: _containers.RepeatedCompositeFieldContainer[PbDropColumn]
     rename_columns: _containers.RepeatedCompositeFieldContainer[PbRenameColumn]
     modify_columns: _containers.RepeatedCompositeFieldContainer[PbModifyColumn]
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., ignore_if_not_exists: bool = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping[str, _Any]]]] = ..., add_columns: _Optional[_Iterable[_Union[PbAddColumn, _Mapping[str, _Any]]]] = ..., drop_columns: _Optional[_Iterable[_Union[PbDropColumn, _Mapping[str, _Any]]]] = ..., rename_columns: _Optional[_Iterable[_Union[PbRenameColumn, _Mapping[str, _Any]]]] = ..., modify_columns: _Optional[_Iterable[_Union[PbModifyColumn, _Mapping[str, _Any]]]] = ...) -> None: ...
+    modify_bucket_count: PbModifyBucketCount
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., ignore_if_not_exists: bool = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping[str, _Any]]]] = ..., add_columns: _Optional[_Iterable[_Union[PbAddColumn, _Mapping[str, _Any]]]] = ..., drop_columns: _Optional[_Iterable[_Union[PbDropColumn, _Mapping[str, _Any]]]] = ..., rename_columns: _Optional[_Iterable[_Union[PbRenameColumn, _Mapping[str, _Any]]]] = ..., modify_columns: _Optional[_Iterable[_Union[PbModifyColumn, _Mapping[str, _Any]]]] = ..., modify_bucket_count: _Optional[_Union[PbModifyBucketCount, _Mapping[str, _Any]]] = ...) -> None: ...
+
+class PbModifyBucketCount(_message.Message):
+    __slots__ = ("new_bucket_count",)
+    NEW_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
+    new_bucket_count: int
+    def __init__(self, new_bucket_count: _Optional[int] = ...) -> None: ...
 
 class AlterTableResponse(_message.Message):
     __slots__ = ()
@@ -356,28 +366,34 @@ class PbModifyColumn(_message.Message):
     def __init__(self, column_name: _Optional[str] = ..., data_type_json: _Optional[bytes] = ..., comment: _Optional[str] = ..., column_position_type: _Optional[int] = ...) -> None: ...
 
 class ListPartitionInfosRequest(_message.Message):
-    __slots__ = ("table_path", "partial_partition_spec")
+    __slots__ = ("table_path", "partial_partition_spec", "include_system_partitions")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_SYSTEM_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partial_partition_spec: PbPartitionSpec
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping[str, _Any]]] = ...) -> None: ...
+    include_system_partitions: bool
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping[str, _Any]]] = ..., include_system_partitions: bool = ...) -> None: ...
 
 class ListPartitionInfosResponse(_message.Message):
-    __slots__ = ("partitions_info",)
+    __slots__ = ("partitions_info", "system_partitions_included")
     PARTITIONS_INFO_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_PARTITIONS_INCLUDED_FIELD_NUMBER: _ClassVar[int]
     partitions_info: _containers.RepeatedCompositeFieldContainer[PbPartitionInfo]
-    def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping[str, _Any]]]] = ...) -> None: ...
+    system_partitions_included: bool
+    def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping[str, _Any]]]] = ..., system_partitions_included: bool = ...) -> None: ...
 
 class PbPartitionInfo(_message.Message):
-    __slots__ = ("partition_id", "partition_spec", "remote_data_dir")
+    __slots__ = ("partition_id", "partition_spec", "remote_data_dir", "bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
     REMOTE_DATA_DIR_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     partition_spec: PbPartitionSpec
     remote_data_dir: str
-    def __init__(self, partition_id: _Optional[int] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping[str, _Any]]] = ..., remote_data_dir: _Optional[str] = ...) -> None: ...
+    bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping[str, _Any]]] = ..., remote_data_dir: _Optional[str] = ..., bucket_count: _Optional[int] = ...) -> None: ...
 
 class CreatePartitionRequest(_message.Message):
     __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists")
@@ -444,7 +460,7 @@ class PbServerNode(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., listeners: _Optional[str] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class PbTableMetadata(_message.Message):
-    __slots__ = ("table_path", "table_id", "schema_id", "table_json", "bucket_metadata", "created_time", "modified_time", "remote_data_dir")
+    __slots__ = ("table_path", "table_id", "schema_id", "table_json", "bucket_metadata", "created_time", "modified_time", "remote_data_dir", "bucket_count_epoch")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
@@ -453,6 +469,7 @@ class PbTableMetadata(_message.Message):
     CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
     MODIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
     REMOTE_DATA_DIR_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_COUNT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     table_id: int
     schema_id: int
@@ -461,31 +478,38 @@ class PbTableMetadata(_message.Message):
     created_time: int
     modified_time: int
     remote_data_dir: str
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping[str, _Any]]]] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ..., remote_data_dir: _Optional[str] = ...) -> None: ...
+    bucket_count_epoch: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping[str, _Any]]]] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ..., remote_data_dir: _Optional[str] = ..., bucket_count_epoch: _Optional[int] = ...) -> None: ...
 
 class PbPartitionMetadata(_message.Message):
-    __slots__ = ("table_id", "partition_name", "partition_id", "bucket_metadata")
+    __slots__ = ("table_id", "partition_name", "partition_id", "bucket_metadata", "bucket_count")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_METADATA_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_name: str
     partition_id: int
     bucket_metadata: _containers.RepeatedCompositeFieldContainer[PbBucketMetadata]
-    def __init__(self, table_id: _Optional[int] = ..., partition_name: _Optional[str] = ..., partition_id: _Optional[int] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping[str, _Any]]]] = ...) -> None: ...
+    bucket_count: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_name: _Optional[str] = ..., partition_id: _Optional[int] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping[str, _Any]]]] = ..., bucket_count: _Optional[int] = ...) -> None: ...
 
 class PbBucketMetadata(_message.Message):
-    __slots__ = ("bucket_id", "leader_id", "replica_id", "leader_epoch")
+    __slots__ = ("bucket_id", "leader_id", "replica_id", "leader_epoch", "bucket_epoch", "isr")
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
     bucket_id: int
     leader_id: int
     replica_id: _containers.RepeatedScalarFieldContainer[int]
     leader_epoch: int
-    def __init__(self, bucket_id: _Optional[int] = ..., leader_id: _Optional[int] = ..., replica_id: _Optional[_Iterable[int]] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+    bucket_epoch: int
+    isr: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, bucket_id: _Optional[int] = ..., leader_id: _Optional[int] = ..., replica_id: _Optional[_Iterable[int]] = ..., leader_epoch: _Optional[int] = ..., bucket_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class InitWriterRequest(_message.Message):
     __slots__ = ("table_path",)
@@ -512,14 +536,18 @@ class ProduceLogRequest(_message.Message):
     def __init__(self, acks: _Optional[int] = ..., table_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbProduceLogReqForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbProduceLogReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "records")
+    __slots__ = ("partition_id", "bucket_id", "records", "original_partition_name", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     records: bytes
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+    original_partition_name: str
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ..., original_partition_name: _Optional[str] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class ProduceLogResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -528,18 +556,20 @@ class ProduceLogResponse(_message.Message):
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbProduceLogRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbProduceLogRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "base_offset")
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "base_offset", "original_partition_name")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
     error_message: str
     base_offset: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ...) -> None: ...
+    original_partition_name: str
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ..., original_partition_name: _Optional[str] = ...) -> None: ...
 
 class PutKvRequest(_message.Message):
     __slots__ = ("acks", "table_id", "timeout_ms", "target_columns", "buckets_req", "agg_mode")
@@ -558,14 +588,18 @@ class PutKvRequest(_message.Message):
     def __init__(self, acks: _Optional[int] = ..., table_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., target_columns: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbPutKvReqForBucket, _Mapping[str, _Any]]]] = ..., agg_mode: _Optional[int] = ...) -> None: ...
 
 class PbPutKvReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "records")
+    __slots__ = ("partition_id", "bucket_id", "records", "original_partition_name", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     records: bytes
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+    original_partition_name: str
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ..., original_partition_name: _Optional[str] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class PutKvResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -574,20 +608,22 @@ class PutKvResponse(_message.Message):
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbPutKvRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbPutKvRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "log_end_offset", "pressure")
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "log_end_offset", "pressure", "original_partition_name")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PRESSURE_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
     error_message: str
     log_end_offset: int
     pressure: float
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., log_end_offset: _Optional[int] = ..., pressure: _Optional[float] = ...) -> None: ...
+    original_partition_name: str
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., log_end_offset: _Optional[int] = ..., pressure: _Optional[float] = ..., original_partition_name: _Optional[str] = ...) -> None: ...
 
 class FetchLogRequest(_message.Message):
     __slots__ = ("follower_server_id", "max_bytes", "tables_req", "max_wait_ms", "min_bytes", "read_preference")
@@ -622,16 +658,18 @@ class PbFetchLogReqForTable(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., projection_pushdown_enabled: bool = ..., projected_fields: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbFetchLogReqForBucket, _Mapping[str, _Any]]]] = ..., filter_predicate: _Optional[_Union[PbPredicate, _Mapping[str, _Any]]] = ..., filter_schema_id: _Optional[int] = ...) -> None: ...
 
 class PbFetchLogReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes")
+    __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     FETCH_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_FETCH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     fetch_offset: int
     max_fetch_bytes: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., max_fetch_bytes: _Optional[int] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., max_fetch_bytes: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class FetchLogResponse(_message.Message):
     __slots__ = ("tables_resp",)
@@ -648,7 +686,7 @@ class PbFetchLogRespForTable(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., buckets_resp: _Optional[_Iterable[_Union[PbFetchLogRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbFetchLogRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "high_watermark", "log_start_offset", "remote_log_fetch_info", "records", "filtered_end_offset")
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "high_watermark", "log_start_offset", "remote_log_fetch_info", "records", "filtered_end_offset", "min_retain_offset")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -658,6 +696,7 @@ class PbFetchLogRespForBucket(_message.Message):
     REMOTE_LOG_FETCH_INFO_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     FILTERED_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MIN_RETAIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
@@ -667,7 +706,8 @@ class PbFetchLogRespForBucket(_message.Message):
     remote_log_fetch_info: PbRemoteLogFetchInfo
     records: bytes
     filtered_end_offset: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., remote_log_fetch_info: _Optional[_Union[PbRemoteLogFetchInfo, _Mapping[str, _Any]]] = ..., records: _Optional[bytes] = ..., filtered_end_offset: _Optional[int] = ...) -> None: ...
+    min_retain_offset: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., remote_log_fetch_info: _Optional[_Union[PbRemoteLogFetchInfo, _Mapping[str, _Any]]] = ..., records: _Optional[bytes] = ..., filtered_end_offset: _Optional[int] = ..., min_retain_offset: _Optional[int] = ...) -> None: ...
 
 class PbRemoteLogFetchInfo(_message.Message):
     __slots__ = ("remote_log_tablet_dir", "partition_name", "remote_log_segments", "first_start_pos")
@@ -696,20 +736,22 @@ class PbRemoteLogSegment(_message.Message):
     def __init__(self, remote_log_segment_id: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., segment_size_in_bytes: _Optional[int] = ..., max_timestamp: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
-    __slots__ = ("follower_server_id", "offset_type", "table_id", "partition_id", "bucket_id", "startTimestamp")
+    __slots__ = ("follower_server_id", "offset_type", "table_id", "partition_id", "bucket_id", "startTimestamp", "routing_bucket_count")
     FOLLOWER_SERVER_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_TYPE_FIELD_NUMBER: _ClassVar[int]
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     STARTTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     follower_server_id: int
     offset_type: int
     table_id: int
     partition_id: int
     bucket_id: _containers.RepeatedScalarFieldContainer[int]
     startTimestamp: int
-    def __init__(self, follower_server_id: _Optional[int] = ..., offset_type: _Optional[int] = ..., table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[_Iterable[int]] = ..., startTimestamp: _Optional[int] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, follower_server_id: _Optional[int] = ..., offset_type: _Optional[int] = ..., table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[_Iterable[int]] = ..., startTimestamp: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -802,16 +844,18 @@ class LookupRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbLookupReqForBucket, _Mapping[str, _Any]]]] = ..., insert_if_not_exists: bool = ..., acks: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class PbLookupReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "keys", "original_partition_name")
+    __slots__ = ("partition_id", "bucket_id", "keys", "original_partition_name", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     original_partition_name: str
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., original_partition_name: _Optional[str] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., original_partition_name: _Optional[str] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class LookupResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -850,14 +894,16 @@ class PrefixLookupRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbPrefixLookupReqForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbPrefixLookupReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "keys")
+    __slots__ = ("partition_id", "bucket_id", "keys", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     keys: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class PrefixLookupResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -886,16 +932,18 @@ class PbValueList(_message.Message):
     def __init__(self, values: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class LimitScanRequest(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id", "limit")
+    __slots__ = ("table_id", "partition_id", "bucket_id", "limit", "routing_bucket_count")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     bucket_id: int
     limit: int
-    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., limit: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class LimitScanResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "is_log_table", "records")
@@ -924,16 +972,18 @@ class ScanKvRequest(_message.Message):
     def __init__(self, scanner_id: _Optional[bytes] = ..., bucket_scan_req: _Optional[_Union[PbScanReqForBucket, _Mapping[str, _Any]]] = ..., call_seq_id: _Optional[int] = ..., batch_size_bytes: _Optional[int] = ..., close_scanner: bool = ...) -> None: ...
 
 class PbScanReqForBucket(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id", "limit")
+    __slots__ = ("table_id", "partition_id", "bucket_id", "limit", "routing_bucket_count")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     bucket_id: int
     limit: int
-    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., limit: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class ScanKvResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "scanner_id", "has_more_results", "records", "log_offset")
@@ -962,12 +1012,14 @@ class GetTableStatsRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbTableStatsReqForBucket, _Mapping[str, _Any]]]] = ..., target_columns: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PbTableStatsReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id")
+    __slots__ = ("partition_id", "bucket_id", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class GetTableStatsResponse(_message.Message):
     __slots__ = ("buckets_resp",)

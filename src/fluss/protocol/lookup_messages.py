@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from fluss.errors import FormatError
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import Buffer, Parts, body_size, join_small_parts
-from fluss.protocol.record_messages import BUCKETS_PER_REQUEST_MAX
+from fluss.protocol.record_messages import BUCKETS_PER_REQUEST_MAX, NO_COUNTS, RoutingCounts
 from fluss.protocol.wire import encode_varint, length_prefix, parse_message, text_of
 
 BucketKeys = tuple["int | None", int, Sequence[bytes]]
@@ -40,6 +40,7 @@ class LookupBucket:
     bucket_id: int
     keys: list[bytes] = field(default_factory=list)
     original_partition_name: str | None = None
+    routing_bucket_count: int | None = None
 
 
 @dataclass(slots=True)
@@ -70,6 +71,7 @@ def encode_lookup(
     insert_if_not_exists: bool | None = None,
     acks: int | None = None,
     timeout_ms: int | None = None,
+    routing_counts: RoutingCounts = NO_COUNTS,
 ) -> bytes:
     """A LookupRequest."""
     request = pb.LookupRequest(table_id=table_id, acks=acks, timeout_ms=timeout_ms)
@@ -77,7 +79,8 @@ def encode_lookup(
         request.insert_if_not_exists = insert_if_not_exists
     add = request.buckets_req.add
     for partition_id, bucket_id, keys in buckets:
-        add(partition_id=partition_id, bucket_id=bucket_id, keys=keys)
+        count = routing_counts.get(partition_id)
+        add(partition_id=partition_id, bucket_id=bucket_id, keys=keys, routing_bucket_count=count)
     return request.SerializeToString()
 
 
@@ -102,6 +105,7 @@ def decode_lookup(body: Buffer) -> LookupRequest:
                 bucket.bucket_id,
                 _keys_of(bucket),
                 text_of(bucket, "original_partition_name"),
+                bucket.routing_bucket_count or None,
             )
             for bucket in request.buckets_req
         ],

@@ -10,8 +10,9 @@ leave out zeros.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -45,6 +46,11 @@ _BUCKET_FIELDS_MAX = 16
 BucketParts = tuple["int | None", int, Sequence[Buffer]]
 """Partition id or None, bucket id, records."""
 
+RoutingCounts = Mapping["int | None", int]
+"""How many buckets partitions have, by their ids: requests name the number by which their buckets were chosen."""
+
+NO_COUNTS: Final[RoutingCounts] = MappingProxyType({})
+
 
 @dataclass(slots=True)
 class BucketRecords:
@@ -53,6 +59,7 @@ class BucketRecords:
     partition_id: int | None
     bucket_id: int
     records: memoryview
+    routing_bucket_count: int | None = None
 
 
 @dataclass(slots=True)
@@ -129,10 +136,17 @@ class ScanKvResponse(Generic[RecordsT]):
 # ---- ProduceLog and PutKv ----
 
 
-def encode_produce_log(acks: int, table_id: int, timeout_ms: int, buckets: Iterable[BucketParts]) -> Parts:
+def encode_produce_log(
+    acks: int,
+    table_id: int,
+    timeout_ms: int,
+    buckets: Iterable[BucketParts],
+    *,
+    routing_counts: RoutingCounts = NO_COUNTS,
+) -> Parts:
     """A ProduceLogRequest as parts."""
     parts: Parts = [int_field(1, acks) + int_field(2, table_id) + int_field(3, timeout_ms)]
-    _append_buckets(parts, 4, buckets)
+    _append_buckets(parts, 4, buckets, routing_counts)
     return parts
 
 
@@ -144,6 +158,7 @@ def encode_put_kv(
     *,
     target_columns: Sequence[int] = (),
     agg_mode: int | None = None,
+    routing_counts: RoutingCounts = NO_COUNTS,
 ) -> Parts:
     """A PutKvRequest as parts."""
     head = int_field(1, acks) + int_field(2, table_id) + int_field(3, timeout_ms)
@@ -151,7 +166,7 @@ def encode_put_kv(
         packed = b"".join(map(encode_varint, target_columns))
         head += bytes_field(4, packed)
     parts: Parts = [head]
-    _append_buckets(parts, 5, buckets)
+    _append_buckets(parts, 5, buckets, routing_counts)
     if agg_mode is not None:
         parts.append(int_field(6, agg_mode))
     return parts
@@ -177,10 +192,12 @@ def encode_produce_log_response(buckets: Iterable[ProducedBucket]) -> bytes:
     return b"".join(parts)
 
 
-def _append_buckets(parts: Parts, number: int, buckets: Iterable[BucketParts]) -> None:
+def _append_buckets(parts: Parts, number: int, buckets: Iterable[BucketParts], routing_counts: RoutingCounts) -> None:
     for partition_id, bucket_id, records in buckets:
         size = body_size(records)
-        head = int_field(1, partition_id) + int_field(2, bucket_id) + length_prefix(3, size)
+        head = int_field(1, partition_id) + int_field(2, bucket_id)
+        # The records come last: they are parts of their own.
+        head += int_field(5, routing_counts.get(partition_id)) + length_prefix(3, size)
         parts.append(length_prefix(number, len(head) + size) + head)
         parts.extend(records)
 
@@ -248,20 +265,22 @@ def _missing_write_fields(what: str, acks: int | None, table_id: int | None, tim
 
 
 def _decode_bucket(data: memoryview, start: int, end: int, what: str) -> BucketRecords:
-    partition_id = bucket_id = records = None
+    partition_id = bucket_id = records = routing_count = None
     for number, wire_type, value, first, last in iter_fields(data, start, end, what, _BUCKET_FIELDS_MAX):
         if wire_type == VARINT:
             if number == 1:
                 partition_id = as_int64(value)
             elif number == 2:
                 bucket_id = as_int32(value)
+            elif number == 5:
+                routing_count = as_int32(value)
         elif number == 3 and wire_type == LENGTH_DELIMITED:
             records = data[first:last]
     if bucket_id is None:
         raise missing(what, "bucket_id")
     if records is None:
         raise missing(what, "records")
-    return BucketRecords(partition_id, bucket_id, records)
+    return BucketRecords(partition_id, bucket_id, records, routing_count)
 
 
 # ---- FetchLog response ----

@@ -30,35 +30,49 @@ def bucket_of(key: bytes, num_buckets: int, lake_format: str | None = None, vari
         lake_format: The ``table.datalake.format`` of the table.
         variant: Which client to agree with on keys with tail bytes of 0x80 and above: ``java`` or ``pyfluss``.
     """
-    lake = _check(num_buckets, lake_format, variant)
+    _check_count(num_buckets)
+    return bucket_hash(key, lake_format, variant) % num_buckets
+
+
+def bucket_hash(key: bytes, lake_format: str | None = None, variant: str = "java") -> int:
+    """The number, 0 or more, whose remainder is the bucket of a key: partitions may differ in their bucket counts."""
+    lake = _checked_format(lake_format, variant)
     if lake in _FLUSS_FORMATS:
         if not key:
             raise InvalidArgumentError("an empty bucket key has no bucket")
-        return scramble(fluss_hash(key, variant)) % num_buckets
+        return scramble(fluss_hash(key, variant))
     if lake == "paimon":
-        return abs(fluss_hash(key, variant)) % num_buckets
-    return (murmur3_32(key) & 0x7FFF_FFFF) % num_buckets
+        return abs(fluss_hash(key, variant))
+    return murmur3_32(key) & 0x7FFF_FFFF
 
 
 def buckets_of(
     keys: Slices, num_buckets: int, lake_format: str | None = None, variant: str = "java"
 ) -> npt.NDArray[np.int32]:
     """The bucket of every key: `bucket_of`, vectorised."""
-    lake = _check(num_buckets, lake_format, variant)
+    _check_count(num_buckets)
+    return (bucket_hashes(keys, lake_format, variant) % num_buckets).astype(np.int32)
+
+
+def bucket_hashes(keys: Slices, lake_format: str | None = None, variant: str = "java") -> npt.NDArray[np.int64]:
+    """The hash of every key: `bucket_hash`, vectorised."""
+    lake = _checked_format(lake_format, variant)
     if lake in _FLUSS_FORMATS:
         if not keys.lengths.all():
             raise InvalidArgumentError("an empty bucket key has no bucket")
-        hashes = scrambles(fluss_hashes(keys, variant)).astype(np.int64)
-    elif lake == "paimon":
-        hashes = np.abs(fluss_hashes(keys, variant).astype(np.int64))
-    else:
-        hashes = murmur3_32s(keys).astype(np.int64) & 0x7FFF_FFFF
-    return (hashes % num_buckets).astype(np.int32)
+        return scrambles(fluss_hashes(keys, variant)).astype(np.int64)
+    if lake == "paimon":
+        hashes: npt.NDArray[np.int64] = np.abs(fluss_hashes(keys, variant).astype(np.int64))
+        return hashes
+    return murmur3_32s(keys).astype(np.int64) & 0x7FFF_FFFF
 
 
-def _check(num_buckets: int, lake_format: str | None, variant: str) -> str | None:
+def _check_count(num_buckets: int) -> None:
     if num_buckets < 1:
         raise InvalidArgumentError(f"a table has at least one bucket, not {num_buckets}")
+
+
+def _checked_format(lake_format: str | None, variant: str) -> str | None:
     check_variant(variant)
     lake = lake_format.lower() if lake_format else None
     if lake not in (None, "lance", "delta", "paimon", "iceberg"):

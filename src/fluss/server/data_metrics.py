@@ -110,7 +110,7 @@ class DataMetrics:
 
     def _bucket_counts(self) -> Series:
         for entry in self._tables():
-            yield entry.labels, entry.bucket_count * (len(entry.partitions) if entry.is_partitioned else 1)
+            yield entry.labels, entry.bucket_total
 
     def _partition_counts(self) -> Series:
         return ((entry.labels, len(entry.partitions)) for entry in self._tables() if entry.is_partitioned)

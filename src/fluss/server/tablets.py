@@ -228,10 +228,9 @@ class Tablets:
             partition = found[1]
         elif entry.is_partitioned:
             raise UnknownTableOrBucketError(f"table '{entry.table_path}' is partitioned, but {bucket} has no partition")
-        if not 0 <= bucket.bucket_id < entry.bucket_count:
-            raise UnknownTableOrBucketError(
-                f"table '{entry.table_path}' has {entry.bucket_count} buckets, not {bucket}"
-            )
+        count = entry.buckets_of(partition)
+        if not 0 <= bucket.bucket_id < count:
+            raise UnknownTableOrBucketError(f"table '{entry.table_path}' has {count} buckets, not {bucket}")
         parent = self._parents.get((bucket.table_id, bucket.partition_id))
         if parent is None:
             parent = self.table_folder(entry) if partition is None else self.partition_folder(entry, partition)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fluss.client.blocking_client import BlockingClient
@@ -45,6 +45,8 @@ class Layout:
     info: TableInfo
     partitions: Mapping[int, str]
     """Id to name; -1 to the empty name where the table has no partitions."""
+    counts: Mapping[int, int | None] = field(default_factory=dict)
+    """How many buckets partitions have, by id; without an entry as many as the table."""
 
     @staticmethod
     def load(client: BlockingClient, info: TableInfo, wanted: Collection[str] | None = None) -> Layout:
@@ -62,17 +64,17 @@ class Layout:
                     f"scan.partitions: table {info.table_path} has no partition {', '.join(sorted(missing))}"
                 )
             partitions = {i: name for i, name in partitions.items() if name in wanted}
-        return Layout(client, info, partitions)
+        return Layout(client, info, partitions, {part.partition_id: part.bucket_count for part in found})
 
     def keep(self, partitions: Mapping[int, str]) -> Layout:
-        return Layout(self.client, self.info, partitions)
+        return Layout(self.client, self.info, partitions, self.counts)
 
     @property
     def buckets(self) -> list[Bucket]:
         return [
             Bucket(partition_id, bucket, name)
             for partition_id, name in sorted(self.partitions.items())
-            for bucket in range(self.info.num_buckets)
+            for bucket in range(self.counts.get(partition_id) or self.info.num_buckets)
         ]
 
     # -- offsets --------------------------------------------------------------------------------------------------

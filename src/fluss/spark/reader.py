@@ -293,7 +293,7 @@ def _log_batches(
         except (LogOffsetOutOfRangeError, PartitionNotExistsError, LeaderNotAvailableError) as error:
             first = split.stop
             if not _dropped(client, split, info):
-                layout = Layout(client, info, {split.bucket.partition_id: split.bucket.partition_name})
+                layout = Layout.load(client, info, [split.bucket.partition_name] if info.is_partitioned() else None)
                 first = layout.earliest().get(split.bucket, split.stop)
             if first <= position:
                 raise

@@ -224,7 +224,7 @@ async def test_what_cannot_be_scanned(config, database):
         table_id = table.get_table_info().table_id
         for bucket, words in [
             (fluss.TableBucket(table_id + 1, 0), "belongs to table id"),
-            (fluss.TableBucket(table_id, 5), "out of range"),
+            (fluss.TableBucket(table_id, 5), "does not exist"),
             (fluss.TableBucket.with_partition(table_id, 3, 0), "is not partitioned"),
         ]:
             with pytest.raises(fluss.InvalidArgumentError, match=words):

@@ -62,7 +62,7 @@ def damage(harness: Harness, table: str, name: str, how: Callable[[Path], None])
 
 
 def good_table_works(harness: Harness) -> None:
-    assert harness.catalog.table(TablePath("fluss", "good")).bucket_count == 1
+    assert harness.catalog.table(TablePath("fluss", "good")).bucket_total == 1
     harness.call(admin.create_table, create(log_table(), "new"))
 
 

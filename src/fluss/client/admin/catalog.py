@@ -37,6 +37,7 @@ from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
+_BUCKET_COUNT = "bucket.num"
 _POSITION_LAST = 0
 _STATS_IN_FLIGHT = 16
 """Partitions whose rows are counted at the same time."""
@@ -173,13 +174,20 @@ class CatalogAdmin(AdminBase):
 
         `add_columns` is a list of `Column`, or a dict of name to `DataType` or pyarrow type. New columns must be
         nullable: rows that exist read them as null. `drop_columns` (names) and `rename_columns` (old to new names) are
-        part of the protocol, but no server up to release 1.0 carries them out.
+        part of the protocol, but no server up to release 1.0 carries them out. The property `bucket.num`,
+        set alone, is the number of buckets of partitions that are created from now on; those that exist keep theirs.
+
+        Example:
+            await admin.alter_table("shop.orders", set_properties={"bucket.num": 8})
         """
         table_path = table_path_of(table_path)
         request = pb.AlterTableRequest(
             table_path=table_path_message(table_path), ignore_if_not_exists=ignore_if_not_exists
         )
-        request.config_changes.extend(_config_changes(set_properties, reset_properties))
+        properties = dict(set_properties or {})
+        if _BUCKET_COUNT in properties:
+            request.modify_bucket_count.new_bucket_count = _bucket_count(properties.pop(_BUCKET_COUNT))
+        request.config_changes.extend(_config_changes(properties, reset_properties))
         for column in _columns(add_columns):
             message = request.add_columns.add(
                 column_name=column.name,
@@ -196,7 +204,7 @@ class CatalogAdmin(AdminBase):
         for old, new in (rename_columns or {}).items():
             request.rename_columns.add(old_column_name=old, new_column_name=new)
         schema_changes = (request.add_columns, request.drop_columns, request.rename_columns)
-        if not request.config_changes and not any(schema_changes):
+        if not request.HasField("modify_bucket_count") and not request.config_changes and not any(schema_changes):
             raise InvalidArgumentError("alter_table needs something to change: columns to add, or properties")
         # Properties may be set twice; a change of columns that is made twice is an error.
         await self._change(apis.ALTER_TABLE, request, idempotent=not any(schema_changes), timeout=timeout)
@@ -215,6 +223,7 @@ class CatalogAdmin(AdminBase):
             response.created_time,
             response.modified_time,
             response.remote_data_dir if response.HasField("remote_data_dir") else None,
+            response.bucket_count_epoch if response.HasField("bucket_count_epoch") else None,
         )
 
     async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> TableInfo:
@@ -300,12 +309,17 @@ class CatalogAdmin(AdminBase):
         if partition_spec is not None:
             request.partial_partition_spec.CopyFrom(_spec_message(partition_spec))
         response = await self._ask(apis.LIST_PARTITION_INFOS, request, timeout=timeout)
+        counts: dict[int | None, int] = {
+            info.partition_id: info.bucket_count for info in response.partitions_info if info.bucket_count
+        }
+        self._runner.cluster.learn_bucket_counts(counts)
         return [
             PartitionInfo(
                 info.partition_id,
                 partition_name([pair.value for pair in info.partition_spec.partition_key_values]),
                 tuple(pair.key for pair in info.partition_spec.partition_key_values),
                 info.remote_data_dir if info.HasField("remote_data_dir") else None,
+                counts.get(info.partition_id),
             )
             for info in response.partitions_info
         ]
@@ -409,7 +423,11 @@ async def _bucket_stats(
     async def send(connection: Connection, group: list[TableBucket]) -> dict[TableBucket, int | None]:
         request = pb.GetTableStatsRequest(table_id=group[0].table_id)
         for bucket in group:
-            request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id)
+            request.buckets_req.add(
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket_id,
+                routing_bucket_count=cluster.routing_count(bucket),
+            )
         response = await cluster.call(connection, apis.GET_TABLE_STATS, request, deadline)
         counts: dict[TableBucket, int | None] = dict.fromkeys(group)
         for part in response.buckets_resp:
@@ -442,6 +460,13 @@ def _config_changes(
         for key in strings("alter", "reset_properties", reset_properties)
     )
     return changes
+
+
+def _bucket_count(value: object) -> int:
+    text = str(value).strip()
+    if not text.isdecimal() or not 0 < int(text) < 2**31:
+        raise InvalidArgumentError(f"the property 'bucket.num' is a number of buckets, 1 or more, not {value!r}")
+    return int(text)
 
 
 def _columns(columns: Mapping[str, Any] | Sequence[Column]) -> list[Column]:

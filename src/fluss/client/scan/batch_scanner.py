@@ -63,10 +63,7 @@ class BatchScanner(OneShotScanner):
             raise InvalidArgumentError(
                 f"bucket {bucket} belongs to table id {bucket.table_id}, but {info.table_path} has id {info.table_id}"
             )
-        if not 0 <= bucket.bucket_id < info.num_buckets:
-            raise InvalidArgumentError(
-                f"bucket {bucket.bucket_id} is out of range: {info.table_path} has buckets 0 to {info.num_buckets - 1}"
-            )
+        plan.check_bucket(bucket.bucket_id, bucket.partition_id)
         if (bucket.partition_id is not None) != info.is_partitioned():
             state = "is" if info.is_partitioned() else "is not"
             raise InvalidArgumentError(f"{info.table_path} {state} partitioned; the bucket given is {bucket}")
@@ -110,6 +107,9 @@ class BatchScanner(OneShotScanner):
 
         async def attempt() -> memoryview:
             connection = await self._leader()
+            count = plan.cluster.routing_count(bucket)
+            if count is not None:
+                request.routing_bucket_count = count
             timeout_ms = self._request_timeout_ms()
             body = await connection.call_parts(apis.LIMIT_SCAN, [request.SerializeToString()], timeout_ms=timeout_ms)
             response = decode_limit_scan_response(body)
@@ -186,6 +186,9 @@ class BatchScanner(OneShotScanner):
 
         async def begin() -> tuple[Connection, ScanKvResponse[memoryview]]:
             connection = await self._leader()
+            count = plan.cluster.routing_count(bucket)
+            if count is not None:
+                request.bucket_scan_req.routing_bucket_count = count
             return connection, await self._scan_kv(connection, request)
 
         # Only the beginning can be retried: the cursor is a server's own, and dies with it.

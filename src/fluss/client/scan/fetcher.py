@@ -379,6 +379,7 @@ class Fetcher:
                 bucket_id=subscription.bucket.bucket_id,
                 fetch_offset=subscription.fetch_offset,
                 max_fetch_bytes=options.max_bytes_for_bucket,
+                routing_bucket_count=self.cluster.routing_count(subscription.bucket),
             )
             if subscription.bucket.partition_id is not None:
                 part.partition_id = subscription.bucket.partition_id

@@ -55,6 +55,17 @@ class ScanPlan:
     def config(self) -> Config:
         return self.cluster.config
 
+    def check_bucket(self, bucket_id: int, partition_id: int | None = None) -> None:
+        """Refuse a bucket that does not exist. The server refuses one of a partition that is not known yet."""
+        count: int | None = self.info.num_buckets
+        if partition_id is not None and self.info.bucket_count_epoch is not None:
+            count = self.cluster.routing_count(TableBucket.with_partition(self.info.table_id, partition_id, 0))
+        if bucket_id < 0 or (count is not None and bucket_id >= count):
+            where = f"table {self.info.table_path}"
+            where = where if partition_id is None else f"partition {partition_id} of {where}"
+            text = "" if count is None else f": {where} has buckets 0 to {count - 1}"
+            raise InvalidArgumentError(f"bucket {bucket_id} does not exist{text}")
+
     def fetch_options(self) -> FetchOptions:
         """Limits for a scan that goes on: what the configuration says."""
         config = self.config

@@ -108,20 +108,16 @@ class Subscriptions:
         self._subscribe(
             {
                 TableBucket.with_partition(
-                    table_id, integer("subscribe", "partition_id", partition_id), self._checked(bucket_id)
+                    table_id, integer("subscribe", "partition_id", partition_id), self._checked(bucket_id, partition_id)
                 ): offset
                 for (partition_id, bucket_id), offset in partition_bucket_offsets.items()
             },
             timeout,
         )
 
-    def _checked(self, bucket_id: int) -> int:
+    def _checked(self, bucket_id: int, partition_id: int | None = None) -> int:
         bucket_id = integer("subscribe", "bucket_id", bucket_id)
-        if not 0 <= bucket_id < self._plan.info.num_buckets:
-            raise InvalidArgumentError(
-                f"bucket {bucket_id} does not exist: table {self._plan.info.table_path} has buckets 0 to "
-                f"{self._plan.info.num_buckets - 1}"
-            )
+        self._plan.check_bucket(bucket_id, partition_id)
         return bucket_id
 
     def _subscribe(self, offsets: dict[TableBucket, int], timeout: float | None) -> None:

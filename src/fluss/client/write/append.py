@@ -102,7 +102,7 @@ class Sticky:
     """Stay with one bucket until a batch is complete, then move to another: few and full batches."""
 
     def __init__(self, num_buckets: int, available: Callable[[], Sequence[int]]) -> None:
-        self._num_buckets = num_buckets
+        self.num_buckets = num_buckets
         self._available = available
         self._bucket: int | None = None
 
@@ -117,14 +117,14 @@ class Sticky:
             self._bucket = random.choice(others)
 
     def _choices(self) -> Sequence[int]:
-        return self._available() or range(self._num_buckets)
+        return self._available() or range(self.num_buckets)
 
 
 class RoundRobin:
     """Every row to the next bucket, round robin. `current` starts a run; rows follow it one by one."""
 
     def __init__(self, num_buckets: int, available: Callable[[], Sequence[int]]) -> None:
-        self._num_buckets = num_buckets
+        self.num_buckets = num_buckets
         self._available = available
         self._next = random.randrange(2**31)
 
@@ -132,7 +132,7 @@ class RoundRobin:
         return self.take(1)[0]
 
     def take(self, rows: int) -> list[int]:
-        choices = self._available() or range(self._num_buckets)
+        choices = self._available() or range(self.num_buckets)
         first, self._next = self._next, (self._next + rows) & 0x7FFFFFFF
         return [choices[(first + i) % len(choices)] for i in range(rows)]
 
@@ -236,14 +236,16 @@ class AppendWriter(WriterBase):
     def _route(self, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:
         self._check_row_sizes(batch)
         if not self._partition_key:
-            return self._route_buckets(None, batch, positions)
+            return self._route_buckets(None, self._info.num_buckets, batch, positions)
         columns = [batch.column(i) for i in self._partition_key]
         names, codes = partition_codes(self._info, columns, self._bucketing)
+        counts = self._counts.of(names)
         if len(names) == 1:
-            return self._route_buckets(names[0], batch, positions)
+            return self._route_buckets(names[0], counts[0], batch, positions)
         routed = []
         for code, rows in groups_of(codes):
-            routed += self._route_buckets(names[code], batch.take(array_of(rows)), _pick(positions, rows))
+            part = batch.take(array_of(rows))
+            routed += self._route_buckets(names[code], counts[code], part, _pick(positions, rows))
         return routed
 
     def _check_row_sizes(self, batch: pa.RecordBatch) -> None:
@@ -251,24 +253,25 @@ class AppendWriter(WriterBase):
             refuse_rows(dict(large_rows(batch, self._row_size_max)), self._config.writer_request_max_size)
 
     def _route_buckets(
-        self, partition: str | None, batch: pa.RecordBatch, positions: Positions | None
+        self, partition: str | None, count: int, batch: pa.RecordBatch, positions: Positions | None
     ) -> list[RoutedRows]:
-        if self._info.num_buckets == 1:
-            return self._cut((partition, 0), batch, positions)
+        routing_count = count if partition is not None and self._bucket_key_encoder is not None else None
+        if count == 1:
+            return self._cut((partition, 0, routing_count), batch, positions)
         if self._bucket_key_encoder is not None:
             keys = self._bucket_key_encoder.encode_columns([batch.column(i) for i in self._bucket_key])
-            buckets = buckets_of(keys, self._info.num_buckets, self._info.lake_format, self._bucketing)
+            buckets = buckets_of(keys, count, self._info.lake_format, self._bucketing)
         else:
-            assigner = self._assigner(partition)
+            assigner = self._assigner(partition, count)
             if isinstance(assigner, Sticky):
-                return self._cut((partition, assigner.current()), batch, positions)
+                return self._cut((partition, assigner.current(), None), batch, positions)
             buckets = np.array(assigner.take(batch.num_rows))
         groups = groups_of(buckets)
         if len(groups) == 1:
-            return self._cut((partition, groups[0][0]), batch, positions)
+            return self._cut((partition, groups[0][0], routing_count), batch, positions)
         routed = []
         for bucket, rows in groups:
-            routed += self._cut((partition, bucket), batch.take(array_of(rows)), _pick(positions, rows))
+            routed += self._cut((partition, bucket, routing_count), batch.take(array_of(rows)), _pick(positions, rows))
         return routed
 
     def _cut(self, key: Key, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:
@@ -291,12 +294,12 @@ class AppendWriter(WriterBase):
             )
         ]
 
-    def _assigner(self, partition: str | None) -> Sticky | RoundRobin:
+    def _assigner(self, partition: str | None, num_buckets: int) -> Sticky | RoundRobin:
         assigner = self._assigners.get(partition)
-        if assigner is None:
+        if assigner is None or assigner.num_buckets != num_buckets:
             if len(self._assigners) >= _ASSIGNERS_MAX:
                 del self._assigners[next(iter(self._assigners))]
-            assigner = make_assigner(self._assigner_kind, self._info.num_buckets, partial(self._led_buckets, partition))
+            assigner = make_assigner(self._assigner_kind, num_buckets, partial(self._led_buckets, partition))
             self._assigners[partition] = assigner
         return assigner
 

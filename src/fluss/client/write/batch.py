@@ -85,6 +85,7 @@ class WriteBatch:
         "on_done",
         "order",
         "reserved_bytes",
+        "routing_count",
         "rows",
         "seal",
         "sequence",
@@ -94,7 +95,13 @@ class WriteBatch:
     )
 
     def __init__(
-        self, builder: BatchBuilder, encoder: Encoder, order: int, timeout_ms: float, on_done: Callable[..., None]
+        self,
+        builder: BatchBuilder,
+        encoder: Encoder,
+        order: int,
+        timeout_ms: float,
+        on_done: Callable[..., None],
+        routing_count: int | None = None,
     ) -> None:
         self.contents = builder.contents
         self.shares = builder.shares
@@ -102,6 +109,8 @@ class WriteBatch:
         self.size_bytes = builder.size_bytes
         self.reserved_bytes = builder.reserved_bytes
         self.encoder = encoder
+        self.routing_count = routing_count
+        """The number of buckets by which the rows chose theirs; None if any bucket would do."""
         self.order = order
         self.deadline = Deadline(timeout_ms)
         self.on_done = on_done

@@ -26,6 +26,7 @@ from fluss.client.singleflight import SingleFlight
 from fluss.client.write.batch import BatchBuilder, Encoder, WriteBatch
 from fluss.client.write.lane import Lane, Lanes, WriteTarget, share_out
 from fluss.client.write.memory import MemoryBudget
+from fluss.client.write.partitions import find_or_create
 from fluss.errors import (
     ConnectionClosedError,
     CorruptRecordError,
@@ -34,6 +35,7 @@ from fluss.errors import (
     ErrorCode,
     FlussError,
     FormatError,
+    InvalidBucketRoutingError,
     InvalidRowError,
     NetworkError,
     NotEnoughReplicasAfterAppendError,
@@ -72,8 +74,11 @@ _GRACE_S = 0.1
 _OUTCOME_UNKNOWN = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
 """The leader has the batch in its log, but not enough replicas have: it may or may not survive."""
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-_PARTITION_ATTEMPTS = 3
 _CORRUPT_ATTEMPTS = 3
+
+
+class MisroutedRowsError(InvalidBucketRoutingError):
+    """Rows that were spread over the buckets of a partition which was then created again with another number."""
 
 
 class _Request:
@@ -153,14 +158,14 @@ class Sender:
     def submit(
         self,
         target: WriteTarget,
-        partition_name: str | None,
-        bucket_id: int,
+        key: tuple[str | None, int, int | None],
         builder: BatchBuilder,
         encoder: Encoder,
         on_done: Callable[..., None],
     ) -> None:
         """Queue a batch. `on_done(batch, lane, error)` is called exactly once."""
-        batch = WriteBatch(builder, encoder, next(self._order), self.delivery_timeout_ms, on_done)
+        partition_name, bucket_id, routing_count = key
+        batch = WriteBatch(builder, encoder, next(self._order), self.delivery_timeout_ms, on_done, routing_count)
         self.metrics.add("writer_rows_total", batch.rows)
         lane = self._lanes.use(target, partition_name, bucket_id, self.loop.time())
         if self.closed:
@@ -273,6 +278,8 @@ class Sender:
             return None
         if batch.seal is None or batch.size_bytes > self.request_size_max or batch.deadline.expired:
             return None
+        if self._is_misrouted(lane.bucket, batch):
+            return None
         node_id = self.cluster.known_leader(lane.bucket)
         return None if node_id is None else self.cluster.ready_node(node_id)
 
@@ -336,6 +343,12 @@ class Sender:
             if lane.bucket != lane.numbered_for:
                 lane.retire_writer_id()
                 lane.numbered_for = lane.bucket
+        if self._is_misrouted(lane.bucket, batch):
+            raise MisroutedRowsError(
+                f"{batch.rows} rows for {lane} were spread over {batch.routing_count or 'more'} buckets, but their "
+                f"partition has {self.cluster.routing_count(lane.bucket)}: it was created again meanwhile. "
+                "Write the rows again; they are routed by the new number then"
+            )
         if self.idempotent and lane.writer_id is None:
             lane.writer_id = await self._writer_id(lane, batch.deadline)
             lane.next_sequence = 0
@@ -371,34 +384,22 @@ class Sender:
         self._lanes.writer_ids[target] = writer_id
         return writer_id
 
+    def _is_misrouted(self, bucket: TableBucket, batch: WriteBatch) -> bool:
+        """Whether the rows of a batch were routed by another number of buckets than their partition has."""
+        count = self.cluster.routing_count(bucket)
+        return count is not None and (batch.routing_count not in (None, count) or bucket.bucket_id >= count)
+
     async def _resolve_partition(self, lane: Lane, deadline: Deadline) -> TableBucket:
         path, name = lane.target.table_path, lane.partition_name
         assert name is not None
-        partition = await self.cluster.partition(path, name, deadline=deadline)
-        if partition is None and self.dynamic_partitions:
-            await self._create_partition(path, name, deadline)
-            # Another lane's question may have been in flight before the creation: its answer, shared with us, is old.
-            for _ in range(_PARTITION_ATTEMPTS):
-                partition = await self.cluster.partition(path, name, deadline=deadline)
-                if partition is not None:
-                    break
+        partition = await find_or_create(self.cluster, path, name, deadline, create=self.dynamic_partitions)
         if partition is None:
             raise error_for_code(
                 ErrorCode.PARTITION_NOT_EXISTS,
-                f"partition '{lane.partition_name}' of table {lane.target.table_path} does not exist; create it first "
+                f"partition '{name}' of table {path} does not exist; create it first "
                 "with admin.create_partition(), or set 'writer.dynamic-create-partition.enabled' to true",
             )
         return partition.bucket(lane.bucket_id)
-
-    async def _create_partition(self, table_path: TablePath, name: str, deadline: Deadline) -> None:
-        keys = (await self.cluster.table(table_path, deadline=deadline)).table_info.get_partition_keys()
-        # The field says "if not exists" on the wire and means "if it exists already".
-        request = messages.CreatePartitionRequest(ignore_if_not_exists=True)
-        request.table_path.database_name = table_path.database_name
-        request.table_path.table_name = table_path.table_name
-        for key, value in zip(keys, name.split("$"), strict=True):
-            request.partition_spec.partition_key_values.add(key=key, value=value)
-        await self.cluster.call_coordinator(apis.CREATE_PARTITION, request, deadline=deadline)
 
     async def _init_writer(self, table_path: TablePath, deadline: Deadline) -> int:
         request = messages.InitWriterRequest()
@@ -431,6 +432,7 @@ class Sender:
             batch.attempts += 1
             parts = batch.seal(batch.writer_id, batch.sequence)
             buckets.append((batch.bucket.partition_id, batch.bucket.bucket_id, parts))
+        counts = self.cluster.routing_counts
         if target.is_kv:
             body = encode_put_kv(
                 self.acks,
@@ -439,9 +441,12 @@ class Sender:
                 buckets,
                 target_columns=target.target_columns,
                 agg_mode=target.agg_mode,
+                routing_counts=counts,
             )
         else:
-            body = encode_produce_log(self.acks, target.table_id, self.request_timeout_ms, buckets)
+            body = encode_produce_log(
+                self.acks, target.table_id, self.request_timeout_ms, buckets, routing_counts=counts
+            )
         request = _Request(self, connection, apis.PUT_KV if target.is_kv else apis.PRODUCE_LOG, group)
         self.metrics.add("requests_total")
         try:
@@ -512,6 +517,8 @@ class Sender:
         elif isinstance(error, CorruptRecordError):
             # A batch that was damaged on its way arrives whole when it is sent again; one that was made so never does.
             retriable = batch.failures < _CORRUPT_ATTEMPTS
+        elif isinstance(error, MisroutedRowsError):
+            retriable = False
         if not retriable:
             self._refused(lane, batch)
             self._finish(lane, batch, error)

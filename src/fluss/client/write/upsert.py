@@ -35,8 +35,8 @@ from fluss.records import EncodedKvBody, Part, encode_kv_records, seal_kv_batch
 from fluss.rows import (
     BadValues,
     Slices,
+    bucket_hashes,
     bucket_key_encoder,
-    buckets_of,
     kv_key_encoder,
 )
 
@@ -294,26 +294,28 @@ class UpsertWriter(WriterBase):
         if int(sizes.max()) > self._row_size_max:
             large = np.flatnonzero(sizes > self._row_size_max).tolist()
             refuse_rows({row: int(sizes[row]) for row in large}, self._config.writer_request_max_size)
-        if self._info.num_buckets == 1:
-            buckets = np.zeros(len(keys), np.int64)
-        else:
+        names: list[str | None] = [None]
+        partition = np.zeros(len(keys), np.int64)
+        if self._partition_key:
+            found, partition = partition_codes(self._info, [arrays[i] for i in self._partition_key], self._bucketing)
+            names = list(found)
+        counts = self._counts.of(names)
+        most = max(counts)
+        codes = partition * most
+        if most > 1:
             bucket_keys = (
                 keys
                 if self._same_key
                 else self._bucket_key_encoder.encode_columns([arrays[i] for i in self._bucket_key])
             )
-            buckets = buckets_of(bucket_keys, self._info.num_buckets, self._info.lake_format, self._bucketing).astype(
-                np.int64
-            )
-        names: list[str | None] = [None]
-        codes = buckets
-        if self._partition_key:
-            found, partition = partition_codes(self._info, [arrays[i] for i in self._partition_key], self._bucketing)
-            names = list(found)
-            codes = partition * self._info.num_buckets + buckets
+            hashes = bucket_hashes(bucket_keys, self._info.lake_format, self._bucketing)
+            codes = codes + hashes % np.array(counts)[partition]
         routed: list[RoutedRows] = []
         groups = groups_of(codes)
-        places = [(names[code // self._info.num_buckets], code % self._info.num_buckets) for code, _ in groups]
+        places: list[Key] = []
+        for code, _ in groups:
+            which, bucket = divmod(code, most)
+            places.append((names[which], bucket, counts[which] if self._partition_key else None))
         if len(groups) > 1 and len(keys) < _FEW_ROWS_MAX * len(groups):
             return self._encode_together(places, [at for _, at in groups], keys, rows, deletes, positions)
         for place, (_, at) in zip(places, groups):

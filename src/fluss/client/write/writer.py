@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,6 +40,7 @@ from fluss.client.write.batch import (
 )
 from fluss.client.write.handle import Failures, Positions, Ticket, WriteResultHandle, make_handle
 from fluss.client.write.lane import Lane, WriteTarget
+from fluss.client.write.partitions import BucketCounts, UnknownPartitions
 from fluss.client.write.routing import BadRows
 from fluss.client.write.sender import Sender
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
@@ -75,8 +76,8 @@ _LINGER_BATCHES = 2
 _LINGER_BATCHES_TOTAL = 64
 """The same for all buckets together: with many of them, each would otherwise get several small batches at a time."""
 
-Key = tuple["str | None", int]
-"""Partition name or None, bucket id."""
+Key = tuple["str | None", int, "int | None"]
+"""Partition name or None, bucket id, and the number of buckets by which the rows chose it; None if any would do."""
 
 _WriterT = TypeVar("_WriterT", bound="WriterBase")
 
@@ -136,6 +137,11 @@ class WriterBase:
         self._accepted = 0
         """How many chunks were accepted: the number of the next one."""
         self._arrivals: list[tuple[int, asyncio.Future[None]]] = []
+        self._counts = BucketCounts(
+            sender.cluster, info, sender.request_timeout_ms, create=config.writer_dynamic_create_partition_enabled
+        )
+        self._deferred: dict[asyncio.Task[None], tuple[Ticket, int]] = {}
+        """Rows whose partitions are being looked up."""
         sender.cluster.attach(self)
 
     # -- whole batches ---------------------------------------------------------------------------------------------
@@ -223,9 +229,13 @@ class WriterBase:
         return make_handle(ticket, None)
 
     def _emit_batch(self, number: int, batch: pa.RecordBatch, ticket: Ticket, first_row: int, is_delete: bool) -> None:
-        routed: Sequence[RoutedRows] = ()
+        routed: Sequence[RoutedRows] | None = ()
         try:
             routed = self._route_batch(batch, is_delete)
+        except UnknownPartitions as unknown:
+            routed = None
+            again = partial(self._emit_batch, number, batch, ticket, first_row, is_delete)
+            self._defer(unknown, again, ticket, batch.num_rows)
         except BadRows as bad:
             row, error = next(iter(bad.errors.items()))
             taken = f"; the {first_row} rows before this batch were taken" if first_row else ""
@@ -233,7 +243,8 @@ class WriterBase:
             raise error.replace(reason=error.reason + taken, **place) from None
         finally:
             # Also when there are no rows: chunks with larger numbers wait for this one.
-            self._pass_to_loop(number, routed, ticket)
+            if routed is not None:
+                self._pass_to_loop(number, routed, ticket)
 
     # -- for the subclasses ---------------------------------------------------------------------------------------
 
@@ -301,6 +312,9 @@ class WriterBase:
         routed: Sequence[RoutedRows] = ()
         try:
             routed, refused = self._convert(chunk)
+        except UnknownPartitions as unknown:
+            self._defer(unknown, partial(self._emit, chunk), chunk.ticket, chunk.rows)
+            return
         except Exception as error:
             # The whole chunk fails: its handles must not wait for rows that will never be sent.
             if not isinstance(error, FlussError):
@@ -317,6 +331,21 @@ class WriterBase:
                 refusal = refusal.replace(table=str(self._info.table_path), row=chunk.first_row + position)
                 self._refuse(chunk.ticket, 1, np.array([position]), refusal)
         self._pass_to_loop(chunk.number, routed, chunk.ticket, adapt_to=chunk.rows)
+
+    def _defer(self, unknown: UnknownPartitions, again: Callable[[], None], ticket: Ticket, rows: int) -> None:
+        """Convert rows later, once their partitions are known. Chunks with larger numbers wait for them."""
+
+        async def work() -> None:
+            self._counts.missing = await self._counts.find(unknown.names)
+            try:
+                again()
+            finally:
+                self._counts.missing = frozenset()
+            self._seal_all()
+
+        task = self._loop.create_task(work())
+        self._deferred[task] = ticket, rows
+        task.add_done_callback(lambda done: self._deferred.pop(done, None))
 
     def _refuse(self, ticket: Ticket, rows: int, positions: Positions | None, error: FlussError) -> None:
         self._failures.add(rows, str(self._info.table_path), error)
@@ -389,7 +418,7 @@ class WriterBase:
         """Send the rows that have waited long enough, of all buckets or of none: they travel in one request."""
         if len(self._in_flight) < _LINGER_BATCHES_TOTAL:
             for key, builder in list(self._builders.items()):
-                if builder.is_overdue and self._sender.queued_batches(self._target, *key) < _LINGER_BATCHES:
+                if builder.is_overdue and self._queued(key) < _LINGER_BATCHES:
                     self._seal(key)
 
     def _push(self) -> None:
@@ -451,7 +480,7 @@ class WriterBase:
         for key, builder in list(self._builders.items()):
             if builder.size_bytes < _EARLY_BYTES:
                 continue
-            if self._sender.queued_batches(self._target, *key) < self._busy_batches:
+            if self._queued(key) < self._busy_batches:
                 self._seal(key, early=True)
 
     def _seal(self, key: Key, early: bool = False) -> None:
@@ -462,16 +491,19 @@ class WriterBase:
         self._batch_number += 1
         self._in_flight.add(self._batch_number)
         done = partial(self._done, self._batch_number)
-        self._sender.submit(self._target, key[0], key[1], builder, self._encoder(), done)
+        self._sender.submit(self._target, key, builder, self._encoder(), done)
+
+    def _queued(self, key: Key) -> int:
+        return self._sender.queued_batches(self._target, key[0], key[1])
 
     def _done(self, number: int, batch: WriteBatch, lane: Lane, error: FlussError | None) -> None:
         self._in_flight.discard(number)
         if error is not None:
             self._failures.add(batch.rows, str(lane), error)
-        key = (lane.partition_name, lane.bucket_id)
+        key = (lane.partition_name, lane.bucket_id, batch.routing_count)
         builder = self._builders.get(key)
         if builder is not None:
-            queued = self._sender.queued_batches(self._target, *key)
+            queued = self._queued(key)
             if builder.is_overdue and queued < _LINGER_BATCHES and len(self._in_flight) < _LINGER_BATCHES_TOTAL:
                 self._seal(key)
             elif builder.size_bytes >= _EARLY_BYTES and queued < self._busy_batches:
@@ -551,6 +583,9 @@ class WriterBase:
         )
         if chunk is not None:
             self._refuse(chunk.ticket, chunk.rows, None, error)
+        for task, (ticket, rows) in list(self._deferred.items()):
+            task.cancel()
+            self._refuse(ticket, rows, None, error)
         for builder in self._builders.values():
             self._failures.add(builder.rows, str(self._info.table_path), error)
             complete_shares(builder.shares, error)

@@ -82,10 +82,10 @@ async def log_page(call: Call) -> Any:
     """Records of one bucket by offset: of the log, or of the changelog of a primary-key table."""
     table = await call.table()
     info: TableInfo = table.info
-    number = call.number("bucket", 0, 0, max(0, info.num_buckets - 1))
     limit = call.number("limit", 100, 1, ROWS_PER_PAGE_MAX)
     admin = await call.client.admin()
     buckets = await _buckets(call, admin, table)
+    number = call.number("bucket", 0, 0, len(buckets) - 1)
     firsts = await bucket_offsets(admin, info, buckets, OffsetSpec.earliest())
     ends = await bucket_offsets(admin, info, buckets, OffsetSpec.latest())
     bucket = next(one for one in buckets if one.bucket_id == number)

@@ -71,6 +71,8 @@ class PartitionEntry:
     """Partition values by partition key, in partition-key order."""
     created_time: int = 0
     damage: Damage | None = None
+    bucket_count: int | None = None
+    """None in documents of older releases: that of the table, which has never changed."""
     metadata_cache: PbPartitionMetadata | None = field(default=None, repr=False, compare=False)
 
 
@@ -114,9 +116,16 @@ class TableEntry:
     def is_partitioned(self) -> bool:
         return bool(self.table_info.partition_keys)
 
+    def buckets_of(self, partition: PartitionEntry | None) -> int:
+        """How many buckets a partition has; those of the table if it is not partitioned."""
+        return (partition.bucket_count if partition is not None else None) or self.table_info.num_buckets
+
     @property
-    def bucket_count(self) -> int:
-        return self.table_info.num_buckets
+    def bucket_total(self) -> int:
+        """How many buckets the table has in all its partitions."""
+        if not self.is_partitioned:
+            return self.table_info.num_buckets
+        return sum(map(self.buckets_of, self.partitions.values()))
 
     def invalidate_encoded(self) -> None:
         self.table_json_cache = None

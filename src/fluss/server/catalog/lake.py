@@ -268,10 +268,10 @@ class LakeState:
             if entry.is_partitioned != (partition_id is not None):
                 wanted = "with" if entry.is_partitioned else "without"
                 raise InvalidArgumentError(f"Offsets of table '{entry.table_path}' are given {wanted} a partition id.")
-            if not 0 <= bucket < entry.bucket_count or offset < 0:
+            count = entry.table_info.num_buckets  # of every partition: a table with a lake is not rescaled
+            if not 0 <= bucket < count or offset < 0:
                 raise InvalidArgumentError(
-                    f"Table '{entry.table_path}' has {entry.bucket_count} buckets; offset {offset} of bucket {bucket} "
-                    "is not valid."
+                    f"Table '{entry.table_path}' has {count} buckets; offset {offset} of bucket {bucket} is not valid."
                 )
             if self.log_end_of is None or (partition_id is not None and not self._is_partition(entry, partition_id)):
                 continue  # a partition may be dropped while its rows are tiered

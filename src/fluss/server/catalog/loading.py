@@ -110,6 +110,7 @@ def _load_table(catalog: CatalogState, folder: Path, remote_data_dir: str) -> No
             int(content["created_time"]),
             int(content["modified_time"]),
             remote_data_dir,
+            int(content.get("bucket_count_epoch", 0)),
         )
         if identity["id"] != table_id or info.schema_id not in schemas:
             raise ValueError("its ids do not agree")
@@ -203,7 +204,10 @@ def _load_partitions(catalog: CatalogState, entry: TableEntry, folder: Path) -> 
             catalog.damages.append(damage)
         spec = {key: str(identity["spec"][key]) for key in keys}
         name = partition_name(list(spec.values()))
-        partition = PartitionEntry(partition_id, name, spec, created_time, damage)
+        count = identity.get("bucket_count")
+        if count is None and entry.table_info.bucket_count_epoch:
+            raise ValueError(f"partition {partition_id} does not say how many buckets it has")
+        partition = PartitionEntry(partition_id, name, spec, created_time, damage, count)
         entry.partitions[name] = partition
 
 

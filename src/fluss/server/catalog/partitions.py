@@ -139,6 +139,7 @@ async def _create(catalog: CatalogState, entry: TableEntry, spec: dict[str, str]
     def write() -> PartitionEntry:
         partition_id = catalog.counters.take("partition_id")
         partition = PartitionEntry(partition_id, partition_name(list(spec.values())), spec, now_ms)
+        partition.bucket_count = entry.table_info.num_buckets
         catalog.storage.write_partition(entry.table_id, partition)
         return partition
 

@@ -123,6 +123,7 @@ class CatalogStorage:
             "schemas": {str(schema_id): schema.to_json() for schema_id, schema in entry.schemas.items()},
             "created_time": info.created_time,
             "modified_time": info.modified_time,
+            "bucket_count_epoch": info.bucket_count_epoch or 0,
         }
         return identity, content
 
@@ -160,11 +161,15 @@ class CatalogStorage:
         return self.table_dir(table_id) / "partitions" / f"{partition_id}.doc"
 
     def write_partition(self, table_id: int, partition: PartitionEntry) -> None:
-        self.store.write(
-            self.partition_path(table_id, partition.partition_id),
-            {"kind": "partition", "id": partition.partition_id, "table_id": table_id, "spec": dict(partition.spec)},
-            {"created_time": partition.created_time},
-        )
+        identity = {
+            "kind": "partition",
+            "id": partition.partition_id,
+            "table_id": table_id,
+            "spec": dict(partition.spec),
+            "bucket_count": partition.bucket_count,
+        }
+        path = self.partition_path(table_id, partition.partition_id)
+        self.store.write(path, identity, {"created_time": partition.created_time})
 
     def drop_partition(self, table_id: int, partition_id: int) -> None:
         self.store.delete(self.partition_path(table_id, partition_id))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from fluss.errors import (
+    BucketMaxNumError,
     DatabaseAlreadyExistError,
     DatabaseNotEmptyError,
     DatabaseNotExistError,
@@ -241,7 +242,7 @@ async def create_table(
 
         def write() -> TableEntry:
             table_id = catalog.counters.take("table_id")
-            info = TableInfo(path, table_id, 1, descriptor, now_ms, now_ms, catalog.remote_data_dir)
+            info = TableInfo(path, table_id, 1, descriptor, now_ms, now_ms, catalog.remote_data_dir, 0)
             entry = TableEntry(info, {1: descriptor.schema})
             catalog.storage.create_table(entry)
             return entry
@@ -357,6 +358,11 @@ async def alter_properties(
         descriptor = info.descriptor.replace(properties=properties, custom_properties=custom)
         enables_lake = descriptor.config.lake_enabled and not info.config.lake_enabled
         if enables_lake:
+            if info.bucket_count_epoch:
+                raise InvalidAlterTableError(
+                    f"'{_LAKE_ENABLED}' cannot be set on table '{path}': its partitions have different numbers of "
+                    "buckets. Create a table with the lake switched on."
+                )
             if not configs.lake_enabled or configs.lake_format is None:
                 raise InvalidAlterTableError(
                     f"'{_LAKE_ENABLED}' cannot be set on table '{path}': this server has no lake "
@@ -374,6 +380,56 @@ async def alter_properties(
     altered = await catalog.change(work)
     if altered is not None:
         await catalog.auto_partitioner.run_table(altered)
+
+
+async def alter_bucket_count(catalog: Catalog, path: TablePath, count: int, *, ignore_if_not_exists: bool) -> None:
+    """Change the number of buckets of the partitions to come; those that are there keep theirs."""
+
+    async def work() -> None:
+        entry = catalog.find_table(path)
+        if entry is None:
+            if ignore_if_not_exists:
+                return
+            raise TableNotExistError(f"Table '{path}' does not exist.")
+        info = entry.table_info
+        _check_bucket_count(info, count, catalog.configs.current.integer("max.bucket.num"))
+        if count == info.num_buckets:
+            return
+        unmarked = [partition for partition in entry.partitions.values() if partition.bucket_count is None]
+
+        def mark() -> None:
+            # Before the table changes: a partition without a count of its own has that of the table.
+            for partition in unmarked:
+                partition.bucket_count = info.num_buckets
+                catalog.storage.write_partition(entry.table_id, partition)
+
+        await catalog.in_storage_thread(mark)
+        changed = replace(
+            info,
+            descriptor=info.descriptor.replace(bucket_count=count),
+            modified_time=catalog.clock_ms(),
+            bucket_count_epoch=(info.bucket_count_epoch or 0) + 1,
+        )
+        await _store(catalog, entry, changed, entry.schemas)
+
+    await catalog.change(work)
+
+
+def _check_bucket_count(info: TableInfo, count: int, count_max: int) -> None:
+    failed = f"Cannot alter 'bucket.num' of table '{info.table_path}' to {count}"
+    if not info.partition_keys:
+        # The second sentence is that of an Apache Fluss server.
+        raise InvalidAlterTableError(
+            f"{failed}: it is not partitioned. Non-partitioned table rescale is not yet supported."
+        )
+    if info.config.lake_enabled:
+        raise InvalidAlterTableError(
+            f"{failed}: its rows are tiered into a lake, whose buckets would differ. Create a table with that number."
+        )
+    if count < 1:
+        raise InvalidAlterTableError(f"{failed}: the bucket count must be at least 1.")
+    if count > count_max:
+        raise BucketMaxNumError(f"{failed}: the most allowed is {count_max} (option 'max.bucket.num').")
 
 
 async def add_columns(

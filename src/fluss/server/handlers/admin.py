@@ -180,11 +180,15 @@ async def alter_table(ctx: RequestContext, request: pb.AlterTableRequest) -> pb.
     catalog, ignore = ctx.server.catalog, request.ignore_if_not_exists
     unsupported = {"drop": request.drop_columns, "rename": request.rename_columns, "modify": request.modify_columns}
     schema_changes = bool(request.add_columns) or any(unsupported.values())
-    if request.config_changes and schema_changes:
+    rescales = request.HasField("modify_bucket_count")
+    if bool(request.config_changes) + schema_changes + rescales > 1:
         raise InvalidAlterTableError(
-            f"Table '{path}' cannot have its properties and its schema altered in one request; send two."
+            f"One request alters either table properties, table schema, or table distribution of '{path}'; send two."
         )
-    if schema_changes:
+    if rescales:
+        count = request.modify_bucket_count.new_bucket_count
+        await tables.alter_bucket_count(catalog, path, count, ignore_if_not_exists=ignore)
+    elif schema_changes:
         if catalog.find_table(path) is None and ignore:
             return pb.AlterTableResponse()
         catalog.table(path)
@@ -231,6 +235,7 @@ async def get_table_info(ctx: RequestContext, request: pb.GetTableInfoRequest) -
     )
     if info.remote_data_dir is not None:
         response.remote_data_dir = info.remote_data_dir
+    response.bucket_count_epoch = info.bucket_count_epoch or 0
     return response
 
 
@@ -264,7 +269,9 @@ async def list_partition_infos(
     response = pb.ListPartitionInfosResponse()
     for partition in entry.partitions.values():
         if all(partition.spec[key] == value for key, value in wanted.items()):
-            info = response.partitions_info.add(partition_id=partition.partition_id)
+            info = response.partitions_info.add(
+                partition_id=partition.partition_id, bucket_count=entry.buckets_of(partition)
+            )
             for key, value in partition.spec.items():
                 info.partition_spec.partition_key_values.add(key=key, value=value)
             if entry.table_info.remote_data_dir is not None:
@@ -314,6 +321,7 @@ def _table_metadata(ctx: RequestContext, entry: TableEntry) -> pb.PbTableMetadat
             table_json=table_json(ctx.server.catalog, entry),
             created_time=info.created_time,
             modified_time=info.modified_time,
+            bucket_count_epoch=info.bucket_count_epoch or 0,
         )
         if info.remote_data_dir is not None:
             message.remote_data_dir = info.remote_data_dir
@@ -325,10 +333,14 @@ def _table_metadata(ctx: RequestContext, entry: TableEntry) -> pb.PbTableMetadat
 
 def _partition_metadata(ctx: RequestContext, entry: TableEntry, partition: PartitionEntry) -> pb.PbPartitionMetadata:
     if partition.metadata_cache is None:
+        count = entry.buckets_of(partition)
         message = pb.PbPartitionMetadata(
-            table_id=entry.table_id, partition_name=partition.name, partition_id=partition.partition_id
+            table_id=entry.table_id,
+            partition_name=partition.name,
+            partition_id=partition.partition_id,
+            bucket_count=count,
         )
-        _add_buckets(message, entry.bucket_count, ctx.server.tablet_server_id)
+        _add_buckets(message, count, ctx.server.tablet_server_id)
         partition.metadata_cache = message
     return partition.metadata_cache
 

@@ -113,9 +113,7 @@ async def cancel_rebalance(ctx: RequestContext, request: pb.CancelRebalanceReque
 async def get_cluster_health(ctx: RequestContext, request: pb.GetClusterHealthRequest) -> pb.GetClusterHealthResponse:
     rights.require_cluster(ctx)
     catalog = ctx.server.catalog
-    buckets = sum(
-        entry.bucket_count * (len(entry.partitions) if entry.is_partitioned else 1) for entry in catalog.tables()
-    )
+    buckets = sum(entry.bucket_total for entry in catalog.tables())
     damaged = ctx.server.damaged_bucket_count
     healthy = max(buckets - damaged, 0)
     return pb.GetClusterHealthResponse(

@@ -18,7 +18,7 @@ from fluss.errors import (
     LogOffsetOutOfRangeError,
     UnknownServerError,
 )
-from fluss.metadata import Predicate, TableBucket
+from fluss.metadata import Predicate
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import FETCH_LOG
 from fluss.protocol.frames import join_small_parts
@@ -32,7 +32,7 @@ from fluss.records import HEADER_SIZE_MIN, LogBatch, ProjectedBatch, Statistics,
 from fluss.records.log_batch import BatchSpan
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers.answers import count_bytes_out, wire_error
-from fluss.server.handlers.request import Buffer, RequestContext, in_codec_thread, receive_message
+from fluss.server.handlers.request import Buffer, RequestContext, bucket_of, in_codec_thread, receive_message
 from fluss.server.handlers.rights import permitted_table
 from fluss.server.log import reader
 from fluss.server.log.files import DamagedLogError
@@ -159,7 +159,8 @@ async def _open_table(
         try:
             if refusal is not None:
                 raise refusal
-            bucket = TableBucket(asked.table_id, bucket_asked.bucket_id, partition_id)
+            count = bucket_asked.routing_bucket_count or None
+            bucket = bucket_of(context, asked.table_id, partition_id, bucket_asked.bucket_id, count)
             part.tablet = context.server.tablets.tablet(bucket)
             part.offset = reader.resolve_offset(part.tablet, bucket_asked.fetch_offset)
         except FlussError as error:

@@ -57,12 +57,13 @@ from fluss.server.handlers.answers import (
     set_error,
     wire_error,
 )
-from fluss.server.handlers.log import ACKS_ALL, INLINE_BUCKETS_MAX, bucket_of, check_acks, check_disk
+from fluss.server.handlers.log import ACKS_ALL, INLINE_BUCKETS_MAX, check_acks, check_disk
 from fluss.server.handlers.request import (
     INLINE_MESSAGE_BYTES_MAX,
     Buffer,
     Reply,
     RequestContext,
+    bucket_of,
     in_codec_thread,
     parse_message,
     receive_message,
@@ -186,7 +187,8 @@ async def _start_puts(context: RequestContext, request: PutKvRequest, response: 
                 # Not code 20, which is for reads: a table without keys has no state to write to.
                 raise UnknownServerError(f"table '{entry.table_path}' has no primary key; write to it with PRODUCE_LOG")
             _check_key_encoding(context, entry)
-            tablet = _kv(context).tablet(entry, bucket_of(request.table_id, part.partition_id, part.bucket_id))
+            bucket = bucket_of(context, request.table_id, part.partition_id, part.bucket_id, part.routing_bucket_count)
+            tablet = _kv(context).tablet(entry, bucket)
             waiting.append((answer, tablet, _start_put(context, tablet, part.records, request)))
         except FlussError as error:
             set_error(answer, error)
@@ -338,7 +340,8 @@ def _readable_tablet(
     if not entry.table_info.has_primary_key():
         raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
     _check_key_encoding(context, entry)
-    return _kv(context).tablet(entry, bucket_of(request.table_id, part.partition_id, part.bucket_id))
+    bucket = bucket_of(context, request.table_id, part.partition_id, part.bucket_id, part.routing_bucket_count)
+    return _kv(context).tablet(entry, bucket)
 
 
 def _checked_size(size_bytes: int, values: Iterable[bytes | None]) -> int:
@@ -389,7 +392,10 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
             if not entry.table_info.has_primary_key():
                 raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
             _check_key_encoding(context, entry)
-            tablet = _kv(context).tablet(entry, bucket_of(request.table_id, partition_id, part.bucket_id))
+            bucket = bucket_of(
+                context, request.table_id, partition_id, part.bucket_id, part.routing_bucket_count or None
+            )
+            tablet = _kv(context).tablet(entry, bucket)
             for prefix in part.keys:
                 if time_slice.is_over:
                     await time_slice.next()
@@ -452,7 +458,7 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
         part = request.bucket_scan_req
         entry = permitted_table(context, part.table_id)
         partition_id = part.partition_id if part.HasField("partition_id") else None
-        bucket = bucket_of(part.table_id, partition_id, part.bucket_id)
+        bucket = bucket_of(context, part.table_id, partition_id, part.bucket_id, part.routing_bucket_count or None)
         if not entry.table_info.has_primary_key():
             raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key")
         tablet = _kv(context).tablet(entry, bucket)

@@ -21,7 +21,6 @@ from fluss.errors import (
     RecordTooLargeError,
     SchemaNotExistError,
     UnknownServerError,
-    UnknownTableOrBucketError,
 )
 from fluss.metadata import TableBucket
 from fluss.protocol import fluss_pb2 as pb
@@ -51,6 +50,7 @@ from fluss.server.handlers.request import (
     Buffer,
     Reply,
     RequestContext,
+    bucket_of,
     in_codec_thread,
     parse_message,
 )
@@ -68,13 +68,6 @@ BATCHES_MAX = 1_000
 """Batches of a write to one bucket. Clients send one or a few; each takes some 20 microseconds, however small."""
 _CHECK_BYTES_MAX = 24 * 1024 * 1024
 """How many bytes of null bits and offsets a write may make the server decompress: what takes less than 50 ms."""
-
-
-def bucket_of(table_id: int, partition_id: int | None, bucket_id: int) -> TableBucket:
-    try:
-        return TableBucket(table_id, bucket_id, partition_id)
-    except FlussError as error:
-        raise UnknownTableOrBucketError(error.message) from None
 
 
 def check_acks(acks: int) -> None:
@@ -217,7 +210,7 @@ class _Produce:
         check_disk(self._context)
         if entry.has_primary_key:
             raise InvalidTableError(f"table '{entry.table_path}' has a primary key; write to it with PUT_KV")
-        bucket = bucket_of(self._table_id, part.partition_id, part.bucket_id)
+        bucket = bucket_of(self._context, self._table_id, part.partition_id, part.bucket_id, part.routing_bucket_count)
         tablet = self._context.server.tablets.tablet(bucket)
         try:
             self._check_bytes_left = check_records(entry, bucket, part.records, self._check_bytes_left)
@@ -279,11 +272,14 @@ async def list_offsets(context: RequestContext, request: pb.ListOffsetsRequest) 
     if context.server.authorizer.enabled:
         permitted_table(context, request.table_id)
     partition_id = request.partition_id if request.HasField("partition_id") else None
+    routing_count = request.routing_bucket_count or None
     response = pb.ListOffsetsResponse()
     async for bucket_id in context.each(request.bucket_id):
         answer = response.buckets_resp.add(bucket_id=bucket_id)
         try:
-            tablet = context.server.tablets.tablet(bucket_of(request.table_id, partition_id, bucket_id))
+            tablet = context.server.tablets.tablet(
+                bucket_of(context, request.table_id, partition_id, bucket_id, routing_count)
+            )
             tablet.check_usable()
             answer.offset = await _offset(context, tablet, request)
         except FlussError as error:
@@ -319,7 +315,9 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
     partition_id = request.partition_id if request.HasField("partition_id") else None
     entry.counters.limit_scan += 1
     try:
-        bucket = bucket_of(request.table_id, partition_id, request.bucket_id)
+        bucket = bucket_of(
+            context, request.table_id, partition_id, request.bucket_id, request.routing_bucket_count or None
+        )
         if request.limit <= 0:
             raise UnknownServerError(f"the limit is {request.limit}, but must be at least 1")
         if entry.table_info.has_primary_key():
@@ -378,7 +376,9 @@ async def get_table_stats(context: RequestContext, request: pb.GetTableStatsRequ
         if partition_id is not None:
             answer.partition_id = partition_id
         try:
-            bucket = bucket_of(request.table_id, partition_id, part.bucket_id)
+            bucket = bucket_of(
+                context, request.table_id, partition_id, part.bucket_id, part.routing_bucket_count or None
+            )
             tablet = context.server.tablets.tablet(bucket)
             tablet.check_usable()
             if entry.table_info.has_primary_key():

@@ -10,7 +10,14 @@ from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from fluss.errors import FormatError, UnknownServerError
+from fluss.errors import (
+    FlussError,
+    FormatError,
+    InvalidBucketRoutingError,
+    UnknownServerError,
+    UnknownTableOrBucketError,
+)
+from fluss.metadata import TableBucket
 from fluss.protocol import apis, wire
 from fluss.protocol.apis import Api
 from fluss.protocol.fluss_pb2 import FetchLogRequest
@@ -19,6 +26,7 @@ from fluss.protocol.scram import ScramKeys, ScramServer
 from fluss.server.audit import AUDITED
 from fluss.server.auth import Principal
 from fluss.server.catalog.acl import Caller
+from fluss.server.catalog.entries import PartitionEntry, TableEntry
 from fluss.server.scheduler import Each, Share, TimeSlice
 from fluss.server.services import Services
 
@@ -86,6 +94,37 @@ class RequestContext:
     def each(self, items: Iterable[T]) -> Each[T]:
         """Iterate over items in slices: ``async for item in context.each(items)``. Others are served in between."""
         return self.begin_slice().each(items)
+
+
+def bucket_of(
+    context: RequestContext, table_id: int, partition_id: int | None, bucket_id: int, routing_count: int | None
+) -> TableBucket:
+    """Return the bucket that a request names; refuse one that was chosen by a wrong number of buckets.
+
+    `routing_count` is the number by which the client chose it; older clients do not send theirs.
+    """
+    try:
+        bucket = TableBucket(table_id, bucket_id, partition_id)
+    except FlussError as error:
+        raise UnknownTableOrBucketError(error.message) from None
+    if partition_id is not None:
+        found = context.server.catalog.partition_by_id(partition_id)
+        if found is not None:
+            _check_routing(bucket, *found, routing_count)
+    return bucket
+
+
+def _check_routing(
+    bucket: TableBucket, entry: TableEntry, partition: PartitionEntry, routing_count: int | None
+) -> None:
+    count = entry.buckets_of(partition)
+    if routing_count == count or (routing_count is None and not entry.table_info.bucket_count_epoch):
+        return
+    chosen = "an unknown number of" if routing_count is None else str(routing_count)
+    raise InvalidBucketRoutingError(
+        f"{bucket} of table '{entry.table_path}' was chosen by {chosen} buckets, but its partition has {count}. "
+        "Refresh the metadata; a client that sends no number is too old for this table."
+    )
 
 
 AsyncHandler = Callable[[RequestContext, memoryview], Coroutine[Any, Any, Sequence[Buffer]]]

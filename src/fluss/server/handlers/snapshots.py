@@ -42,6 +42,7 @@ async def get_latest_kv_snapshots(
     _check_primary_key(entry)
     response = pb.GetLatestKvSnapshotsResponse(table_id=entry.table_id)
     partition_id: int | None = None
+    partition = None
     if entry.is_partitioned:
         partition = entry.partitions.get(request.partition_name) if request.HasField("partition_name") else None
         if partition is None:
@@ -50,7 +51,7 @@ async def get_latest_kv_snapshots(
         response.partition_id = partition_id = partition.partition_id
     elif request.HasField("partition_name"):
         raise TableNotPartitionedError(f"Table '{path}' is not a partitioned table.")
-    for bucket in range(entry.bucket_count):
+    for bucket in range(entry.buckets_of(partition)):
         answer = response.latest_snapshots.add(bucket_id=bucket)
         newest = (await _snapshots_of(ctx, entry, partition_id, bucket)).newest
         if newest is not None:
@@ -81,9 +82,11 @@ async def list_kv_snapshots(ctx: RequestContext, request: pb.ListKvSnapshotsRequ
     _check_primary_key(entry)
     response = pb.ListKvSnapshotsResponse(table_id=entry.table_id)
     partition_id: int | None = None
+    partition = None
     if request.HasField("partition_id"):
-        response.partition_id = partition_id = partition_of(entry, request.partition_id).partition_id
-    for bucket in range(entry.bucket_count):
+        partition = partition_of(entry, request.partition_id)
+        response.partition_id = partition_id = partition.partition_id
+    for bucket in range(entry.buckets_of(partition)):
         for found in (await _snapshots_of(ctx, entry, partition_id, bucket)).snapshots:
             response.active_snapshots.add(bucket_id=bucket, snapshot_id=found.snapshot_id, log_offset=found.log_offset)
     return response

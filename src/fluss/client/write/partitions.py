@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The partitions that rows are written to: found, or created, before rows are spread over their buckets."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fluss.errors import FlussError
+from fluss.metadata import TableInfo, TablePath
+from fluss.net.background import running_loop
+from fluss.net.deadline import Deadline
+from fluss.protocol import apis, messages
+
+if TYPE_CHECKING:
+    from fluss.client.cluster import Cluster
+    from fluss.client.metadata_cache import PartitionState
+
+_ATTEMPTS = 3
+_AT_ONCE = 16
+
+
+async def find_or_create(
+    cluster: Cluster, path: TablePath, name: str, deadline: Deadline, *, create: bool
+) -> PartitionState | None:
+    """Find a partition; None if there is none and it may not be created."""
+    partition = await cluster.partition(path, name, deadline=deadline)
+    if partition is None and create:
+        await _create(cluster, path, name, deadline)
+        # Another question may have been in flight before the creation: its answer, shared with us, is old.
+        for _ in range(_ATTEMPTS):
+            partition = await cluster.partition(path, name, deadline=deadline)
+            if partition is not None:
+                break
+    return partition
+
+
+async def _create(cluster: Cluster, path: TablePath, name: str, deadline: Deadline) -> None:
+    keys = (await cluster.table(path, deadline=deadline)).table_info.get_partition_keys()
+    # The field says "if not exists" on the wire and means "if it exists already".
+    request = messages.CreatePartitionRequest(ignore_if_not_exists=True)
+    request.table_path.database_name = path.database_name
+    request.table_path.table_name = path.table_name
+    for key, value in zip(keys, name.split("$"), strict=True):
+        request.partition_spec.partition_key_values.add(key=key, value=value)
+    await cluster.call_coordinator(apis.CREATE_PARTITION, request, deadline=deadline)
+
+
+class UnknownPartitions(Exception):
+    """Rows cannot be routed on the event loop before these partitions are looked up."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"{len(names)} partitions are not known yet")
+        self.names = names
+
+
+class BucketCounts:
+    """How many buckets the partitions of one table have: their own numbers, which may differ from that of the table."""
+
+    def __init__(self, cluster: Cluster, info: TableInfo, timeout_ms: float, *, create: bool) -> None:
+        self._cluster = cluster
+        self._info = info
+        self._timeout_ms = timeout_ms
+        self._create = create
+        self.missing: frozenset[str] = frozenset()
+        """Partitions that were looked up in vain: their rows are routed somehow, and fail when they are sent."""
+
+    def of(self, names: Sequence[str | None]) -> list[int]:
+        """Return the numbers for these partitions; [None] stands for a table without partitions.
+
+        In a thread the partitions that are not known yet are waited for; on the event loop `UnknownPartitions` is
+        raised for them.
+        """
+        if names[0] is None:
+            return [self._info.num_buckets]
+        known = self._known()
+        unknown = [name for name in names if name is not None and name not in known and name not in self.missing]
+        # Without an epoch the server is of a release whose partitions all have the number of the table.
+        if unknown and self._info.bucket_count_epoch is not None:
+            if running_loop() is self._cluster.loop:
+                raise UnknownPartitions(unknown)
+            # What fails here fails again, with a better text, when the rows are sent.
+            with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):
+                asyncio.run_coroutine_threadsafe(self.find(unknown), self._cluster.loop).result()
+            known = self._known()
+        table = self._cluster.known_table(self._info.table_path)
+        count = self._info.num_buckets if table is None else table.num_buckets
+        return [known[name].num_buckets if name is not None and name in known else count for name in names]
+
+    def _known(self) -> dict[str, PartitionState]:
+        table = self._cluster.known_table(self._info.table_path)
+        return {} if table is None else table.partitions
+
+    async def find(self, names: Sequence[str]) -> frozenset[str]:
+        """Look partitions up, and create them if writers may; return those that were not found."""
+        deadline = Deadline(self._timeout_ms)
+        path = self._info.table_path
+        missing: set[str] = set()
+        for first in range(0, len(names), _AT_ONCE):
+            some = names[first : first + _AT_ONCE]
+            tasks = [find_or_create(self._cluster, path, name, deadline, create=self._create) for name in some]
+            for name, found in zip(some, await asyncio.gather(*tasks, return_exceptions=True)):
+                if isinstance(found, BaseException) and not isinstance(found, FlussError):
+                    raise found
+                if found is None or isinstance(found, FlussError):
+                    missing.add(name)
+        return frozenset(missing)
