@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import fluss
 import fluss.aio
-from fluss.db.sql import chains_of, tokens_of
+from fluss.db.sql_text import chains_of, tokens_of
 from fluss.errors import (
     ConnectionClosedError,
     FlussError,
@@ -230,27 +230,20 @@ def test_what_is_duckdbs_own_stays_there(db: fluss.Database, orders: fluss.Table
     [
         ("select * from ordres", TableNotExistError, "no table 'ordres' in 'fluss', .*; did you mean 'orders'?"),
         ("select * from shop.nothing", FlussError, "nothing"),
-        ("update orders set price = 1", InvalidArgumentError, r"UPDATE of table fluss.orders .*\.update\("),
-        ("delete from orders where id = 1", InvalidArgumentError, r"DELETE of table .*\.delete\("),
-        ("truncate orders", InvalidArgumentError, r"\.delete\("),
-        ("drop table if exists fluss.orders", InvalidArgumentError, r"DROP of table .*db\.drop_table\("),
-        ("alter table orders add column x int", InvalidArgumentError, r"add_column\("),
         ("copy orders from 'x.csv'", InvalidArgumentError, r"COPY of table .*append\("),
         (
             "merge into orders using orders o on o.id = orders.id when matched then delete",
             InvalidArgumentError,
             r"MERGE of table .*upsert\(",
         ),
-        ("create table new (id int)", InvalidArgumentError, r"without AS .*db\.create_table\('fluss.new'"),
         ("create table a.b.c as select 1", InvalidArgumentError, "needs a name"),
         ("insert into orders values (1)", InvalidArgumentError, "1 values for 3 columns: id, item, price"),
         ("insert into orders (id, nope) values (1, 2)", InvalidArgumentError, "no column 'nope'"),
         ("insert into orders by name select 1 as nope", InvalidArgumentError, "no column 'nope'"),
-        ("insert into orders values (1, 'a', 'b')", InvalidRowError, "column 'price' of type double"),
+        ("insert into orders values (1, 'a', 'b')", InvalidRowError, "columns id, item, price: Conversion Error"),
         ("insert into orders values (1, 'a', 1) on conflict do nothing", InvalidArgumentError, "ON CONFLICT"),
         ("insert into orders values (1, 'a', 1) returning id", InvalidArgumentError, "RETURNING"),
-        ("insert or replace into orders values (1, 'a', 1)", InvalidArgumentError, "begin with INSERT INTO"),
-        ("with x as (select 1) insert into orders select * from x", InvalidArgumentError, "begin with INSERT INTO"),
+        ("insert or ignore into orders values (1, 'a', 1)", InvalidArgumentError, "write INSERT INTO fluss.orders:"),
         ("insert into orders default values", InvalidArgumentError, "takes VALUES or a query"),
         ("  ", InvalidArgumentError, "a statement such as"),
         (5, InvalidArgumentError, "a statement such as"),

@@ -175,7 +175,7 @@ class DatabaseBase(Generic[TableT]):
 
         Tables are named as everywhere: ``orders``, or ``shop.orders``. Data frames of the caller can be named as well.
         The result is a relation of DuckDB, which reads the tables when it is asked for rows: `.df()`, `.pl()`,
-        `.arrow()`, `.fetchall()`. INSERT INTO and CREATE TABLE AS write through Fluss and are done on return.
+        `.arrow()`, `.fetchall()`. INSERT, UPDATE, DELETE, CREATE TABLE, ALTER TABLE and DROP TABLE are done on return.
 
         Args:
             query: One or more statements.

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fluss.db.arrow_results import arrow_result
 from fluss.db.expressions import translate
-from fluss.db.sql_catalog import arrow_result, quoted
+from fluss.db.sql_text import quoted
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import Predicate, Schema
 from fluss.metadata.where import Params, UnreadableConditionError, check_params, parse_where

@@ -226,7 +226,8 @@ class Database(DatabaseSession):
         """Run SQL over the tables, with DuckDB, in another thread.
 
         Tables are named as everywhere: ``orders``, or ``shop.orders``. The result is a relation of DuckDB that has its
-        rows already: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`. INSERT INTO and CREATE TABLE AS write through Fluss.
+        rows already: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`. INSERT, UPDATE, DELETE, CREATE TABLE, ALTER TABLE and
+        DROP TABLE are done by Fluss.
 
         Args:
             query: One or more statements.

@@ -2,8 +2,8 @@
 """SQL over all tables with DuckDB: `db.sql(query)`.
 
 Before a query runs, every name in it that is the name of a table becomes a view of DuckDB over the dataset of that
-table (see `fluss.db.dataset`), so DuckDB asks each table for the columns and rows it needs. INSERT and CREATE TABLE AS
-write through Fluss; statements that would change a table in another way are refused.
+table (see `fluss.db.dataset`), so DuckDB asks each table for the columns and rows it needs. Statements that change
+tables are done by Fluss, see `fluss.db.sql_changes`.
 """
 
 from __future__ import annotations
@@ -14,164 +14,32 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from fluss.client.arguments import wrong_argument
+from fluss.db.arrow_results import arrow_of, is_before_2
 from fluss.db.log_cache import LogCache
-from fluss.db.sql_catalog import all_tables, answer, arrow_of, is_before_2, question_of, quoted
+from fluss.db.sql_catalog import SqlCatalog, Tables, all_tables, answer, find_tables, question_of
+from fluss.db.sql_changes import READS, change_of, definition_of
+from fluss.db.sql_text import Chain, Token, chain_at, chains_of, quoted, text_of, tokens_of
 from fluss.db.streams import Submit
 from fluss.db.suggest import CREATE_HINT, did_you_mean
-from fluss.errors import (
-    ConnectionClosedError,
-    DatabaseNotExistError,
-    InvalidArgumentError,
-    InvalidRowError,
-    MissingDependencyError,
-    TableAlreadyExistError,
-    TableNotExistError,
-)
+from fluss.errors import ConnectionClosedError, InvalidArgumentError, MissingDependencyError, TableNotExistError
 from fluss.metadata import TableInfo, TablePath
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-    from fluss.client.core import FlussConnection, FlussTable
+    from fluss.client.core import FlussTable
     from fluss.db.dataset import FlussDataset
-    from fluss.db.table import Table
 
-_TOKEN = re.compile(
-    r"""\s+ | --[^\n]* | /\*.*?\*/
-    | (?P<text>[eExX]?'(?:[^']|'')*' | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
-    | (?P<quoted>"(?:[^"]|"")*")
-    | (?P<word>[^\W\d][\w$]*)
-    | (?P<other>\d[\w.]* | .)""",
-    re.VERBOSE | re.DOTALL,
-)
-_READS = frozenset({"select", "with", "values", "from", "table", "describe", "summarize", "pivot", "unpivot"})
+_CHANGES = frozenset({"insert", "update", "delete", "truncate"})
 _MISSING_TABLE = re.compile(r"Table with name (?P<name>.+?) does not exist")
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine on the loop of the client, and waits for it."""
-Chain = tuple[str, ...]
-"""A name and the names before its dots: ``("shop", "orders")``."""
-
-
-class Token(NamedTuple):
-    """A piece of a statement that is neither space nor comment."""
-
-    kind: str
-    """``word``, ``quoted`` (a name in double quotes), ``text`` or ``other``."""
-    text: str
-    at: int
-
-    @property
-    def word(self) -> str:
-        """In lower case if it is a word, else empty."""
-        return self.text.lower() if self.kind == "word" else ""
-
-    @property
-    def name(self) -> str | None:
-        """The name it stands for, if it can be one."""
-        if self.kind == "quoted":
-            return self.text[1:-1].replace('""', '"')
-        return self.text if self.kind == "word" else None
-
-
-def tokens_of(query: str) -> list[Token]:
-    """The pieces of a statement."""
-    return [
-        Token(match.lastgroup if match.lastgroup != "tag" else "text", match.group(), match.start())
-        for match in _TOKEN.finditer(query)
-        if match.lastgroup is not None
-    ]
-
-
-def chains_of(tokens: Sequence[Token]) -> list[Chain]:
-    """Everything in a statement that could be the name of a table."""
-    found: dict[Chain, None] = {}
-    at = 0
-    while at < len(tokens):
-        chain, at = _chain(tokens, at)
-        if chain:
-            found[chain] = None
-        else:
-            at += 1
-    return list(found)
-
-
-def _chain(tokens: Sequence[Token], at: int) -> tuple[Chain, int]:
-    """The dotted name that begins at a token, and where it ends; empty if there is none."""
-    names: list[str] = []
-    while at < len(tokens) and (name := tokens[at].name) is not None:
-        names.append(name)
-        at += 1
-        if at >= len(tokens) or tokens[at].text != ".":
-            break
-        at += 1
-    return tuple(names), at
-
-
-class SqlCatalog(Protocol):
-    """What SQL needs of a database: to find, open and create its tables."""
-
-    @property
-    def connection(self) -> FlussConnection: ...
-
-    @property
-    def name(self) -> str: ...
-
-    async def table(self, name: TablePath) -> Table[dict[str, Any]]: ...
-
-    async def create_table(self, name: TablePath, source: Any, *, replace: bool) -> Table[dict[str, Any]]: ...
-
-
-class Tables(NamedTuple):
-    """The tables that a query can mean."""
-
-    found: dict[Chain, TableInfo]
-    handles: dict[Chain, FlussTable]
-    known: list[str]
-    """The names of all tables of the default database."""
-
-
-async def find_tables(database: SqlCatalog, chains: Iterable[Chain]) -> Tables:
-    """The tables among names of a query; names are compared without case, as DuckDB does."""
-    admin, connection = database.connection.get_admin(), database.connection
-    names: dict[str, dict[str, str]] = {}
-
-    async def tables_of(name: str) -> dict[str, str]:
-        if name not in names:
-            try:
-                names[name] = {table.lower(): table for table in await admin.list_tables(name)}
-            except DatabaseNotExistError:
-                names[name] = {}
-        return names[name]
-
-    own = await tables_of(database.name)
-    databases: dict[str, str] | None = None
-    found: dict[Chain, TableInfo] = {}
-    handles: dict[Chain, FlussTable] = {}
-    for chain in chains:
-        candidates = [(database.name, chain[0], chain[:1])]
-        if len(chain) > 1:
-            if databases is None:
-                databases = {name.lower(): name for name in await admin.list_databases()}
-            if chain[0].lower() in databases:
-                candidates.append((databases[chain[0].lower()], chain[1], chain[:2]))
-        for name, table, key in candidates:
-            base, dollar, view = table.lower().partition("$")
-            known = await tables_of(name)
-            real = known.get(base)
-            key = tuple(part.lower() for part in key)
-            if real is not None and key not in found:
-                try:
-                    handles[key] = await connection.get_table(TablePath(name, f"{real}{dollar}{view}"))
-                    found[key] = handles[key]._shown_info()
-                except TableNotExistError:  # dropped since it was listed
-                    continue
-    return Tables(found, handles, sorted(own.values()))
 
 
 class Host(NamedTuple):
@@ -179,9 +47,8 @@ class Host(NamedTuple):
 
     find_tables: Callable[[Iterable[Chain]], Tables]
     dataset: Callable[[FlussTable], FlussDataset]
-    write: Callable[[TableInfo, pa.Table], int]
-    create: Callable[[TablePath, pa.Table, bool], int]
-    """Create a table from data; the last argument says whether one that exists is replaced."""
+    call: Callable[[Callable[[SqlCatalog], Coroutine[Any, Any, Any]]], Any]
+    """Do something with the database, and wait for it."""
     default_database: str
     all_tables: Callable[[], dict[str, list[TableInfo]]]
 
@@ -208,21 +75,10 @@ def host_of(core: SqlCatalog, submit: Submit, run: Run, run_offloading: Run) -> 
         # Before 2.0, DuckDB writes comparisons of floating point numbers plainly, and means NaN to be the greatest.
         return FlussDataset(DatasetSource(core.connection, info, submit, count, run, cache, handle), as_sql=True)
 
-    async def write(info: TableInfo, rows: pa.Table) -> int:
-        table = await core.table(info.table_path)
-        if info.has_primary_key():
-            return (await table.upsert(rows, missing="keep")).rows
-        return (await table.append(rows)).rows
-
-    async def create(path: TablePath, rows: pa.Table, replace: bool) -> int:
-        await core.create_table(path, rows, replace=replace)
-        return int(rows.num_rows)
-
     return Host(
         lambda chains: run(find_tables(core, chains)),
         dataset,
-        lambda info, rows: run_offloading(write(info, rows)),
-        lambda path, rows, replace: run_offloading(create(path, rows, replace)),
+        lambda work: run_offloading(work(core)),
         core.name,
         lambda: run(all_tables(core.connection)),
     )
@@ -251,6 +107,8 @@ class Engine:
         self._duckdb = duckdb
         self._host = host
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        """One statement of this database at a time reads rows and writes them: `set n = n + 1` counts each time."""
         # Data frames of the caller can be named in a query: DuckDB looks for them in the frames that called it.
         self._main: DuckDBPyConnection = duckdb.connect(":memory:", config={"python_scan_all_frames": True})
         self._local = threading.local()
@@ -295,7 +153,7 @@ class Engine:
         result = None
         for statement in statements:
             text = self._with_catalog(statement.query)
-            tokens = tokens_of(text)
+            tokens = [token for token in tokens_of(text) if token.text != ";"]
             question = question_of([token.name for token in tokens])
             if question is not None:
                 result = self._connection.from_arrow(self._answer(question))
@@ -342,16 +200,48 @@ class Engine:
     def _run_one(
         self, kind: str, text: str, tokens: Sequence[Token], tables: Tables, parameters: Any
     ) -> DuckDBPyRelation | None:
-        if kind == "INSERT":
-            target = _insert_target(tokens, tables)
-            if target is not None:
-                return self._insert(text, tokens, target, tables, parameters)
-        elif kind == "CREATE" and _creates_table(tokens):
-            return self._create(text, tokens, tables, parameters)
-        elif kind in _INSTEAD:
-            _refuse_change(kind, tokens, tables)
         self._register(tables)
-        return self._query(text, parameters)
+        if kind == "EXPLAIN":
+            return self._query(self._explained(text, tokens, tables), parameters)
+        counted = _counted_table(tokens, tables)
+        if counted is not None:
+            path, name = counted
+            return self._number(self._host.call(lambda database: _count(database, path)), name)
+        change = change_of(kind, text, tokens, tables)
+        if change is not None:
+            with self._writing:
+                rows = change.fitted(self._connection, self._rows(change.query, parameters))
+                return self._number(self._host.call(lambda database: change.write(database, rows)), "Count")
+        work = definition_of(
+            kind,
+            text,
+            tokens,
+            tables,
+            self._host.default_database,
+            lambda query: arrow_of(self._rows(query, parameters)),
+        )
+        if work is None:
+            return self._query(text, parameters)
+        written = self._host.call(work)
+        return None if written is None else self._number(written, "Count")
+
+    def _explained(self, text: str, tokens: Sequence[Token], tables: Tables) -> str:
+        """An EXPLAIN that shows how the rows of a change are found."""
+        at = next((at for at, token in enumerate(tokens) if token.word in _CHANGES or token.word in READS), len(tokens))
+        if at < len(tokens):
+            inner = text_of(text, tokens[at:])
+            [statement] = self._connection.extract_statements(inner)
+            change = change_of(statement.type.name, inner, tokens_of(inner), tables)
+            if change is not None:
+                if "analyze" in (token.word for token in tokens[:at]):
+                    raise InvalidArgumentError("EXPLAIN ANALYZE would change the table: use EXPLAIN")
+                return f"explain {change.query}"
+        return text
+
+    def _rows(self, query: str, parameters: Any) -> DuckDBPyRelation:
+        relation = self._query(query, parameters)
+        assert relation is not None
+        return relation
 
     def _query(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None) -> DuckDBPyRelation | None:
         if parameters is None:
@@ -410,167 +300,26 @@ class Engine:
                 connection.execute(f"create or replace view {schema}.{view} as select * from {quoted(name)}")
                 self._views[chain] = dataset.schema
 
-    # -- writes -------------------------------------------------------------------------------------------------------
-
-    def _insert(
-        self, text: str, tokens: Sequence[Token], target: _Target, tables: Tables, parameters: Any
-    ) -> DuckDBPyRelation | None:
-        info, at = target
-        path = info.table_path
-        words = [token.word for token in tokens]
-        for index, word in enumerate(words):
-            conflict = word == "on" and words[index + 1 : index + 2] == ["conflict"]
-            if conflict or word == "returning":
-                raise InvalidArgumentError(
-                    f"INSERT INTO {path} has no {'ON CONFLICT' if conflict else 'RETURNING'}: rows of a primary-key "
-                    "table replace those with the same key"
-                )
-        columns, at, by_name = _insert_columns(tokens, at, info)
-        if at >= len(tokens) or (tokens[at].word not in _READS and tokens[at].text != "("):
-            raise InvalidArgumentError(f"INSERT INTO {path} takes VALUES or a query, such as a SELECT")
-        self._register(tables)
-        relation = self._query(text[tokens[at].at :], parameters)
-        assert relation is not None
-        rows = _fitted(arrow_of(relation), info, columns, by_name)
-        return self._counted(self._host.write(info, rows))
-
-    def _create(self, text: str, tokens: Sequence[Token], tables: Tables, parameters: Any) -> DuckDBPyRelation | None:
-        words = [token.word for token in tokens]
-        replace = words[1] == "or"
-        at = words.index("table") + 1
-        exist_ok = words[at : at + 3] == ["if", "not", "exists"]
-        chain, at = _chain(tokens, at + 3 * exist_ok)
-        if not 1 <= len(chain) <= 2:
-            raise InvalidArgumentError("CREATE TABLE needs a name such as orders or shop.orders")
-        path = TablePath(chain[0] if len(chain) == 2 else self._host.default_database, chain[-1])
-        if at >= len(tokens) or tokens[at].word != "as":
-            raise InvalidArgumentError(
-                f"CREATE TABLE {path} without AS is not supported: use db.create_table({str(path)!r}, 'id bigint, …', "
-                "primary_key=…), which can say more, or CREATE TEMP TABLE for a table of DuckDB"
-            )
-        exists = tuple(part.lower() for part in chain) in tables.found
-        if exists and exist_ok:
-            return self._counted(0)
-        if exists and not replace:
-            raise TableAlreadyExistError(f"table {path} exists already; write CREATE OR REPLACE TABLE to replace it")
-        self._register(tables)
-        relation = self._query(text[tokens[at + 1].at :], parameters)
-        assert relation is not None
-        return self._counted(self._host.create(path, arrow_of(relation), replace))
-
-    def _counted(self, rows: int) -> DuckDBPyRelation:
-        return self._connection.sql(f'select {rows}::bigint as "Count"')
+    def _number(self, number: int, name: str) -> DuckDBPyRelation:
+        return self._connection.sql(f"select {number}::bigint as {quoted(name)}")
 
 
-class _Target(NamedTuple):
-    info: TableInfo
-    end: int
-    """The token after its name."""
-
-
-def _target(tokens: Sequence[Token], at: int, tables: Tables) -> _Target | None:
-    chain, end = _chain(tokens, at)
+def _counted_table(tokens: Sequence[Token], tables: Tables) -> tuple[TablePath, str] | None:
+    """The table of ``select count(*) from table``, whose rows need not be read, and the name of the result."""
+    if [token.text.lower() for token in tokens[:5]] != ["select", "count", "(", "*", ")"]:
+        return None
+    at, name = 5, "count_star()"
+    if len(tokens) > 7 and tokens[5].word == "as":
+        at, name = 7, tokens[6].name or name
+    chain, end = chain_at(tokens, at + 1)
     info = tables.found.get(tuple(part.lower() for part in chain))
-    return None if info is None else _Target(info, end)
+    if info is None or end != len(tokens) or tokens[at].word != "from":
+        return None
+    return info.table_path, name
 
 
-def _insert_target(tokens: Sequence[Token], tables: Tables) -> _Target | None:
-    """The table of an INSERT, if it is one of Fluss."""
-    at = next((index + 1 for index, token in enumerate(tokens) if token.word == "into"), len(tokens))
-    target = _target(tokens, at, tables)
-    if target is not None and (at != 2 or tokens[0].word != "insert"):
-        raise InvalidArgumentError(
-            f"begin with INSERT INTO {target.info.table_path}; rows of a primary-key table replace those with their key"
-        )
-    return target
-
-
-def _insert_columns(tokens: Sequence[Token], at: int, info: TableInfo) -> tuple[list[str], int, bool]:
-    """The columns that an INSERT names (all by default), where its rows begin, and whether rows are matched by name."""
-    columns = list(info.schema.column_names)
-    if at < len(tokens) and tokens[at].text == "(" and tokens[at + 1].word not in _READS:
-        given = []
-        at += 1
-        while at < len(tokens) and tokens[at].text != ")":
-            if tokens[at].text != ",":
-                given.append(tokens[at].name or tokens[at].text)
-            at += 1
-        at += 1
-        lower = {name.lower(): name for name in reversed(columns)}
-        for name in given:
-            if name.lower() not in lower:
-                raise InvalidArgumentError(
-                    f"table {info.table_path} has no column {name!r}{did_you_mean(name, columns)}"
-                )
-        columns = [name if name in columns else lower[name.lower()] for name in given]
-    by = [token.word for token in tokens[at : at + 2]]
-    if by in (["by", "name"], ["by", "position"]):
-        return columns, at + 2, by[1] == "name"
-    return columns, at, False
-
-
-def _fitted(rows: pa.Table, info: TableInfo, columns: Sequence[str], by_name: bool) -> pa.Table:
-    """The rows of an INSERT in the columns and types of the table."""
-    path = info.table_path
-    if by_name:
-        lower = {name.lower(): name for name in columns}
-        unknown = [name for name in rows.column_names if name.lower() not in lower]
-        if unknown:
-            raise InvalidArgumentError(f"table {path} has no column {unknown[0]!r}{did_you_mean(unknown[0], columns)}")
-        columns = [lower[name.lower()] for name in rows.column_names]
-    elif rows.num_columns != len(columns):
-        raise InvalidArgumentError(
-            f"INSERT INTO {path} gives {rows.num_columns} values for {len(columns)} columns: {', '.join(columns)}"
-        )
-    arrays = []
-    for name, column in zip(columns, rows.columns):
-        wanted = info.schema.column(name).data_type.to_arrow()
-        if column.null_count == len(column):
-            arrays.append(pa.nulls(len(column), wanted))  # NULL alone is an integer to DuckDB, which cannot be a date
-            continue
-        try:
-            arrays.append(column if column.type == wanted else column.cast(wanted))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidRowError(f"INSERT INTO {path}, column {name!r} of type {wanted}: {error}") from None
-    return pa.table(dict(zip(columns, arrays)))
-
-
-def _creates_table(tokens: Sequence[Token]) -> bool:
-    """Whether a CREATE makes a table that would stay: not a temporary one, a view or anything else of DuckDB."""
-    words = [token.word for token in tokens]
-    return words[1:2] == ["table"] or words[1:4] == ["or", "replace", "table"]
-
-
-_INSTEAD = {
-    "UPDATE": "db.table({!r}).update(key, column=value)",
-    "DELETE": "db.table({!r}).delete(keys) or delete(where=…)",
-    "MERGE_INTO": "db.table({!r}).upsert(rows)",
-    "COPY": "db.table({!r}).append(rows) or upsert(rows)",
-    "ALTER": "db.table({!r}).add_column(name, type) or set_properties({{…}})",
-    "DROP": "db.drop_table({!r})",
-}
-"""Kinds of statements that change a table, and how to do it without SQL."""
-_BEFORE_TARGET = frozenset(
-    {"update", "delete", "truncate", "merge", "copy", "alter", "drop", "from", "into", "table", "if", "exists", "view"}
-)
-
-
-def _refuse_change(kind: str, tokens: Sequence[Token], tables: Tables) -> None:
-    """Fail if a statement would change a table of Fluss in a way that SQL cannot do here."""
-    verbs = {kind.split("_")[0].lower(), "truncate" if kind == "DELETE" else ""}
-    at = next((index for index, token in enumerate(tokens) if token.word in verbs), len(tokens))
-    while at < len(tokens) and tokens[at].word in _BEFORE_TARGET:
-        at += 1
-    target = _target(tokens, at, tables)
-    if target is None:
-        return
-    if kind == "COPY" and "from" not in (token.word for token in tokens[target.end : target.end + 1]):
-        return  # a table that is copied to a file
-    path = target.info.table_path
-    statement = kind.split("_")[0]
-    raise InvalidArgumentError(
-        f"{statement} of table {path} is not supported in SQL: use {_INSTEAD[kind].format(str(path))}"
-    )
+async def _count(database: SqlCatalog, path: TablePath) -> int:
+    return await (await database.table(path)).count()
 
 
 def _with_distinct_names(relation: DuckDBPyRelation) -> DuckDBPyRelation:

@@ -8,18 +8,19 @@ a second DuckDB instead, which has all tables of the server, without rows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from fluss.db.arrow_results import arrow_of
+from fluss.db.sql_text import Chain, quoted
 from fluss.errors import DatabaseNotExistError, TableNotExistError
 from fluss.metadata import TableInfo, TablePath
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection, DuckDBPyRelation
-
-    from fluss.client.core import FlussConnection
+    from fluss.client.core import FlussConnection, FlussTable
+    from fluss.db.table import Table
 
 _TABLES_AT_ONCE = 16
 _QUESTIONS: dict[tuple[str | None, ...], str] = {
@@ -45,6 +46,84 @@ def question_of(names: Sequence[str | None]) -> str | None:
     if words[:3] == ("show", "tables", "from") and len(words) == 4 and names[3]:
         return f"show tables from fluss.{quoted(names[3])}"
     return _QUESTIONS.get(words)
+
+
+class SqlCatalog(Protocol):
+    """What SQL needs of a database: to find, open and create its tables."""
+
+    @property
+    def connection(self) -> FlussConnection: ...
+
+    @property
+    def name(self) -> str: ...
+
+    async def table(self, name: TablePath) -> Table[dict[str, Any]]: ...
+
+    async def create_table(
+        self,
+        name: TablePath,
+        source: Any,
+        *,
+        primary_key: Sequence[str] | None = None,
+        partition_by: Sequence[str] | None = None,
+        buckets: int | None = None,
+        bucket_key: Sequence[str] | None = None,
+        properties: Mapping[str, Any] | None = None,
+        replace: bool = False,
+    ) -> Table[dict[str, Any]]: ...
+
+    async def drop_table(self, name: TablePath) -> None: ...
+
+    async def create_database(self, name: str, *, exist_ok: bool) -> None: ...
+
+    async def drop_database(self, name: str, *, missing_ok: bool, cascade: bool) -> None: ...
+
+
+class Tables(NamedTuple):
+    """The tables that a query can mean."""
+
+    found: dict[Chain, TableInfo]
+    handles: dict[Chain, FlussTable]
+    known: list[str]
+    """The names of all tables of the default database."""
+
+
+async def find_tables(database: SqlCatalog, chains: Iterable[Chain]) -> Tables:
+    """The tables among names of a query; names are compared without case, as DuckDB does."""
+    admin, connection = database.connection.get_admin(), database.connection
+    names: dict[str, dict[str, str]] = {}
+
+    async def tables_of(name: str) -> dict[str, str]:
+        if name not in names:
+            try:
+                names[name] = {table.lower(): table for table in await admin.list_tables(name)}
+            except DatabaseNotExistError:
+                names[name] = {}
+        return names[name]
+
+    own = await tables_of(database.name)
+    databases: dict[str, str] | None = None
+    found: dict[Chain, TableInfo] = {}
+    handles: dict[Chain, FlussTable] = {}
+    for chain in chains:
+        candidates = [(database.name, chain[0], chain[:1])]
+        if len(chain) > 1:
+            if databases is None:
+                databases = {name.lower(): name for name in await admin.list_databases()}
+            if chain[0].lower() in databases:
+                candidates.append((databases[chain[0].lower()], chain[1], chain[:2]))
+        for name, table, key in candidates:
+            base, dollar, view = table.lower().partition("$")
+            known = await tables_of(name)
+            real = known.get(base)
+            key = tuple(part.lower() for part in key)
+            if real is not None and key not in found:
+                try:
+                    handles[key] = await connection.get_table(TablePath(name, f"{real}{dollar}{view}"))
+                    found[key] = handles[key]._shown_info()
+                except TableNotExistError:  # dropped since it was listed
+                    continue
+    return Tables(found, handles, sorted(own.values()))
 
 
 async def all_tables(connection: FlussConnection) -> dict[str, list[TableInfo]]:
@@ -86,33 +165,3 @@ def answer(question: str, databases: Mapping[str, Sequence[TableInfo]], default_
         catalog.execute("drop view if exists temp.empty")
         catalog.execute(f"use fluss.{quoted(default_database)}")
         return arrow_of(catalog.sql(question))
-
-
-def arrow_of(relation: DuckDBPyRelation | DuckDBPyConnection) -> pa.Table:
-    """The rows of a relation, or of what a connection executed."""
-    # The name changed with DuckDB 1.4.
-    read = relation.to_arrow_table if hasattr(relation, "to_arrow_table") else relation.fetch_arrow_table
-    return read()
-
-
-def arrow_result(connection: DuckDBPyConnection, query: str, params: Any) -> pa.Table:
-    """The rows of a query with parameters.
-
-    Before 2.0, `sql()` of DuckDB waits for its threads with the interpreter lock held when there are parameters, and
-    they wait for the lock to release the rows they have read. `execute()` gives it away.
-    """
-    if is_before_2():
-        return arrow_of(connection.execute(query, params))
-    return arrow_of(connection.sql(query, params=params))
-
-
-def is_before_2() -> bool:
-    """Whether the DuckDB that is installed is older than 2.0."""
-    import duckdb
-
-    return bool(duckdb.__version__.startswith("1."))
-
-
-def quoted(name: str) -> str:
-    """A name as SQL writes it."""
-    return '"' + name.replace('"', '""') + '"'

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fluss.db.internals import sql_connection
 from fluss.db.profiles import config_dir
-from fluss.db.sql import tokens_of
+from fluss.db.sql_text import tokens_of
 from fluss.errors import FlussError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -22,8 +22,18 @@ if TYPE_CHECKING:
 
 _KEYWORDS = (
     "select", "from", "where", "group by", "order by", "limit", "join", "on", "using", "insert into", "create table",
+    "update", "set", "delete from", "alter table", "drop table", "explain",
     "with", "having", "count(*)", "sum(", "avg(", "min(", "max(", "distinct", "between", "like", "is null", "desc",
 )  # fmt: skip
+_CHANGES = {
+    **dict.fromkeys(
+        ("insert", "create", "alter", "drop", "set", "reset", "use", "load", "install", "pragma"), "written"
+    ),
+    "update": "updated",
+    "delete": "deleted",
+    "truncate": "deleted",
+}
+"""Words that begin statements without rows to show, and what becomes of the rows that they count."""
 _NAMES_FRESH_S = 5.0
 _TABLES_ASKED = 50
 _INTERRUPT_S = 10.0
@@ -60,10 +70,10 @@ class _Worker:
 class Answer:
     """The result of one statement."""
 
-    def __init__(self, relation: Any, is_rows: bool, started: float, worker: _Worker) -> None:
+    def __init__(self, relation: Any, change: str | None, started: float, worker: _Worker) -> None:
         self._started = started
         self._worker = worker
-        self.is_rows = is_rows
+        self.is_rows = change is None
         """Whether it is rows to show, and not the account of a statement that changed something."""
         self.rows = 0
         self.seconds = 0.0
@@ -71,12 +81,12 @@ class Answer:
         self._reader = worker.run(open_reader)
         self.schema: pa.Schema = self._reader.schema
         self.summary = "done"
-        if not is_rows:
+        if change is not None:
             found = worker.run(self._reader.read_all).to_pylist()
             counts = [value for row in found for value in row.values() if type(value) is int]
             if counts:
                 self.rows = counts[0]
-                self.summary = f"{counts[0]:,} row{'' if counts[0] == 1 else 's'} written"
+                self.summary = f"{counts[0]:,} row{'' if counts[0] == 1 else 's'} {change}"
             self.seconds = time.perf_counter() - started
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -125,8 +135,7 @@ class SqlSession:
         tokens = tokens_of(statement)
         first = tokens[0].word if tokens else ""
         relation = self._db.sql(statement)
-        changes = first in ("insert", "create", "set", "drop", "reset", "use", "load", "install", "pragma")
-        return Answer(relation, not changes, started, self._worker)
+        return Answer(relation, _CHANGES.get(first), started, self._worker)
 
     def table_names(self) -> list[str]:
         """The tables of the database."""

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text of SQL statements: tokens, names of tables, clauses.
+
+DuckDB parses every statement before it is looked at here, so what follows its grammar is taken for granted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Sequence
+from typing import NamedTuple
+
+_TOKEN = re.compile(
+    r"""\s+ | --[^\n]* | /\*.*?\*/
+    | (?P<text>[eExX]?'(?:[^']|'')*' | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+    | (?P<quoted>"(?:[^"]|"")*")
+    | (?P<word>[^\W\d][\w$]*)
+    | (?P<other>\d[\w.]* | .)""",
+    re.VERBOSE | re.DOTALL,
+)
+Chain = tuple[str, ...]
+"""A name and the names before its dots: ``("shop", "orders")``."""
+
+
+class Token(NamedTuple):
+    """A piece of a statement that is neither space nor comment."""
+
+    kind: str
+    """``word``, ``quoted`` (a name in double quotes), ``text`` or ``other``."""
+    text: str
+    at: int
+
+    @property
+    def word(self) -> str:
+        """In lower case if it is a word, else empty."""
+        return self.text.lower() if self.kind == "word" else ""
+
+    @property
+    def name(self) -> str | None:
+        """The name it stands for, if it can be one."""
+        if self.kind == "quoted":
+            return self.text[1:-1].replace('""', '"')
+        return self.text if self.kind == "word" else None
+
+
+def tokens_of(query: str) -> list[Token]:
+    """The pieces of a statement."""
+    return [
+        Token(match.lastgroup if match.lastgroup != "tag" else "text", match.group(), match.start())
+        for match in _TOKEN.finditer(query)
+        if match.lastgroup is not None
+    ]
+
+
+def chains_of(tokens: Sequence[Token]) -> list[Chain]:
+    """Everything in a statement that could be the name of a table."""
+    found: dict[Chain, None] = {}
+    at = 0
+    while at < len(tokens):
+        chain, at = chain_at(tokens, at)
+        if chain:
+            found[chain] = None
+        else:
+            at += 1
+    return list(found)
+
+
+def chain_at(tokens: Sequence[Token], at: int) -> tuple[Chain, int]:
+    """The dotted name that begins at a token, and where it ends; empty if there is none."""
+    names: list[str] = []
+    while at < len(tokens) and (name := tokens[at].name) is not None:
+        names.append(name)
+        at += 1
+        if at >= len(tokens) or tokens[at].text != ".":
+            break
+        at += 1
+    return tuple(names), at
+
+
+def find_word(tokens: Sequence[Token], words: Container[str], start: int = 0) -> int:
+    """The position of the first of these words outside of brackets; that of the end if there is none."""
+    depth = 0
+    for at in range(start, len(tokens)):
+        token = tokens[at]
+        if not depth and token.word in words and not (token.word == "from" and tokens[at - 1].word == "distinct"):
+            return at
+        depth += (token.text in "([{") - (token.text in ")]}")
+    return len(tokens)
+
+
+def closing(tokens: Sequence[Token], at: int) -> int:
+    """The position of the bracket that closes the one at a position."""
+    depth = 0
+    for position in range(at, len(tokens)):
+        depth += (tokens[position].text in "([{") - (tokens[position].text in ")]}")
+        if not depth:
+            return position
+    return len(tokens)
+
+
+def split_commas(tokens: Sequence[Token]) -> list[Sequence[Token]]:
+    """The parts between commas outside of brackets."""
+    parts, start, depth = [], 0, 0
+    for at, token in enumerate(tokens):
+        depth += (token.text in "([{") - (token.text in ")]}")
+        if token.text == "," and not depth:
+            parts.append(tokens[start:at])
+            start = at + 1
+    parts.append(tokens[start:])
+    return [part for part in parts if part]
+
+
+def text_of(query: str, tokens: Sequence[Token]) -> str:
+    """What stands in a statement from the first to the last of some tokens of it."""
+    return query[tokens[0].at : tokens[-1].at + len(tokens[-1].text)] if tokens else ""
+
+
+def quoted(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
