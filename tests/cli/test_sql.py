@@ -72,6 +72,21 @@ def test_inserts(call: Any, ok: Callable[..., str]) -> None:
     assert ok("count", "copied") == "2\n"
 
 
+def test_statements_of_a_file(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text(
+        "create table scripted (id bigint primary key, n int); -- first\n"
+        "insert into scripted values (1, 1), (2, 2), (3, 3);\n"
+        "update scripted set n = n + 1 where id > 1;\ndelete from scripted where id = 1;\n"
+        "select max(n) as most from scripted;\n"
+    )
+    result = call("sql", "-f", str(script), "--csv")
+    assert (result.stdout, result.stderr) == ("most\n4\n", "done\n3 rows written\n2 rows updated\n1 row deleted\n")
+    for arguments in (["-"], ["-f", "-"]):
+        assert ok("sql", "--csv", *arguments, input="select count(*) as n from scripted") == "n\n2\n"
+    assert "not both" in call("sql", "select 1", "-f", str(script)).stderr
+
+
 def test_mistakes(call: Any) -> None:
     for query, words in (
         ("select * from order_", "did you mean 'orders'"),
@@ -162,6 +177,13 @@ def test_the_shell(shell: Terminal, environment: dict[str, str]) -> None:
     shell.expect("Error: ")
     shell.type(".tables\n")
     shell.expect("orders")
+    shell.type("\\dt\n")
+    shell.expect("orders")
+    shell.type("\\d orders\n")
+    shell.expect("item string")
+    shell.type("help\n")
+    shell.expect("Statements end with")
+    shell.expect("fluss> ")
     shell.type(".timing on\nselect 41 + 1 as answer;\n")
     shell.expect("42")
     shell.expect("1 rows in")
@@ -179,7 +201,7 @@ def test_the_shell(shell: Terminal, environment: dict[str, str]) -> None:
     shell.type("select ite\t from ord\t where id = 1;\n")
     shell.expect("tea")
     shell.expect("fluss> ")
-    shell.type(".quit\n")
+    shell.type("exit;\n")
     time.sleep(0.3)
     history = Path(environment["FLUSS_CONFIG_DIR"]) / "sql_history"
     deadline = time.monotonic() + 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -17,16 +17,24 @@ if TYPE_CHECKING:
     from fluss.tools.sql_session import Answer, SqlSession
 
 _HELP = """Statements end with a semicolon. Commands of the shell:
-.tables            list the tables
-.schema TABLE      columns of a table
+.tables            list the tables (or \\dt)
+.schema TABLE      columns of a table (or \\d TABLE)
 .timing on|off     show how long statements take
 .watch SECONDS SQL repeat a query until Ctrl-C
-.help              this text
-.quit              leave (or Ctrl-D)"""
+.help              this text (or help, \\?)
+.quit              leave (or exit, quit, \\q, Ctrl-D)"""
+_OTHER_NAMES = {
+    "exit": ".quit", ".exit": ".quit", "quit": ".quit", "\\q": ".quit", "help": ".help", "\\?": ".help",
+    "\\dt": ".tables", "\\d": ".schema",
+}  # fmt: skip
+"""Commands as other shells call them: psql, DuckDB, MySQL."""
 
 
 @click.command()
 @click.argument("query", required=False)
+@click.option(
+    "-f", "--file", "file", type=click.File("r", "utf-8"), help="Run the statements of a file; - is standard input."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--timing", is_flag=True, help="Say how long it took.")
 @click.option("--every", type=click.FloatRange(0.1), metavar="SECONDS", help="Repeat the query until Ctrl-C.")
@@ -36,6 +44,7 @@ _HELP = """Statements end with a semicolon. Commands of the shell:
 def sql(
     link: CliTarget,
     query: str | None,
+    file: TextIO | None,
     as_csv: bool,
     timing: bool,
     every: float | None,
@@ -44,16 +53,22 @@ def sql(
 ) -> None:
     """Run SQL over the tables with DuckDB; without QUERY, a shell with history and completion (or standard input).
 
+    QUERY is one or more statements, or - for those of standard input.
+
     Example: fluss sql "select item, sum(price) from orders group by item"
     """
     from fluss.tools.sql_session import SqlSession
 
     if times is not None and every is None:
         raise click.UsageError("--times needs --every SECONDS")
+    if query is not None and file is not None:
+        raise click.UsageError("give a QUERY or --file, not both")
     kind = "csv" if as_csv else "jsonl" if link.as_json else None
     with link.database(database) as db:
         session = SqlSession(db)
-        if query is None and not sys.stdin.isatty():
+        if file is not None:
+            query = file.read()
+        elif query == "-" or (query is None and not sys.stdin.isatty()):
             query = sys.stdin.read()
         if query is None:
             _Shell(db, session, timing).run()
@@ -97,6 +112,15 @@ def _repeat(session: SqlSession, query: str, kind: str | None, every: float, tim
         return
 
 
+def _command_of(line: str) -> str:
+    """The command of the shell that a line is; empty if it begins a statement."""
+    word, _, rest = line.strip().partition(" ")
+    name = _OTHER_NAMES.get(word.rstrip(";").lower(), word)
+    if name == ".schema" and not rest.strip():
+        name = ".tables"
+    return f"{name} {rest.strip().rstrip(';')}".rstrip() if name.startswith((".", "\\")) else ""
+
+
 class _Shell:
     """Reads statements from the terminal until the user leaves."""
 
@@ -120,10 +144,11 @@ class _Shell:
                 except EOFError:
                     click.echo()
                     return
-                if not text and line.strip().startswith("."):
-                    if line.strip() in (".quit", ".exit"):
-                        return
-                    self._guarded(lambda line=line: self._command(line.strip()))
+                command = "" if text else _command_of(line)
+                if command == ".quit":
+                    return
+                if command:
+                    self._guarded(lambda command=command: self._command(command))
                     continue
                 text = f"{text}\n{line}" if text else line
                 if not text.strip():
