@@ -76,6 +76,20 @@ MUTANTS: tuple[Mutant, ...] = (
         _NAMES,
     ),
     Mutant(
+        "failed-write-not-cut",
+        f"{_LOG}/tablet.py",
+        "            self.segments[-1].cut()\n",
+        "            pass\n",
+        _TABLET,
+    ),
+    Mutant(
+        "segments-taken-away-during-a-repair",
+        f"{_LOG}/tablet.py",
+        "        if self.failure is not None:\n            return  # its repair may",
+        "        if False:\n            return  # its repair may",
+        _TABLET,
+    ),
+    Mutant(
         "names-of-new-folders-not-noted",
         f"{_LOG}/tablet.py",
         "lambda folder: unsynced.add((folder,))",

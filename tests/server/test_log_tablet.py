@@ -265,6 +265,45 @@ def test_write_error_is_reported_and_cut(harness: LogHarness, monkeypatch: pytes
     assert harness.read_all() == list(range(6))
 
 
+def test_a_write_that_cannot_be_cut_is_cut_when_the_segment_is_closed(
+    harness: LogHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.write(make_batch(0))
+    closed = harness.log.segments[-1]
+    real = disk.write_at
+
+    def half(fd: int, data: Any, position: int) -> int:
+        real(fd, data[:40], position)
+        raise OSError(5, "Input/output error")
+
+    def failing(fd: int, size_bytes: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write_at", half)
+        patch.setattr(disk, "truncate", failing)
+        with pytest.raises(LogStorageError, match="Input/output error"):
+            harness.append(make_batch(3))
+        assert closed.file.size_bytes == closed.size_bytes + 40
+    harness.log.roll_if_not_empty()
+    assert closed.file.size_bytes == closed.size_bytes
+    harness.write(make_batch(3))
+    assert harness.read_all() == list(range(6))
+
+
+def test_a_log_in_repair_keeps_its_segments(tmp_path: Path) -> None:
+    """Its repair deletes what comes after the committed segment, which must stay the one it began with."""
+    harness = LogHarness(tmp_path / "log-0", segment_bytes_max=10)
+    harness.write(make_batch(0))
+    harness.append(make_batch(3))
+    harness.log.fail(OSError(5, "Input/output error"))
+    committed = harness.log.committed_segment
+    harness.log.detach_segments_before(3)
+    assert harness.log.committed_segment is committed
+    assert not harness.log.expired
+    harness.crash()
+
+
 def test_expired_segments_are_deleted_only_below_the_high_watermark(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path / "log-0", segment_bytes_max=10)
     for number in range(4):

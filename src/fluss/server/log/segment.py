@@ -216,6 +216,13 @@ class Segment:
         self._index = SegmentIndex()
         self._index.trusted = True
 
+    def cut(self) -> None:
+        """Cut what a failed write left after the last batch, before the segment is closed and copied as it is."""
+        file = self.file
+        if file.size_bytes > self.size_bytes:
+            file.truncate(self.size_bytes)
+            file.sync()
+
     def open_for_append(self, index: SegmentIndex) -> None:
         self._index = index
 

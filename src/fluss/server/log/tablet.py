@@ -356,7 +356,7 @@ class LogTablet:
         """Close the open segment and begin the next one at the end of the log."""
         try:
             segment = self._create_segment(self.end_offset)
-        except OSError as error:
+        except (OSError, DamagedLogError) as error:
             raise cannot_open(self.folder, error) from error
         self._begin_segment(segment)
         return segment
@@ -366,6 +366,8 @@ class LogTablet:
         unsynced = self.open_files.unsynced
         if not self.segments:
             disk.make_folders(self.folder, lambda folder: unsynced.add((folder,)))
+        else:
+            self.segments[-1].cut()
         segment = Segment(self.folder, base_offset, self.settings, self.open_files)
         segment.create()
         # The names must be durable before anything in the file is acknowledged, not before it is written.
@@ -550,6 +552,8 @@ class LogTablet:
 
     def detach_segments_before(self, offset: int) -> None:
         """Take closed segments whose records all lie before ``offset`` out of the log. Their files remain."""
+        if self.failure is not None:
+            return  # its repair may have deleted the segment that would be the first one then
         while len(self.segments) > 1 and self.segments[0].end_offset <= min(offset, self.high_watermark):
             segment = self.segments[0]
             self.expired.add(segment)
