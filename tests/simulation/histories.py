@@ -24,7 +24,7 @@ from tests.simulation.scenario import FAULTS, _heal
 from tests.simulation.world import World, collect_garbage
 
 import fluss.aio as fluss
-from fluss.metadata import Column, DataTypes, Schema, TableDescriptor
+from fluss.metadata import AggFunction, Column, DataTypes, Schema, TableDescriptor
 
 PATH = fluss.TablePath("fluss", "registers")
 CLIENTS = 3
@@ -39,6 +39,7 @@ KINDS: dict[str, dict[str, str]] = {
     "expiring": {"table.log.ttl": "1 s"},
     "first row": {"table.merge-engine": "first_row"},
     "versioned": {"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "a"},
+    "sum": {"table.merge-engine": "aggregation"},
 }
 
 
@@ -53,6 +54,8 @@ class Register:
         def apply(state: State) -> State:
             if state is not None and self._kind == "first row":
                 return state
+            if state is not None and self._kind == "sum":
+                return (state[0] or 0) + a, b
             if state is not None and self._kind == "versioned" and state[0] is not None and a < state[0]:
                 return state
             return a, b
@@ -69,7 +72,7 @@ class Register:
 
 
 class Client:
-    """Calls one after the other; each writes values of its own, so that a lookup tells whose write it saw."""
+    """Calls one after the other; each writes values of its own, so that a lookup shows whose write it saw."""
 
     def __init__(self, number: int, rng: random.Random, world: World, register: Register) -> None:
         self._number = number
@@ -132,7 +135,7 @@ class History:
         connection = await world.connect()
         columns = [
             Column("k", DataTypes.int().with_nullable(False)),
-            Column("a", DataTypes.bigint()),
+            Column("a", DataTypes.bigint(), agg_function=AggFunction("sum") if self.kind == "sum" else None),
             Column("b", DataTypes.bigint()),
         ]
         schema = Schema.of(columns, primary_key=("k",))

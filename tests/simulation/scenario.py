@@ -8,6 +8,7 @@ server serves is compared with what the writers were told.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -22,10 +23,14 @@ from fluss.metadata import Column, DataTypes, Schema, TableBucket, TableDescript
 
 EVENTS = fluss.TablePath("fluss", "events")
 STATE = fluss.TablePath("fluss", "state")
+DAYS = fluss.TablePath("fluss", "days")
+"""A log with partitions, which are created while rows are written."""
 SHORT = fluss.TablePath("fluss", "short")
 """Rows whose changelog expires at once: only snapshots, and what they do not have yet, lead to them."""
 BUCKETS = 2
 KEYS_PER_WRITER = 6
+ADDED_COLUMNS_MAX = 3
+PARTITIONS_MAX = 4
 SETTLED_AFTER_S = 600.0
 """Virtual seconds in which every write must have been acknowledged or failed after the faults are gone."""
 
@@ -49,25 +54,35 @@ class Writer:
     number: int
     rng: random.Random
     appended: list[Operation] = field(default_factory=list)
+    dated: list[Operation] = field(default_factory=list)
     upserted: list[Operation] = field(default_factory=list)
     shortly: list[Operation] = field(default_factory=list)
     in_flight: list[tuple[Operation, Any]] = field(default_factory=list)
 
     async def open(self, world: World) -> None:
         self.connection = await world.connect()
-        events = await self.connection.get_table(EVENTS)
+        await self.use_new_columns()
         state = await self.connection.get_table(STATE)
-        self._append = events.new_append().create_writer()
+        self._append_dated = (await self.connection.get_table(DAYS)).new_append().create_writer()
         self._upsert = state.new_upsert().create_writer()
         self._upsert_short = (await self.connection.get_table(SHORT)).new_upsert().create_writer()
 
-    async def write(self, count: int) -> None:
+    async def use_new_columns(self) -> None:
+        """Write rows with all columns of the table from now on."""
+        table = await self.connection.get_table(EVENTS)
+        self._added = len(table.get_table_info().schema.columns) - 3
+        self._append = table.new_append().create_writer()
+
+    async def write(self, count: int, partitions: list[str]) -> None:
         for _ in range(count):
-            if self.rng.random() < 0.5:
+            if self.rng.random() < 0.4:
                 row = self.number * 1_000_000 + len(self.appended)
-                operation = Operation(row, row)
-                self.appended.append(operation)
-                self.in_flight.append((operation, self._append.append((row, self.number, _text(row)))))
+                handle = self._append.append((row, self.number, _text(row), *[row] * self._added))
+                self._keep(self.appended, Operation(row, row), handle)
+            elif self.rng.random() < 0.2:
+                row = self.number * 1_000_000 + len(self.dated)
+                handle = self._append_dated.append((row, self.number, _text(row), self.rng.choice(partitions)))
+                self._keep(self.dated, Operation(row, row), handle)
             elif self.rng.random() < 0.7:
                 self._change(self._upsert, self.upserted)
             else:
@@ -78,9 +93,11 @@ class Writer:
     def _change(self, writer: Any, operations: list[Operation]) -> None:
         key = self.number * KEYS_PER_WRITER + self.rng.randrange(KEYS_PER_WRITER)
         value = None if self.rng.random() < 0.2 else self.number * 1_000_000 + len(operations)
-        operation = Operation(key, value)
-        operations.append(operation)
         handle = writer.delete({"k": key}) if value is None else writer.upsert((key, value, _text(value)))
+        self._keep(operations, Operation(key, value), handle)
+
+    def _keep(self, operations: list[Operation], operation: Operation, handle: Any) -> None:
+        operations.append(operation)
         self.in_flight.append((operation, handle))
 
     async def settle(self) -> None:
@@ -105,10 +122,13 @@ def _text(number: int) -> str:
 async def create_tables(world: World) -> None:
     connection = await world.connect()
     admin = connection.get_admin()
-    rows = Schema(pa.schema([("id", pa.int64()), ("writer", pa.int32()), ("text", pa.string())]))
+    columns = [("id", pa.int64()), ("writer", pa.int32()), ("text", pa.string())]
+    rows, dated = Schema(pa.schema(columns)), Schema(pa.schema([*columns, ("day", pa.string())]))
     key = Column("k", DataTypes.int().with_nullable(False))
     keyed = Schema.of([key, Column("v", DataTypes.bigint()), Column("text", DataTypes.string())], primary_key=("k",))
-    await admin.create_table(EVENTS, TableDescriptor(rows, bucket_count=BUCKETS))
+    week = {"table.log.ttl": "7 d", "table.log.tiered.local-segments": "1"}
+    await admin.create_table(EVENTS, TableDescriptor(rows, bucket_count=BUCKETS, properties=week))
+    await admin.create_table(DAYS, TableDescriptor(dated, bucket_count=1, partition_keys=["day"], properties=week))
     await admin.create_table(STATE, TableDescriptor(keyed, bucket_count=BUCKETS))
     await admin.create_table(SHORT, TableDescriptor(keyed, bucket_count=1, properties={"table.log.ttl": "1 s"}))
     await connection.close()
@@ -124,7 +144,9 @@ class Scenario:
         self.failed = 0
         self.faults: dict[str, int] = {}
         self._reads_all = True
-        self._served: dict[tuple[fluss.TablePath, int], list[Change]] = {}
+        self._served: dict[TableBucket, list[Change]] = {}
+        self._added_columns = 0
+        self._partitions: list[str] = []
 
     async def __call__(self, world: World) -> None:
         await world.start_server()
@@ -136,12 +158,15 @@ class Scenario:
             name, fault = world.rng.choice(list(FAULTS.items()))
             world.note(f"round {number}: {name}")
             self.faults[name] = self.faults.get(name, 0) + 1
+            await self._change_tables(world, writers)
             count = world.rng.randint(5, 40)
-            await asyncio.gather(fault(world), *(writer.write(count) for writer in writers))
+            await asyncio.gather(fault(world), *(writer.write(count, self._partitions) for writer in writers))
             await _heal(world)
             await asyncio.gather(*(writer.settle() for writer in writers))
             await self._check(world, writers, all_rows=name not in NETWORK_FAULTS)
-        operations = [one for writer in writers for one in (*writer.appended, *writer.upserted, *writer.shortly)]
+        operations = [
+            one for writer in writers for one in (*writer.appended, *writer.dated, *writer.upserted, *writer.shortly)
+        ]
         self.acknowledged = sum(one.acknowledged for one in operations)
         self.failed = len(operations) - self.acknowledged
         for writer in writers:
@@ -150,6 +175,22 @@ class Scenario:
         await world.start_server()
         await self._check(world, writers)
         await world.stop_server()
+
+    async def _change_tables(self, world: World, writers: list[Writer]) -> None:
+        """Add a partition or a column now and then; some writers go on with the columns that they know."""
+        connection = await world.connect()
+        admin = connection.get_admin()
+        if not self._partitions or (len(self._partitions) < PARTITIONS_MAX and world.rng.random() < 0.3):
+            name = f"day{len(self._partitions)}"
+            await admin.create_partition(DAYS, {"day": name})
+            self._partitions.append(name)
+        if self._added_columns < ADDED_COLUMNS_MAX and world.rng.random() < 0.2:
+            await admin.alter_table(EVENTS, add_columns={f"added{self._added_columns}": DataTypes.bigint()})
+            self._added_columns += 1
+            for writer in writers:
+                if world.rng.random() < 0.5:
+                    await writer.use_new_columns()
+        await connection.close()
 
     async def _check(self, world: World, writers: list[Writer], all_rows: bool = True) -> None:
         """Compare what is served with what was acknowledged; rows that were checked before only with `all_rows`."""
@@ -165,24 +206,39 @@ class Scenario:
 
     async def _check_events(self, connection: fluss.FlussConnection, writers: list[Writer]) -> None:
         table_id = (await connection.get_table(EVENTS)).get_table_info().table_id
-        seen: dict[int, int] = {}
-        for number in range(BUCKETS):
-            changes = await self._read(connection, EVENTS, TableBucket(table_id, number))
+        buckets = [TableBucket(table_id, number) for number in range(BUCKETS)]
+        await self._check_rows(connection, EVENTS, buckets, [writer.appended for writer in writers])
+        table_id = (await connection.get_table(DAYS)).get_table_info().table_id
+        partitions = await connection.get_admin().list_partition_infos(DAYS)
+        buckets = [TableBucket(table_id, 0, partition.partition_id) for partition in partitions]
+        await self._check_rows(connection, DAYS, buckets, [writer.dated for writer in writers])
+
+    async def _check_rows(
+        self,
+        connection: fluss.FlussConnection,
+        path: fluss.TablePath,
+        buckets: list[TableBucket],
+        written: list[list[Operation]],
+    ) -> None:
+        """Every acknowledged row is in the log once, and in each bucket in the order of its writer."""
+        seen: dict[int, TableBucket] = {}
+        for bucket in buckets:
             last = dict.fromkeys(range(self.writer_count), -1)
-            for change in changes:
+            for change in await self._read(connection, path, bucket):
                 row, writer = change.row["id"], change.row["writer"]
                 if row in seen:
-                    raise LostOrDoubledError(f"row {row} is there twice: in buckets {seen[row]} and {number}")
-                if change.row["text"] != _text(row):
-                    raise LostOrDoubledError(f"row {row} reads {change.row}")
+                    raise LostOrDoubledError(f"row {row} of {path} is there twice: in {seen[row]} and {bucket}")
+                added = {value for name, value in change.row.items() if name.startswith("added")}
+                if change.row["text"] != _text(row) or not added <= {row, None}:
+                    raise LostOrDoubledError(f"row {row} of {path} reads {change.row}")
                 if row <= last[writer]:
-                    raise LostOrDoubledError(f"row {row} of writer {writer} comes after {last[writer]}")
-                seen[row] = number
+                    raise LostOrDoubledError(f"row {row} of writer {writer} comes after {last[writer]} in {path}")
+                seen[row] = bucket
                 last[writer] = row
-        for writer in writers:
-            lost = [one.key for one in writer.appended if one.acknowledged and one.key not in seen]
+        for operations in written:
+            lost = [one.key for one in operations if one.acknowledged and one.key not in seen]
             if lost:
-                raise LostOrDoubledError(f"acknowledged rows are not there: {lost[:5]} ({len(lost)})")
+                raise LostOrDoubledError(f"acknowledged rows of {path} are not there: {lost[:5]} ({len(lost)})")
 
     async def _check_state(self, connection: fluss.FlussConnection, writers: list[Writer]) -> None:
         table_id = (await connection.get_table(STATE)).get_table_info().table_id
@@ -206,12 +262,13 @@ class Scenario:
         self, connection: fluss.FlussConnection, path: fluss.TablePath, bucket: TableBucket
     ) -> list[Change]:
         """All records of a bucket. What was served once is served for ever, at the same offsets."""
-        before = self._served.get((path, bucket.bucket_id), [])
+        before = self._served.get(bucket, [])
         changes, _ = await read_bucket(connection, path, bucket, [] if self._reads_all else before)
-        if changes[: len(before)] != before:
-            odd = next((pair for pair in zip(before, changes) if pair[0] != pair[1]), (before[-1], None))
-            raise LostOrDoubledError(f"{path} {bucket} changed: served {odd[0]} before, now {odd[1]}")
-        self._served[path, bucket.bucket_id] = changes
+        for old, new in itertools.zip_longest(before, changes[: len(before)]):
+            # A column that was added since is null in rows of before.
+            if new is None or old != Change(new.offset, new.kind, {name: new.row[name] for name in old.row}):
+                raise LostOrDoubledError(f"{path} {bucket} changed: served {old} before, now {new}")
+        self._served[bucket] = changes
         return changes
 
 
@@ -294,6 +351,14 @@ async def _bad_disk_then_power(world: World) -> None:
     await _power(world)
 
 
+async def _clock(world: World) -> None:
+    """The clock is wrong for some minutes, by up to a year: nothing may expire by it."""
+    await _pause(world)
+    world.set_clock_off(world.rng.choice((-1, 1)) * world.rng.uniform(3600, 365 * 86400))
+    await asyncio.sleep(world.rng.uniform(1, 500))
+    world.set_clock_off(0)
+
+
 async def _heal(world: World) -> None:
     world.network.cut = False
     world.network.delay_s = 0.0002
@@ -309,6 +374,7 @@ FAULTS: dict[str, Callable[[World], Awaitable[None]]] = {
     "restart": _restart,
     "disk": _bad_disk,
     "disk and power": _bad_disk_then_power,
+    "clock": _clock,
 }
-NETWORK_FAULTS = ("nothing", "reset", "cut", "slow")
+NETWORK_FAULTS = ("nothing", "reset", "cut", "slow", "clock")
 """Faults that leave the files alone: of the rows that were read before, none is read again after these."""

@@ -13,17 +13,27 @@ from tests.simulation.__main__ import simulate
 from tests.simulation.disk import SimDisk
 from tests.simulation.scenario import LostOrDoubledError
 
+from fluss.errors import LogOffsetOutOfRangeError
+
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 """The tasks and files of a killed server are never ended."""
 
 FAILED_BEFORE = {
-    8: "a disk that fails for a while disabled a primary-key bucket until the next start",
-    256889300: "a disk that failed during a repair disabled a bucket until a later repair",
-    17: "folders of an attempt that failed halfway were taken for durable by the next one",
+    20033: "the remote log took the committed segment away from a repair, which had deleted the next one",
+    102: "bytes of a failed write were copied to the remote log with a closed segment",
 }
+"""Seeds of this scenario: each change of it gives them another meaning, so that every bug has a test of its own too."""
 FRESH_SECONDS = 10.0
+JUMPS = 100
+"""A seed in which the clock jumps a year ahead."""
 LOSES_POWER = 0
 """A seed that loses unsynced rows where the server does not sync."""
+
+
+def test_a_clock_that_is_believed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(world.SERVER_OPTIONS, "clock.jump-tolerance", "0 s")
+    with pytest.raises(LogOffsetOutOfRangeError):
+        simulate(JUMPS)
 
 
 @pytest.mark.parametrize("seed", FAILED_BEFORE, ids=FAILED_BEFORE.get)

@@ -29,11 +29,12 @@ from fluss.server.server import Server
 SERVER_OPTIONS = {
     "kv.memory-size": "64kb",
     "kv.snapshot.interval": "5 s",
-    "log.segment.file-size": "16kb",
+    "log.segment.file-size": "4kb",
     "log.index.interval-size": "512b",
-    "log.recovery-point.interval-size": "8kb",
+    "log.recovery-point.interval-size": "2kb",
     "log.retention.check-interval": "1 s",
     "log.retention.roll-active-segment.enabled": "true",
+    "remote.log.task-interval-duration": "2 s",
     "server.io-pool.size": "4",
 }
 """Small enough that segments roll, rows move to disk, snapshots are taken and recovery points are written within a few
@@ -45,9 +46,11 @@ _CLOCKS = {"monotonic": time.monotonic, "perf_counter": time.perf_counter, "thre
 class _SimClock(Clock):
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
+        self.off_ms = 0
+        """How far the machine's clock is off."""
 
-    def now_ms(self) -> int:
-        return self._loop.now_ms()
+    def _read_ms(self) -> tuple[int, int]:
+        return self._loop.now_ms() + self.off_ms, int(self._loop.time() * 1000)
 
     def monotonic(self) -> float:
         return self._loop.time()
@@ -57,7 +60,8 @@ class SimEnvironment(Environment):
     """The machine of the simulated server."""
 
     def __init__(self, loop: SimLoop, network: SimNetwork) -> None:
-        super().__init__(_SimClock(loop))
+        self.sim_clock = _SimClock(loop)
+        super().__init__(self.sim_clock)
         self._loop = loop
         self._network = network
 
@@ -114,7 +118,8 @@ class World:
     async def start_server(self) -> None:
         process = Process("server")
         self.network.accept_in = lambda call: run_in(process, call)
-        server = Server({"data.dir": str(self.disk.root), **SERVER_OPTIONS}, environment=self.environment)
+        folders = {"data.dir": str(self.disk.root), "remote.data.dir": str(self.disk.root.with_name("remote"))}
+        server = Server({**folders, **SERVER_OPTIONS}, environment=self.environment)
         self._process, self.server = process, server
         await run_in(process, self.loop.create_task, server.start())
         self.note("server started")
@@ -173,6 +178,11 @@ class World:
     def mend_disk(self) -> None:
         self.note("disk works")
         self.disk.failing = lambda kind: None
+
+    def set_clock_off(self, seconds: float) -> None:
+        """Let the machine's clock jump to this far from the true time."""
+        self.note(f"clock off by {seconds:.0f} s")
+        self.environment.sim_clock.off_ms = int(seconds * 1000)
 
     # Clients -------------------------------------------------------------------------------------------------------
 
