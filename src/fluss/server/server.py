@@ -188,7 +188,10 @@ class Server(Services):
         if self.metrics_page is not None:
             await self.metrics_page.stop()
         for session in tuple(self.sessions):
-            session.channel.pause_reading()
+            if session.is_established:
+                session.channel.pause_reading()
+            else:
+                session.close()  # a refused login is held back for up to ten seconds
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

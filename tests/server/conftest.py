@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server with default options in the process of the test, and a bare connection to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.server.log_support import Client, connected, running_server
+
+from fluss.server.server import Server
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    async with running_server(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[Client]:
+    async with connected(server) as client:
+        yield client
