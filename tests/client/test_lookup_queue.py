@@ -86,26 +86,26 @@ def key(number, bucket=0, partition="eu"):
 
 async def test_a_lone_key_leaves_at_once(open_queue):
     async with open_queue() as (_, queue, wire):
-        assert await queue.put(key(1)).wait() == b"v1"
-        assert await queue.put(("eu", 0, b"none")).wait() is None
+        assert await queue.get(key(1)) == b"v1"
+        assert await queue.get(("eu", 0, b"none")) is None
         assert wire.requests == [[b"1"], [b"none"]]
 
 
 async def test_keys_gather_while_requests_are_under_way(open_queue):
     async with open_queue() as (_, queue, wire):
-        await queue.put(key(0)).wait()
+        await queue.get(key(0))
         wire.gate = asyncio.Event()
         first = []
         for number in (1, 2):
-            first.append(queue.put(key(number)))
+            first.append(asyncio.ensure_future(queue.get(key(number))))
             await asyncio.sleep(0.01)
-        rest = [queue.put(key(number, number % 2)) for number in range(3, 100)]
+        rest = [asyncio.ensure_future(queue.get(key(number, number % 2))) for number in range(3, 100)]
         await asyncio.sleep(0.01)
         assert wire.requests == [[b"0"], [b"1"], [b"2"]]
         assert queue.pending() == 99
         wire.gate.set()
-        assert await asyncio.gather(*(promise.wait() for promise in first)) == [b"v1", b"v2"]
-        assert await asyncio.gather(*(promise.wait() for promise in rest)) == [b"v%d" % n for n in range(3, 100)]
+        assert await asyncio.gather(*first) == [b"v1", b"v2"]
+        assert await asyncio.gather(*rest) == [b"v%d" % n for n in range(3, 100)]
         assert len(wire.requests) == 4
         assert queue.pending() == 0
 
@@ -115,15 +115,15 @@ async def test_many_keys_at_once_travel_in_two_requests(open_queue, count, sizes
     """The server works on the second while the answer to the first is taken in."""
 
     async with open_queue() as (_, queue, wire):
-        await queue.put(key(0)).wait()
-        promises = [queue.put(key(number)) for number in range(count)]
-        assert await asyncio.gather(*(promise.wait() for promise in promises)) == [b"v%d" % n for n in range(count)]
+        await queue.get(key(0))
+        promises = [asyncio.ensure_future(queue.get(key(number))) for number in range(count)]
+        assert await asyncio.gather(*promises) == [b"v%d" % n for n in range(count)]
         assert [len(keys) for keys in wire.requests] == [1, *sizes]
 
 
 async def test_unknown_partitions_have_no_rows_and_cost_no_lookup(open_queue):
     async with open_queue() as (_, queue, wire):
-        assert await queue.put(key(1, partition="nowhere")).wait() is None
+        assert await queue.get(key(1, partition="nowhere")) is None
         assert wire.requests == []
 
 
@@ -136,7 +136,7 @@ async def test_unknown_partitions_have_no_rows_and_cost_no_lookup(open_queue):
 async def test_errors_that_pass_are_tried_again(open_queue, error, level):
     async with open_queue() as (cluster, queue, wire):
         (wire.failures if level == "request" else wire.bucket_failures).append(error)
-        assert await queue.put(key(1)).wait() == b"v1"
+        assert await queue.get(key(1)) == b"v1"
         assert len(wire.requests) == 2
         assert cluster.metrics.snapshot()["retries_total"] >= 1
 
@@ -146,10 +146,10 @@ async def test_errors_that_pass_are_tried_again_so_often(config, open_queue):
 
     async with open_queue() as (_, queue, wire):
         wire.failures += 2 * [KvStorageError("busy")]
-        assert await queue.put(key(1)).wait() == b"v1"
+        assert await queue.get(key(1)) == b"v1"
         wire.failures += 3 * [KvStorageError("busy")]
         with pytest.raises(KvStorageError, match="busy"):
-            await queue.put(key(2)).wait()
+            await queue.get(key(2))
         assert len(wire.requests) == 6
 
 
@@ -159,46 +159,46 @@ async def test_keys_wait_for_others_when_told_to(config, open_queue):
 
     async with open_queue() as (_, queue, wire):
         loop = asyncio.get_running_loop()
-        await queue.put(key(0)).wait()
+        await queue.get(key(0))
         wire.requests.clear()
         started = loop.time()
-        first = queue.put(key(1))
+        first = asyncio.ensure_future(queue.get(key(1)))
         await asyncio.sleep(0.02)
-        second = queue.put(key(2))
-        assert [await first.wait(), await second.wait()] == [b"v1", b"v2"]
+        second = asyncio.ensure_future(queue.get(key(2)))
+        assert [await first, await second] == [b"v1", b"v2"]
         assert loop.time() - started > 0.15
         assert wire.requests == [[b"1", b"2"]]
         wire.requests.clear()
         started = loop.time()
-        for promise in [queue.put(key(number)) for number in range(4)]:
-            await promise.wait()
+        for promise in [asyncio.ensure_future(queue.get(key(number))) for number in range(4)]:
+            await promise
         assert loop.time() - started < 0.15, "a full request does not wait"
         assert len(wire.requests) == 1
 
 
 async def test_final_errors_are_raised(open_queue):
     async with open_queue() as (_, queue, wire):
-        await queue.put(key(0)).wait()
+        await queue.get(key(0))
         wire.failures.append(NonPrimaryKeyTableError("no"))
-        promises = [queue.put(key(number)) for number in range(3)]
+        promises = [asyncio.ensure_future(queue.get(key(number))) for number in range(3)]
         for promise in promises:
             with pytest.raises(NonPrimaryKeyTableError):
-                await promise.wait()
-        assert await queue.put(key(1)).wait() == b"v1"
+                await promise
+        assert await queue.get(key(1)) == b"v1"
 
 
 async def test_a_wrong_number_of_results_is_refused(open_queue):
     async with open_queue() as (_, queue, wire):
         wire.cut = True
         with pytest.raises(FormatError, match="0 results for 1 keys"):
-            await queue.put(key(1)).wait()
+            await queue.get(key(1))
 
 
 async def test_a_cancelled_lookup_hurts_no_other(open_queue):
     async with open_queue() as (_, queue, wire):
         wire.gate = asyncio.Event()
-        cancelled = asyncio.ensure_future(queue.put(key(1)).wait())
-        kept = asyncio.ensure_future(queue.put(key(2)).wait())
+        cancelled = asyncio.ensure_future(queue.get(key(1)))
+        kept = asyncio.ensure_future(queue.get(key(2)))
         await asyncio.sleep(0.01)
         cancelled.cancel()
         wire.gate.set()
@@ -210,15 +210,15 @@ async def test_a_cancelled_lookup_hurts_no_other(open_queue):
 async def test_closing_fails_what_waits(open_queue):
     async with open_queue() as (cluster, queue, wire):
         wire.gate = asyncio.Event()
-        promise = queue.put(key(1))
+        promise = asyncio.ensure_future(queue.get(key(1)))
         await asyncio.sleep(0.01)
         await cluster.close()
         wire.gate.set()
         await asyncio.gather(*wire.tasks)  # an answer that comes too late changes nothing
         with pytest.raises(ConnectionClosedError):
-            await promise.wait()
+            await promise
         with pytest.raises(ConnectionClosedError):
-            queue.put(key(2))
+            await queue.get(key(2))
 
 
 async def test_keys_from_other_threads(open_queue):
@@ -226,7 +226,7 @@ async def test_keys_from_other_threads(open_queue):
         results = []
 
         def work(number):
-            results.append(asyncio.run(queue.put(key(number)).wait()))
+            results.append(asyncio.run(queue.get(key(number))))
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
         for thread in threads:

@@ -80,12 +80,8 @@ class Lookuper:
         Example:
             row = await lookuper.lookup({"id": 1}, timeout=2)
         """
-        deadline: Deadline | None = None
-        if timeout is None:
-            value = await self._queue.put(self._keys.make(pk)).wait()
-        else:
-            deadline = self._runner.cluster.deadline(timeout)
-            value = await self._queue.get(self._keys.make(pk), deadline)
+        deadline = None if timeout is None else self._runner.cluster.deadline(timeout)
+        value = await self._queue.get(self._keys.make(pk), deadline)
         if value is None:
             return None
         row = self._results.known_row(value)
@@ -137,7 +133,7 @@ class Lookuper:
         """
         from fluss.client.lookup_many import lookup_many
 
-        return await lookup_many(self._runner, self._state, self._keys, self._wire, keys, missing, timeout)
+        return await lookup_many(self._runner, self._state, self._keys, self._queue, keys, missing, timeout)
 
     def place_of(self, pk: object) -> tuple[str | None, int]:
         """The name of the partition, if there are any, and the number of the bucket that a key belongs to."""
@@ -165,12 +161,8 @@ class PrefixLookuper:
         Example:
             rows = await lookuper.lookup({"customer": 7}, timeout=2)
         """
-        deadline: Deadline | None = None
-        if timeout is None:
-            values = await self._queue.put(self._keys.make(prefix)).wait()
-        else:
-            deadline = self._runner.cluster.deadline(timeout)
-            values = await self._queue.get(self._keys.make(prefix), deadline)
+        deadline = None if timeout is None else self._runner.cluster.deadline(timeout)
+        values = await self._queue.get(self._keys.make(prefix), deadline)
         return [await self._results.row(value, deadline) for value in values]
 
     def bucket_of(self, prefix: object) -> int:

@@ -14,14 +14,14 @@ from fluss._arrow_buffers import array_of
 from fluss.client.arguments import wrong_argument
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
-from fluss.client.lookup_wire import LookupWire, decode_values, schema_ids_of, values_of
+from fluss.client.lookup_queue import LookupQueue, Place
+from fluss.client.lookup_wire import decode_values, schema_ids_of
 from fluss.client.metadata_cache import PartitionState, TableState
 from fluss.client.runner import Runner
 from fluss.client.write.routing import groups_of, partition_codes
-from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, NetworkError
-from fluss.metadata import PhysicalTablePath, Schema, TableBucket, TablePath
+from fluss.errors import InvalidArgumentError, InvalidRowError
+from fluss.metadata import Schema
 from fluss.net.deadline import Deadline
-from fluss.protocol import apis
 from fluss.rows.bucketing import bucket_hashes
 from fluss.rows.logical import from_python, to_arrow
 
@@ -33,7 +33,7 @@ async def lookup_many(
     runner: Runner,
     state: TableState,
     maker: KeyMaker,
-    wire: LookupWire,
+    queue: LookupQueue[bytes | None],
     keys: Any,
     missing: str,
     timeout: float | None = None,
@@ -44,12 +44,9 @@ async def lookup_many(
         raise InvalidArgumentError(f"missing must be 'drop' or 'null', got {missing!r}")
     columns = key_columns(maker, keys)
     wanted = state.schema
-
-    async def look_up(cluster: Cluster) -> list[bytes | None]:
-        groups = await route(cluster, maker, columns, deadline)
-        return await fetch(cluster, state, wire, groups, len(columns[0]), deadline)
-
-    values = await runner.run(look_up)
+    groups = await runner.run(lambda cluster: route(cluster, maker, columns, deadline))
+    keys_max = runner.cluster.config.lookup_max_batch_size
+    values = await fetch(queue, groups, len(columns[0]), deadline, keys_max)
     found = [value for value in values if value is not None]
     schemas: dict[int, Schema] = {state.schema_id: wanted}
     for schema_id in schema_ids_of(found):
@@ -152,76 +149,26 @@ async def route(cluster: Cluster, maker: KeyMaker, columns: list[pa.Array], dead
 
 
 async def fetch(
-    cluster: Cluster, state: TableState, wire: LookupWire, groups: Groups, count: int, deadline: Deadline
+    queue: LookupQueue[bytes | None], groups: Groups, count: int, deadline: Deadline, keys_max: int
 ) -> list[bytes | None]:
-    """Ask the leaders, a few requests at a time, and put the values where their keys were."""
+    """Look up the keys of all groups, a few requests at a time, and put the values where their keys were."""
     values: list[bytes | None] = [None] * count
     slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
 
-    async def one(partition: str | None, bucket_id: int, buckets: int, positions: list[int], keys: list[bytes]) -> None:
+    async def one(place: Place, buckets: int, positions: list[int], keys: list[bytes]) -> None:
         async with slots:
-            path = PhysicalTablePath(state.table_path, partition)
-
-            async def find() -> TableState | PartitionState | None:
-                if partition is None:
-                    return state
-                return await cluster.partition(path.table_path, partition, deadline=deadline)
-
-            async def attempt() -> list[bytes | None]:
-                place = await find()
-                if place is None:
-                    return [None] * len(keys)
-                if place.num_buckets != buckets:
-                    raise InvalidArgumentError(
-                        f"Partition '{partition}' of table '{state.table_path}' was created again with another number "
-                        "of buckets during the lookup. Look up again."
-                    )
-                bucket = place.bucket(bucket_id)
-                try:
-                    return await ask(cluster, wire, path.table_path, bucket, keys, deadline)
-                except FlussError as error:
-                    if error.is_stale_metadata:
-                        cluster.invalidate(bucket if partition is None else path)
-                        if await find() is None:
-                            return [None] * len(keys)
-                    raise
-
-            what = f"LOOKUP in bucket {bucket_id} of table '{path}'"
-            found = await cluster.retry(attempt, what=what, deadline=deadline)
-            for position, value in zip(positions, found):
+            for position, value in zip(positions, await queue.get_many(place, keys, deadline, buckets=buckets)):
                 values[position] = value
 
     tasks = []
-    size = cluster.config.lookup_max_batch_size
     for partition, bucket_id, buckets, positions, keys in groups:
         where = positions.tolist()
-        for start in range(0, len(keys), size):
-            end = start + size
-            tasks.append(asyncio.ensure_future(one(partition, bucket_id, buckets, where[start:end], keys[start:end])))
+        for start in range(0, len(keys), keys_max):
+            end = start + keys_max
+            tasks.append(asyncio.ensure_future(one((partition, bucket_id), buckets, where[start:end], keys[start:end])))
     try:
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
     return values
-
-
-async def ask(
-    cluster: Cluster, wire: LookupWire, path: TablePath, bucket: TableBucket, keys: list[bytes], deadline: Deadline
-) -> list[bytes | None]:
-    node_id = await cluster.leader_id(bucket, path, deadline)
-    cluster.metrics.add("requests_total")
-    cluster.metrics.add("lookup_batches_total")
-    cluster.metrics.add("lookups_total", len(keys))
-    try:
-        connection = await cluster.node(node_id, deadline)
-        body = wire.encode(bucket.table_id, {bucket: keys}, cluster.routing_counts)
-        timeout_ms = deadline.limit_ms(cluster.config.request_timeout_ms)
-        response = await connection.call_parts(apis.LOOKUP, [body], timeout_ms=timeout_ms)
-        answer = wire.decode(bucket.table_id, response)
-    except FlussError as error:
-        cluster.metrics.add("request_errors_total")
-        if isinstance(error, NetworkError):
-            cluster.invalidate_node(node_id)
-        raise
-    return list(values_of(answer, bucket, len(keys)))

@@ -11,8 +11,10 @@ A `LookupQueue` lives on the loop of its cluster. A thread that waits for one ke
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import weakref
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
@@ -28,6 +30,7 @@ from fluss.errors import (
     DeadlineExceededError,
     FlussError,
     FormatError,
+    InvalidArgumentError,
     NetworkError,
 )
 from fluss.metadata import PhysicalTablePath, TableBucket
@@ -42,15 +45,21 @@ _SWEEP_S = 0.1
 """How late a key may be found to have passed its deadline."""
 
 
+Place = tuple[str | None, int]
+"""The name of a partition, or None, and what gives the bucket: the hash of a key, or the number of the bucket."""
+
+
 class _Item(Generic[T]):
-    """One key in flight."""
+    """Keys of one bucket in flight, most often one."""
 
-    __slots__ = ("attempts", "bucket", "deadline", "error", "key", "place", "promise")
+    __slots__ = ("attempts", "bucket", "buckets", "deadline", "error", "keys", "place", "promise")
 
-    def __init__(self, place: tuple[str | None, int], key: bytes, promise: Promise[T], deadline: Deadline) -> None:
+    def __init__(self, place: Place, keys: Sequence[bytes], deadline: Deadline, buckets: int) -> None:
         self.place = place
-        self.key = key
-        self.promise = promise
+        self.keys = keys
+        self.buckets = buckets
+        """By how many buckets the keys were brought together; 0 for a key with its hash."""
+        self.promise: Promise[Sequence[T]] = Promise()
         self.deadline = deadline
         self.attempts = 0
         """Attempts that failed."""
@@ -65,7 +74,7 @@ _shared_lock = threading.Lock()
 
 
 class LookupQueue(Generic[T]):
-    """The lookups of one table. `put` may be called from any thread; the rest is on the cluster's loop."""
+    """The lookups of one table. `get` may be called from any thread; the rest is on the cluster's loop."""
 
     def __init__(self, cluster: Cluster, state: TableState, wire: Wire, missing: T) -> None:
         self._cluster = cluster
@@ -114,9 +123,21 @@ class LookupQueue(Generic[T]):
     def closed(self) -> bool:
         return self._closed or self._cluster.closed
 
-    async def get(self, key: Key, deadline: Deadline) -> T:
+    async def get(self, key: Key, deadline: Deadline | None = None) -> T:
         """Look a key up and wait for it, until the deadline at most."""
-        promise = self.put(key, deadline)
+        partition, hashed, encoded = key
+        return (await self.get_many((partition, hashed), (encoded,), deadline))[0]
+
+    async def get_many(
+        self, place: Place, keys: Sequence[bytes], deadline: Deadline | None = None, *, buckets: int = 0
+    ) -> Sequence[T]:
+        """Look up keys that travel in one request, and wait for them, until the deadline at most.
+
+        Either one key, or keys of one bucket in a table or partition of so many `buckets`.
+        """
+        promise = self._put(place, keys, deadline, buckets)
+        if deadline is None:
+            return await promise.wait()
         try:
             return await wait_for(promise.wait(), deadline.remaining_ms / 1000.0 + _SWEEP_S)
         except FlussError:
@@ -125,20 +146,19 @@ class LookupQueue(Generic[T]):
             text = f"Lookup in table '{self._state.table_path}' did not finish within {deadline.total_ms:.0f} ms"
             raise DeadlineExceededError(text) from None
 
-    def put(self, key: Key, deadline: Deadline | None = None) -> Promise[T]:
-        """Look a key up; the promise gives what the servers say."""
+    def _put(
+        self, place: Place, keys: Sequence[bytes], deadline: Deadline | None, buckets: int
+    ) -> Promise[Sequence[T]]:
         if self.closed:
             raise ConnectionClosedError("The connection is closed; lookups need an open one")
-        promise: Promise[T] = Promise()
-        partition, hashed, encoded = key
-        item = _Item((partition, hashed), encoded, promise, deadline or Deadline(self._cluster.call_timeout_ms))
+        item: _Item[T] = _Item(place, keys, deadline or Deadline(self._cluster.call_timeout_ms), buckets)
         if self.pending() >= self._pending_max:
             raise DeadlineExceededError(f"More than {self._pending_max} lookups are waiting; await some of them first")
         try:
             self._inbox.put(item)
         except RuntimeError:
             raise ConnectionClosedError("The connection is closed; lookups need an open one") from None
-        return promise
+        return item.promise
 
     # -- on the loop ----------------------------------------------------------------------------------------------
 
@@ -148,7 +168,7 @@ class LookupQueue(Generic[T]):
         if self._closed:
             self._fail(items, ConnectionClosedError("The connection was closed"))
             return
-        self._cluster.metrics.add("lookups_total", sum(not item.attempts for item in items))
+        self._cluster.metrics.add("lookups_total", _key_count(i for i in items if not i.attempts))
         for item in items:
             self._pending[item] = None
             node_id = self._node_of(item)
@@ -173,9 +193,14 @@ class LookupQueue(Generic[T]):
             if partition is not None and item.bucket is None:
                 known = await self._cluster.partition(self._state.table_path, partition, deadline=item.deadline)
                 if known is None:
-                    self._resolve(item, self._missing)
+                    self._resolve(item, [self._missing] * len(item.keys))
                     wake((item.promise,))
                     return
+                if item.buckets not in (0, known.num_buckets):
+                    raise InvalidArgumentError(
+                        f"Partition '{partition}' of table '{self._state.table_path}' was created again with another "
+                        "number of buckets during the lookup. Look up again."
+                    )
                 item.bucket = known.bucket(hashed % known.num_buckets)
             bucket = item.bucket if item.bucket is not None else self._plain_bucket(hashed)
             item.bucket = bucket
@@ -200,6 +225,8 @@ class LookupQueue(Generic[T]):
     def _node_of(self, item: _Item[T]) -> int | None:
         """The server a key belongs to, if everything is known and connected."""
         if item.bucket is None:
+            if item.buckets and item.place[0] is not None:
+                return None  # whether the partition still has as many buckets is checked when it is found
             item.bucket = self.known_bucket(*item.place)
             if item.bucket is None:
                 return None
@@ -213,7 +240,7 @@ class LookupQueue(Generic[T]):
 
     def _lingers(self, node_id: int) -> bool:
         """Whether the keys that wait for a server go on waiting for others."""
-        if len(self._waiting.get(node_id, ())) >= self._batch_max:
+        if _key_count(self._waiting.get(node_id, ())) >= self._batch_max:
             timer = self._lingering.pop(node_id, None)
             if timer is not None:
                 timer.cancel()
@@ -232,9 +259,10 @@ class LookupQueue(Generic[T]):
             in_flight = self._in_flight.get(node_id, 0)
             if in_flight >= self._requests_max:
                 return
-            share = -(-len(waiting) // self._requests_max)
-            count = len(waiting) if in_flight else max(_KEYS_IN_FIRST_REQUEST, share)
-            count = min(count, self._batch_max)
+            ends = list(itertools.accumulate(len(item.keys) for item in waiting))
+            share = -(-ends[-1] // self._requests_max)
+            keys_max = self._batch_max if in_flight else min(max(_KEYS_IN_FIRST_REQUEST, share), self._batch_max)
+            count = max(1, bisect_right(ends, keys_max))
             batch, rest = waiting[:count], waiting[count:]
             if rest:
                 self._waiting[node_id] = rest
@@ -251,7 +279,7 @@ class LookupQueue(Generic[T]):
         for item in batch:
             assert item.bucket is not None
             by_bucket.setdefault(item.bucket, []).append(item)
-        keys = {bucket: [item.key for item in items] for bucket, items in by_bucket.items()}
+        keys = {bucket: [key for item in items for key in item.keys] for bucket, items in by_bucket.items()}
         metrics = self._cluster.metrics
         metrics.add("requests_total")
         metrics.add("lookup_batches_total")
@@ -275,27 +303,30 @@ class LookupQueue(Generic[T]):
 
     def _take(self, by_bucket: dict[TableBucket, list[_Item[T]]], answer: list[Found]) -> None:
         self._retry_logged = False
-        done: list[Promise[T]] = []
+        done: list[Promise[Sequence[T]]] = []
         for bucket, error, results in answer:
             items = by_bucket.pop(bucket, None)
             if items is None:
                 continue
             if error is not None:
                 self._failed(items, error)
-            elif len(results) != len(items):
-                text = f"The server answered {len(results)} results for {len(items)} keys of {bucket}"
-                self._fail(items, FormatError(text))
+            elif len(results) != (count := _key_count(items)):
+                self._fail(
+                    items, FormatError(f"The server answered {len(results)} results for {count} keys of {bucket}")
+                )
             else:
-                for item, result in zip(items, results):
-                    self._resolve(item, result)
+                end = 0
+                for item in items:
+                    start, end = end, end + len(item.keys)
+                    self._resolve(item, results[start:end])
                     done.append(item.promise)
         wake(done)
         for bucket, items in by_bucket.items():
             self._fail(items, FormatError(f"The server said nothing about {bucket}"))
 
-    def _resolve(self, item: _Item[T], result: T) -> None:
+    def _resolve(self, item: _Item[T], results: Sequence[T]) -> None:
         self._pending.pop(item, None)
-        item.promise.resolve_quietly(result)
+        item.promise.resolve_quietly(results)
 
     def _fail(self, items: Iterable[_Item[T]], error: FlussError) -> None:
         items = list(items)
@@ -403,3 +434,7 @@ class LookupQueue(Generic[T]):
         self._waiting.clear()
         for timer in self._lingering.values():
             timer.cancel()
+
+
+def _key_count(items: Iterable[_Item[Any]]) -> int:
+    return sum(len(item.keys) for item in items)
