@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client.scan.decode import Decoded
-from fluss.client.scan.records import Run, ScanRecords, column_to_python, rows_to_python
+from fluss.client.scan.records import RecordBatch, Run, ScanRecords, column_to_python, part_of, rows_to_python
 from fluss.errors import InvalidRowError
 from fluss.metadata import DataTypes
 
@@ -104,14 +103,14 @@ def test_records_that_are_dropped_at_once_keep_the_garbage_collector_away():
 
 def test_slices_of_a_batch_keep_offsets():
     batch = pa.RecordBatch.from_pydict({"id": list(range(10))})
-    whole = Decoded(batch, 100, 109, 5, bytes(range(10)), None, 7)
-    part = whole.slice(3, 4)
-    assert (part.first_offset, part.last_offset, part.rows, part.writer_id) == (103, 106, 4, 7)
+    whole = RecordBatch(batch, B0, 100, 109, 5, bytes(range(10)), None, 7)
+    part = part_of(whole, 3, 4)
+    assert (part.base_offset, part.last_offset, part.num_records, part.writer_id) == (103, 106, 4, 7)
     assert part.change_types == bytes([3, 4, 5, 6])
-    gaps = Decoded(batch.slice(0, 3), 100, 120, 5, None, [101, 110, 115])
-    first, rest = gaps.slice(0, 1), gaps.slice(1, 2)
-    assert (first.first_offset, first.last_offset) == (101, 101)
-    assert (rest.first_offset, rest.last_offset, rest.offsets) == (110, 120, [110, 115])
+    gaps = RecordBatch(batch.slice(0, 3), B0, 100, 120, 5, None, [101, 110, 115])
+    first, rest = part_of(gaps, 0, 1), part_of(gaps, 1, 2)
+    assert (first.base_offset, first.last_offset) == (101, 101)
+    assert (rest.base_offset, rest.last_offset, rest.offsets) == (110, 120, [110, 115])
 
 
 @pytest.mark.parametrize(

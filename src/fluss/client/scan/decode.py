@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fluss._arrow_buffers import array_of, numpy_of, valid_mask
 from fluss._lazy import LazyModule
+from fluss.client.scan.records import RecordBatch
 from fluss.errors import CorruptRecordError, FormatError, InvalidRowError
 from fluss.metadata import Schema, TableBucket, TableInfo
 from fluss.records import (
@@ -33,44 +34,6 @@ else:
     pc = LazyModule("pyarrow.compute")
 
 _FIRST_SCHEMA_ID = 1
-
-
-class Decoded:
-    """The rows of one log batch that the scan wants."""
-
-    __slots__ = ("batch", "change_types", "first_offset", "last_offset", "offsets", "timestamp", "writer_id")
-
-    def __init__(
-        self,
-        batch: pa.RecordBatch,
-        first_offset: int,
-        last_offset: int,
-        timestamp: int,
-        change_types: bytes | None,
-        offsets: Sequence[int] | None = None,
-        writer_id: int = -1,
-    ) -> None:
-        self.batch = batch
-        self.first_offset = first_offset
-        self.last_offset = last_offset
-        self.timestamp = timestamp
-        self.change_types = change_types
-        self.offsets = offsets
-        """The offset of each row where they are not consecutive (after a filter)."""
-        self.writer_id = writer_id
-
-    @property
-    def rows(self) -> int:
-        return int(self.batch.num_rows)
-
-    def slice(self, start: int, length: int) -> Decoded:
-        """Some of the rows. The range of offsets shrinks with them."""
-        change_types = None if self.change_types is None else self.change_types[start : start + length]
-        offsets = None if self.offsets is None else self.offsets[start : start + length]
-        first = offsets[0] if offsets else self.first_offset + start
-        last = self.last_offset if start + length == self.rows else (offsets[-1] if offsets else first + length - 1)
-        batch = self.batch.slice(start, length)
-        return Decoded(batch, first, last, self.timestamp, change_types, offsets, self.writer_id)
 
 
 class BatchDecoder:
@@ -119,7 +82,7 @@ class BatchDecoder:
 
     def decode(
         self, batch: LogBatch, bucket: TableBucket, from_offset: int, to_offset: int | None, *, projected: bool
-    ) -> Decoded | None:
+    ) -> RecordBatch | None:
         """The wanted rows of one batch: offsets in [from_offset, to_offset), filtered and projected.
 
         None when nothing of it is wanted. `projected`: the server cut the columns of this very batch.
@@ -128,7 +91,7 @@ class BatchDecoder:
             CorruptRecordError: The batch is not valid. The message names it, and how to read on behind it.
         """
         try:
-            return self._decode(batch, from_offset, to_offset, projected)
+            return self._decode(batch, bucket, from_offset, to_offset, projected)
         except (FormatError, InvalidRowError, pa.ArrowException) as error:
             raise self._invalid(batch, bucket, error) from error
 
@@ -143,7 +106,9 @@ class BatchDecoder:
             f"start_offset={header.next_offset})."
         )
 
-    def _decode(self, batch: LogBatch, from_offset: int, to_offset: int | None, projected: bool) -> Decoded | None:
+    def _decode(
+        self, batch: LogBatch, bucket: TableBucket, from_offset: int, to_offset: int | None, projected: bool
+    ) -> RecordBatch | None:
         header = batch.header
         count = header.record_count
         base = header.base_offset
@@ -158,9 +123,8 @@ class BatchDecoder:
         if start or stop < count:
             arrow = arrow.slice(start, stop - start)
             change_types = change_types and change_types[start:stop]
-        decoded = Decoded(
-            arrow, base + start, base + stop - 1, header.commit_timestamp_ms, change_types, None, header.writer_id
-        )
+        first, last, timestamp = base + start, base + stop - 1, header.commit_timestamp_ms
+        decoded = RecordBatch(arrow, bucket, first, last, timestamp, change_types, None, header.writer_id)
         return decoded if self._expression is None else self._filter(decoded)
 
     def _to_arrow(self, batch: LogBatch, written: Schema, projected: bool) -> pa.RecordBatch:
@@ -200,7 +164,7 @@ class BatchDecoder:
             arrays.append(pa.nulls(arrow.num_rows, field.type) if position is None else arrow.column(position))
         return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
-    def _filter(self, decoded: Decoded) -> Decoded:
+    def _filter(self, decoded: RecordBatch) -> RecordBatch:
         table = pa.Table.from_batches([decoded.batch])
         keep = _mask(table, self._expression)
         batch = decoded.batch
@@ -209,12 +173,12 @@ class BatchDecoder:
         if not keep.all():
             at = np.flatnonzero(keep)
             batch = batch.take(array_of(at))
-            offsets = (at + decoded.first_offset).tolist()
+            offsets = (at + decoded.base_offset).tolist()
             change_types = change_types and bytes(np.frombuffer(change_types, np.uint8)[at])
         if self._projection is not None:
             batch = self._arrange(batch, batch.schema.names, self.arrow_schema)
-        first, last = decoded.first_offset, decoded.last_offset
-        return Decoded(batch, first, last, decoded.timestamp, change_types, offsets, decoded.writer_id)
+        first, last, timestamp = decoded.base_offset, decoded.last_offset, decoded.timestamp
+        return RecordBatch(batch, decoded.bucket, first, last, timestamp, change_types, offsets, decoded.writer_id)
 
 
 def read_columns(info: TableInfo, projection: Sequence[int] | None, predicate: Predicate | None) -> list[int] | None:

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TypeVar
 
-from fluss.client.scan.decode import Decoded
+from fluss.client.scan.records import RecordBatch, part_of
 from fluss.client.scan.subscription import Subscription
 from fluss.metadata import TableBucket
 
 T = TypeVar("T")
-Fetched = tuple[Subscription, Decoded]
+Fetched = tuple[Subscription, RecordBatch]
 
 
 class _PartlyGiven:
@@ -26,7 +26,7 @@ class _PartlyGiven:
 
     __slots__ = ("decoded", "is_left", "is_stale", "items", "offsets", "subscription")
 
-    def __init__(self, subscription: Subscription, decoded: Decoded) -> None:
+    def __init__(self, subscription: Subscription, decoded: RecordBatch) -> None:
         self.subscription = subscription
         self.decoded = decoded
         self.items = 0
@@ -38,15 +38,17 @@ class _PartlyGiven:
         self.is_stale = False
         """Whether the bucket was unsubscribed, or subscribed elsewhere."""
 
-    def rest(self) -> Decoded | None:
+    def rest(self) -> RecordBatch | None:
         """Return the rows after the last item that the caller has."""
         decoded = self.decoded
         start = 0
         if self.items:
             next_offset = self.offsets[self.items - 1] + 1
             offsets = decoded.offsets
-            start = next_offset - decoded.first_offset if offsets is None else bisect_left(offsets, next_offset)
-        return decoded.slice(start, decoded.rows - start) if start < decoded.rows and not self.is_stale else None
+            start = next_offset - decoded.base_offset if offsets is None else bisect_left(offsets, next_offset)
+        if start >= decoded.num_records or self.is_stale:
+            return None
+        return part_of(decoded, start, decoded.num_records - start)
 
 
 class FetchedBatches:
@@ -75,9 +77,9 @@ class FetchedBatches:
             self._reclaim()
             return self._size_max - sum(self.size(decoded) for _, decoded in self._batches)
 
-    def size(self, decoded: Decoded) -> int:
+    def size(self, decoded: RecordBatch) -> int:
         """How large a batch is, in rows or bytes."""
-        return decoded.rows if self._rows_max is not None else int(decoded.batch.nbytes)
+        return decoded.num_records if self._rows_max is not None else int(decoded.batch.nbytes)
 
     def add(self, fetched: Fetched) -> None:
         with self._lock:
@@ -139,16 +141,16 @@ class FetchedBatches:
         with self._lock:
             held = [(given.subscription, rest) for given in self._given if (rest := given.rest()) is not None]
             for subscription, decoded in (*held, *self._batches):
-                known = offsets.get(subscription.bucket, decoded.first_offset)
-                offsets[subscription.bucket] = min(known, decoded.first_offset)
+                known = offsets.get(subscription.bucket, decoded.base_offset)
+                offsets[subscription.bucket] = min(known, decoded.base_offset)
         return offsets
 
     def _take_first(self, size_max: int) -> Fetched:
         subscription, decoded = self._batches.popleft()
-        if self._rows_max is None or decoded.rows <= size_max:
+        if self._rows_max is None or decoded.num_records <= size_max:
             return subscription, decoded
-        self._batches.appendleft((subscription, decoded.slice(size_max, decoded.rows - size_max)))
-        return subscription, decoded.slice(0, size_max)
+        self._batches.appendleft((subscription, part_of(decoded, size_max, decoded.num_records - size_max)))
+        return subscription, part_of(decoded, 0, size_max)
 
     def _reclaim(self) -> None:
         """Take back what loops that were left did not give."""

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from fluss._text import escaped
 from fluss.client.retry import DEFAULT_BACKOFF, is_routine
-from fluss.client.scan.decode import BatchDecoder, Decoded, decode_threads
+from fluss.client.scan.decode import BatchDecoder, decode_threads
+from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.remote import RemoteReader, check_remote_offset, located
 from fluss.client.scan.subscription import PASSING_ERRORS, FetchOptions, Queued, Subscription, Waiting
 from fluss.errors import (
@@ -173,7 +174,7 @@ class Fetcher:
         self._woken = True
         self._changed.set()
 
-    async def next(self, timeout_s: float | None, *, endless: bool = False) -> tuple[Subscription, Decoded] | None:
+    async def next(self, timeout_s: float | None, *, endless: bool = False) -> tuple[Subscription, RecordBatch] | None:
         """The next batch of any bucket, one bucket after another; None when time is up or all buckets are read.
 
         Batches without wanted rows are passed over, but move their bucket's position. With `endless`, a fetcher without
@@ -227,7 +228,7 @@ class Fetcher:
         """Whether all buckets were read to their stop offsets."""
         return all(subscription.done for subscription in self.subscriptions.values())
 
-    async def _take(self, subscription: Subscription) -> Decoded | None:
+    async def _take(self, subscription: Subscription) -> RecordBatch | None:
         while subscription.queue:
             waiting = subscription.queue[0].waiting
             if isinstance(waiting, asyncio.Future) and not waiting.done():
@@ -246,8 +247,8 @@ class Fetcher:
             subscription.taken.set()
             subscription.position = max(subscription.position, queued.next_offset)
             self.pump()
-            if decoded is not None and decoded.rows:
-                self.cluster.metrics.add("scanner_rows_total", decoded.rows)
+            if decoded is not None and decoded.num_records:
+                self.cluster.metrics.add("scanner_rows_total", decoded.num_records)
                 return decoded
         return None
 
@@ -494,7 +495,7 @@ class Fetcher:
         stop: int | None,
         projected: bool,
         remote_dir: str | None,
-    ) -> Decoded | None:
+    ) -> RecordBatch | None:
         try:
             # A server that projects leaves the checksum of the whole batch in place: nothing to verify there.
             if not projected and self.cluster.config.scanner_log_check_crc:

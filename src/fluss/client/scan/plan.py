@@ -16,7 +16,7 @@ from fluss import _plugins
 from fluss.client.cluster import Cluster
 from fluss.client.fanout import list_bucket_offsets
 from fluss.client.retry import CHECK_SERVERS, gave_up_text, within
-from fluss.client.scan.decode import BatchDecoder, Decoded, read_columns
+from fluss.client.scan.decode import BatchDecoder, read_columns
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.subscription import FetchOptions, Subscription
@@ -288,11 +288,10 @@ class ScanPlan:
 
 
 async def _ready_group(
-    fetcher: Fetcher, first: tuple[Subscription, Decoded], size: int
+    fetcher: Fetcher, first: tuple[Subscription, RecordBatch], size: int
 ) -> tuple[list[RecordBatch], Exception | None]:
     """Up to `size` batches that can be had without waiting, and what kept the next one from being had."""
-    subscription, decoded = first
-    group, rows = [record_batch(subscription.bucket, decoded)], decoded.rows
+    group, rows = [first[1]], first[1].num_records
     while len(group) < size and rows < _GROUP_ROWS_MAX and fetcher.is_ready:
         try:
             found = await fetcher.next(0)
@@ -300,24 +299,9 @@ async def _ready_group(
             return group, error
         if found is None:
             break
-        subscription, decoded = found
-        group.append(record_batch(subscription.bucket, decoded))
-        rows += decoded.rows
+        group.append(found[1])
+        rows += found[1].num_records
     return group, None
-
-
-def record_batch(bucket: TableBucket, decoded: Decoded) -> RecordBatch:
-    """What was decoded of a bucket, as users get it."""
-    return RecordBatch(
-        decoded.batch,
-        bucket,
-        decoded.first_offset,
-        decoded.last_offset,
-        decoded.timestamp,
-        decoded.change_types,
-        decoded.offsets,
-        decoded.writer_id,
-    )
 
 
 def _late_error(fetcher: Fetcher, deadline: Deadline) -> FlussError:

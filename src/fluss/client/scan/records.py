@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -264,6 +263,19 @@ class RecordBatch:
         )
 
 
+def part_of(found: RecordBatch, start: int, length: int) -> RecordBatch:
+    """Some of the rows of a batch. The range of offsets shrinks with them."""
+    change_types = None if found.change_types is None else found.change_types[start : start + length]
+    offsets = None if found.offsets is None else found.offsets[start : start + length]
+    first = offsets[0] if offsets else found.base_offset + start
+    if start + length == found.num_records:
+        last = found.last_offset
+    else:
+        last = offsets[-1] if offsets else first + length - 1
+    batch = found.batch.slice(start, length)
+    return RecordBatch(batch, found.bucket, first, last, found.timestamp, change_types, offsets, found.writer_id)
+
+
 def to_pandas(table: pa.Table) -> pd.DataFrame:
     """The table as a pandas DataFrame."""
     try:
@@ -287,7 +299,6 @@ def to_polars(table: pa.Table) -> pl.DataFrame:
 _NUMBERS = (TinyIntType, SmallIntType, IntType, BigIntType, FloatType, DoubleType, BooleanType)
 _OBJECTS = (StringType, CharType, BytesType)
 _UTC = dt.timezone.utc
-_GENERATED_WIDTH_MAX = 64
 _SECONDS_MIN, _SECONDS_MAX = (
     (moment - dt.datetime(1970, 1, 1)) // dt.timedelta(seconds=1) for moment in (dt.datetime.min, dt.datetime.max)
 )
@@ -336,23 +347,4 @@ def rows_to_python(
     if not names:
         return [{} for _ in range(batch.num_rows)]
     columns = [column_to_python(batch.column(i), data_type, map_pairs=map_pairs) for i, data_type in enumerate(types)]
-    if len(names) > _GENERATED_WIDTH_MAX:
-        return [dict(zip(names, values)) for values in zip(*columns)]
-    return _row_maker(len(names))(*names)(*columns)
-
-
-@lru_cache(maxsize=_GENERATED_WIDTH_MAX)
-def _row_maker(width: int) -> Callable[..., Callable[..., list[dict[str, Any]]]]:
-    """A function of `width` names that gives a function of as many columns.
-
-    Written out, `{name0: value0, name1: value1}` takes a third of the time of `dict(zip(names, values))`, and that is
-    most of what a row costs. The text that is compiled holds nothing but the width.
-    """
-    numbers = range(width)
-    names = ", ".join(f"name{i}" for i in numbers)
-    columns = ", ".join(f"column{i}" for i in numbers)
-    values = "".join(f"value{i}, " for i in numbers)
-    row = ", ".join(f"name{i}: value{i}" for i in numbers)
-    source = f"lambda {names}: lambda {columns}: [{{{row}}} for ({values}) in zip({columns})]"
-    made: Callable[..., Callable[..., list[dict[str, Any]]]] = eval(source)
-    return made
+    return [dict(zip(names, values)) for values in zip(*columns)]

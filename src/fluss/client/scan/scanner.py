@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -14,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 import pyarrow as pa
 
 from fluss.client.arguments import integer
-from fluss.client.scan.decode import Decoded
 from fluss.client.scan.fetched import Fetched, FetchedBatches
 from fluss.client.scan.fetcher import Fetcher
-from fluss.client.scan.plan import ScanPlan, record_batch
+from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch, Run, ScanRecords, to_pandas, to_polars
 from fluss.client.scan.subscriptions import ActiveReader, Subscriptions
 from fluss.client.scan.views import CHANGE_TYPE, VIEWS, ChangeTypes, View
@@ -108,7 +108,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
     def _records_of(self, taken: Sequence[Fetched]) -> ScanRecords:
         runs: dict[TableBucket, list[Run]] = {}
         for subscription, decoded in taken:
-            runs.setdefault(subscription.bucket, []).append(self._run(subscription.bucket, decoded))
+            runs.setdefault(subscription.bucket, []).append(self._run(decoded))
         return ScanRecords(runs)
 
     def poll_leftover(self) -> ScanRecords | None:
@@ -122,18 +122,14 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         taken = [] if self._closed else self._fetched.take()
         return self._records_of(taken) if taken else None
 
-    def _run(self, bucket: TableBucket, decoded: Decoded) -> Run:
+    def _run(self, found: RecordBatch) -> Run:
+        types, changes = self._fetcher.decoder.types, found.change_types
         if self._plan.view is not None:
-            return self._viewed_run(record_batch(bucket, decoded))
-        base = decoded.first_offset if decoded.offsets is None else decoded.offsets
-        return Run(
-            decoded.batch,
-            self._fetcher.decoder.types,
-            base,
-            decoded.timestamp,
-            decoded.change_types,
-            map_pairs=self._plan.cluster.map_pairs,
-        )
+            assert self._view is not None
+            found, types = _shown(self._view, found), self._view.types(self._fetcher.decoder.columns)
+            changes = None  # what a record did is a column of its row
+        base = found.base_offset if found.offsets is None else found.offsets
+        return Run(found.batch, types, base, found.timestamp, changes, map_pairs=self._plan.cluster.map_pairs)
 
     async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
         """The batches that arrive within `timeout_ms`; may be empty.
@@ -145,11 +141,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
                 print(found.bucket, found.base_offset, found.last_offset, found.batch.num_rows)
         """
         self._check_kind(batches=True, call="poll_record_batch")
-        return [self._batch_of(taken) for taken in await self._collect(timeout_ms)]
-
-    def _batch_of(self, taken: Fetched) -> RecordBatch:
-        subscription, decoded = taken
-        return _shown(self._view, record_batch(subscription.bucket, decoded))
+        return [_shown(self._view, found) for _, found in await self._collect(timeout_ms)]
 
     async def poll_arrow(self, timeout_ms: int) -> pa.Table:
         """What arrives within `timeout_ms` as one Arrow table; may have no rows.
@@ -158,20 +150,6 @@ class LogScanner(Subscriptions, Generic[ItemT]):
             table = await scanner.poll_arrow(timeout_ms=1000)
         """
         return self._to_table([found.batch for found in await self.poll_record_batch(timeout_ms)])
-
-    def _viewed_run(self, found: RecordBatch) -> Run:
-        assert self._view is not None
-        shown = self._view.apply(found)
-        base = shown.base_offset if shown.offsets is None else shown.offsets
-        # What a record did is a column of its row.
-        return Run(
-            shown.batch,
-            self._view.types(self._fetcher.decoder.columns),
-            base,
-            shown.timestamp,
-            None,
-            map_pairs=self._plan.cluster.map_pairs,
-        )
 
     def _new_view(self) -> View | None:
         return self._make_view() if self._make_view is not None else None
@@ -204,8 +182,9 @@ class LogScanner(Subscriptions, Generic[ItemT]):
             items = await scanner.poll_items(timeout_ms=1000)
         """
         taken = await self._collect(timeout_ms)
-        items: Any = list(map(self._batch_of, taken)) if self._batches else list(self._records_of(taken))
-        return cast("Sequence[ItemT]", items)
+        if self._batches:
+            return cast("Sequence[ItemT]", [_shown(self._view, found) for _, found in taken])
+        return cast("Sequence[ItemT]", list(self._records_of(taken)))
 
     async def _collect(self, timeout_ms: int) -> list[Fetched]:
         """Take what a poll gives."""
@@ -264,10 +243,10 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         return self._fetched.give(self._items_of)
 
     def _items_of(self, fetched: Fetched) -> tuple[Iterable[ItemT], Sequence[int]]:
-        subscription, decoded = fetched
+        _, decoded = fetched
         if self._batches:
-            return [cast("ItemT", self._batch_of(fetched))], [decoded.last_offset]
-        run = self._run(subscription.bucket, decoded)
+            return [cast("ItemT", _shown(self._view, decoded))], [decoded.last_offset]
+        run = self._run(decoded)
         return cast("Iterable[ItemT]", run.records()), run.offsets
 
     # -- bounded reads --------------------------------------------------------------------------------------------
@@ -431,7 +410,8 @@ class _ScannerLoop(Generic[ItemT]):
 
 
 def _shown(view: View | None, found: RecordBatch) -> RecordBatch:
-    return found if view is None else view.apply(found)
+    # A copy: what is fetched and only partly given is shown again.
+    return found if view is None else view.apply(copy(found))
 
 
 class _Notifier:

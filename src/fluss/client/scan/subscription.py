@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from fluss.client.scan.decode import Decoded
+from fluss.client.scan.records import RecordBatch
 from fluss.errors import (
     DeadlineExceededError,
     FencedLeaderEpochError,
@@ -38,7 +38,7 @@ PASSING_ERRORS = (
     UnknownServerError,
 )
 
-Waiting: TypeAlias = asyncio.Future[Decoded | None] | Callable[[], Decoded | None]
+Waiting: TypeAlias = asyncio.Future[RecordBatch | None] | Callable[[], RecordBatch | None]
 """A batch that a thread decodes, or what decodes it when it is taken."""
 
 
