@@ -339,7 +339,7 @@ class Feed(Generic[T]):
                 self._read = {**self._read, **offsets}
 
     async def _drop_partitions(self) -> bool:
-        """Forget the partitions that are gone; False if none is, and the error must have another reason."""
+        """Drop the partitions that are gone; False if none is, and the error must have another reason."""
         assert self._info is not None
         if not self._info.is_partitioned():
             return False

@@ -40,7 +40,7 @@ def _nothing(*_: object) -> None:
 class Channel:
     """Non-blocking I/O of one connection. All methods run in the event loop.
 
-    An exception in a callback of the event loop closes this connection, after `on_error` was told, and nothing else.
+    An exception in a callback of the event loop closes this connection, after a call of `on_error`, and nothing else.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Channel:
         data = head + body
         try:
             sent = self._sock.send(data)
-        except OSError:  # full, or gone: sending it the long way tells
+        except OSError:  # full, or gone: sending it the long way finds out
             return False
         self.bytes_out += sent
         self.last_activity = monotonic()

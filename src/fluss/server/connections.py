@@ -24,7 +24,7 @@ from fluss.server.services import Services
 logger = logging.getLogger("fluss.server.connections")
 
 _CHECK_SECONDS = 1.0
-_SESSIONS_PER_TURN = 500
+_SESSIONS_PER_SLICE = 500
 _FRAME_BYTES_PER_SECOND_MIN = 1024
 # While a large request waits for memory, the frames that hold it have to arrive at a fair pace all the time.
 _WANTED_GRACE_SECONDS = 1.5
@@ -221,7 +221,7 @@ class Connections:
             await asyncio.sleep(min(max(shortest / 4, 0.05), _CHECK_SECONDS))
             self._close_new(authentication_seconds)
             for number, session in enumerate(tuple(self.sessions)):
-                if number % _SESSIONS_PER_TURN == _SESSIONS_PER_TURN - 1:
+                if number % _SESSIONS_PER_SLICE == _SESSIONS_PER_SLICE - 1:
                     await asyncio.sleep(0)
                 if not session.channel.closed:
                     self._check(session, idle_seconds, frame_seconds)

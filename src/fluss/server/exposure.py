@@ -110,12 +110,12 @@ def has_credentials(text: str) -> bool:
 
 
 def check_remote_dir(remote_dir: str | None) -> None:
-    """Refuse a remote data directory with credentials in it: clients are told where it is."""
+    """Refuse a remote data directory with credentials in it: it is reported to clients."""
     if remote_dir is None:
         return
     if urlsplit(remote_dir).netloc.rpartition("@")[0]:
         raise ConfigError(
-            "server option 'remote.data.dir' has credentials in its URL, and clients are told that URL. Give them to "
+            "server option 'remote.data.dir' has credentials in its URL, and clients get that URL. Give them to "
             "the server in its environment instead, or in the options s3.access-key and s3.secret-key."
         )
     if "://" in remote_dir and "?" in remote_dir:

@@ -55,7 +55,7 @@ class UnsentAnswers:
         self._grant()
 
     def cancel(self, owner: object, granted: Callable[[], None]) -> bool:
-        """Forget a charge; whether it was not granted yet."""
+        """Cancel a charge; whether it was not granted yet."""
         queue = self._queues.get(owner, {})
         if queue.pop(granted, None) is None:
             return False
@@ -159,7 +159,7 @@ class RequestMemory:
         return self._by_user[user]
 
     def cancel(self, granted: Callable[[], None]) -> None:
-        """Forget a charge that was not granted yet."""
+        """Cancel a charge that was not granted yet."""
         if self._queue.pop(granted, None) is not None:
             self._wake()
 

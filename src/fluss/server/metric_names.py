@@ -54,10 +54,10 @@ METRICS: dict[str, Metric] = {
         "gauge", "Milliseconds that the table has been waiting to be tiered; 0 when it is not waiting.", _TABLE
     ),
     "coordinator_lakeTiering_table_fileSize": Metric(
-        "gauge", "Bytes of the table in its lake; -1 as long as no worker has told.", _TABLE
+        "gauge", "Bytes of the table in its lake; -1 until a worker reports it.", _TABLE
     ),
     "coordinator_lakeTiering_table_recordCount": Metric(
-        "gauge", "Records of the table in its lake; -1 as long as no worker has told.", _TABLE
+        "gauge", "Records of the table in its lake; -1 until a worker reports it.", _TABLE
     ),
     "coordinator_lakeTiering_table_freshness": Metric("gauge", "Milliseconds that its lake may be behind.", _TABLE),
     "coordinator_lakeTiering_table_failuresTotal": Metric("counter", "Rounds of tiering that failed.", _TABLE),

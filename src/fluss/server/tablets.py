@@ -65,7 +65,7 @@ class BucketRegister:
         """Read what is on disk. What is damaged is left out: it is not needed to serve what is there.
 
         Args:
-            is_there: Tells of a bucket whether its partition was not dropped.
+            is_there: Whether the partition of a bucket was not dropped.
         """
         for table_id in table_ids:
             path = f"{self._storage.tables}/{table_id}/{REGISTER_NAME}"
@@ -144,7 +144,7 @@ _TABLE_FOLDER = re.compile(r"(.+)-(\d+)")
 _PARTITION_FOLDER = re.compile(r"(.+)-p(\d+)")
 _LOG_FOLDER = re.compile(r"log-(\d+)")
 _RECOVERY_THREADS = 4
-_LOGS_PER_TURN = 256
+_LOGS_PER_SLICE = 256
 
 
 class Tablets:
@@ -379,7 +379,7 @@ class Tablets:
         gone = [bucket for bucket in self._logs if matches(bucket.table_id, bucket.partition_id)]
         for number, bucket in enumerate(gone):
             self._logs.pop(bucket).drop()
-            if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
+            if number % _LOGS_PER_SLICE == _LOGS_PER_SLICE - 1:
                 await asyncio.sleep(0)
         # Also folders of buckets that have no log: a reader may have asked for their snapshots.
         for key in [key for key in self._parents if matches(*key)]:
@@ -437,7 +437,7 @@ class Tablets:
         now_ms = self._clock.now_ms()
         roll_active = bool(self._config.boolean("log.retention.roll-active-segment.enabled"))
         for number, log in enumerate(tuple(self._logs.values())):
-            if number % _LOGS_PER_TURN == _LOGS_PER_TURN - 1:
+            if number % _LOGS_PER_SLICE == _LOGS_PER_SLICE - 1:
                 await asyncio.sleep(0)
             entry = self._catalog.table_by_id(log.bucket.table_id)
             if entry is None or not log.segments or log.damage is not None or log.failure is not None or log.deleted:

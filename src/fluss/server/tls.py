@@ -169,7 +169,7 @@ class TlsListener:
         except BaseException as error:
             unfinished = secured or sock
             if isinstance(error, ssl.SSLError):
-                # OpenSSL sends no alert to a client that does not use TLS, and an alert tells it why it is refused.
+                # OpenSSL sends no alert to a client that does not use TLS, and an alert says why it is refused.
                 # Closing with bytes unread would reset the connection before the alert is read.
                 with suppress(OSError):
                     os.read(unfinished.fileno(), _RECEIVE_BYTES_MAX)
@@ -214,7 +214,7 @@ async def _ready(add: Callable[..., Any], remove: Callable[[int], Any], fd: int)
 
 
 def _file_versions(files: TlsFiles) -> tuple[tuple[str, int, int], ...]:
-    """What tells a renewed file: where links lead to, time and size. Certificate managers swap links."""
+    """What differs in a renewed file: where links lead to, time and size. Certificate managers swap links."""
     versions = []
     for name in (files.certificate, files.key, files.ca):
         with suppress(OSError):

@@ -194,7 +194,7 @@ async def require_any_table(ctx: RequestContext, paths: Sequence[pb.PbTablePath]
 def unknown_table(table_id: int) -> UnknownTableOrBucketError:
     """Make the answer for a table id that does not exist, or that the caller may not know of.
 
-    The code tells the client to refresh its metadata: an unknown id is usually stale.
+    The code makes the client refresh its metadata: an unknown id is usually stale.
     """
     return UnknownTableOrBucketError(f"The table with id {table_id} is not known to this server.")
 

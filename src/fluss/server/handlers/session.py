@@ -81,7 +81,7 @@ async def _log_in_plain(context: RequestContext, token: bytes) -> pb.Authenticat
         await _delay_refusal(context, user_of_token(token))
         raise
     _succeed(context, principal, PLAIN)
-    # Present and empty: the Java client tells this apart from absent.
+    # Present and empty: to the Java client this differs from absent.
     return pb.AuthenticateResponse(challenge=b"")
 
 

@@ -233,7 +233,7 @@ class OpenFiles:
                 self._evict_path(path)
 
     def evict_under(self, folder: Path) -> None:
-        """Forget the files that lie in a folder, not those in folders below it."""
+        """Evict the files that lie in a folder, not those in folders below it."""
         with self._lock:
             for path in self._paths.pop(folder, ()):
                 del self._files[path]

@@ -2,8 +2,8 @@
 """Bringing a log back that failed, without a restart.
 
 After a failed flush it is unknown what reached the disk. The log refuses writes then, and what was not acknowledged is
-cut: its writers were told to retry. The rest is read and checked like after a crash. That is tried again, less and less
-often, until the cause is gone.
+cut: its writers retry it. The rest is read and checked like after a crash. That is tried again, less and less often,
+until the cause is gone.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class SegmentIndex:
         return bisect_left(self.positions, end) - bisect_left(self.positions, start)
 
     def truncate(self, position: int) -> None:
-        """Forget the entries at or after a position."""
+        """Drop the entries at or after a position."""
         keep = bisect_left(self.positions, position)
         for values in (self.last_offsets, self.positions, self.timestamps, self.first_offsets):
             del values[keep:]

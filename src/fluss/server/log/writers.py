@@ -93,7 +93,7 @@ class WriterStates:
         self._evicted_max = max(self._evicted_max, writer_id)
 
     def expire(self, before_timestamp: int) -> int:
-        """Forget writers whose last batch is older; returns how many."""
+        """Evict writers whose last batch is older; returns how many."""
         gone = [writer for writer, batches in self._batches.items() if batches[-1].timestamp < before_timestamp]
         for writer in gone:
             del self._batches[writer]
