@@ -25,9 +25,14 @@ setup: $(READY) ## Create .venv and install the package with all extras and tool
 demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to look up (ARGS="--rows 20000 --seconds 30")
 	$(BIN)/python examples/demo.py $(ARGS)
 
+# Three processes for two processors: tests often wait.
 .PHONY: test
 test: $(READY) ## Run the test suite
-	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 3 --dist loadgroup
+
+.PHONY: test-slow
+test-slow: $(READY) ## Run the long tests that `make test` leaves out, with MINUTES (5) of mixed load
+	MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -q -m "slow and not interop and not ui" -n 2 --dist loadgroup
 
 .PHONY: test-properties
 test-properties: $(READY) ## Run the property tests on examples that were never drawn before

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
 import signal
@@ -89,3 +90,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_async = isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function)
         if is_async and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(ASYNC_SECONDS_MAX))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of later garbage collections: with it, each takes a quarter second."""
+    gc.collect()
+    gc.freeze()
