@@ -6,9 +6,11 @@ from __future__ import annotations
 import gc
 import inspect
 import itertools
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
+from tests.client.support import LOG_FIELDS, open_table
 
 from fluss.config import Config
 from fluss.server.local import LocalServer
@@ -31,6 +33,24 @@ def config(embedded_server: LocalServer) -> Config:
 def database() -> str:
     """A database name that no other test uses."""
     return f"client_db_{next(_numbers)}"
+
+
+@pytest.fixture
+async def _opened(request: pytest.FixtureRequest, config: Config, database: str) -> AsyncIterator[tuple[Any, Any]]:
+    async with open_table(config, database, getattr(request.module, "FIELDS", LOG_FIELDS)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def table(_opened: tuple[Any, Any]) -> Any:
+    """A new log table `t` with the FIELDS of the test's module, or else LOG_FIELDS, and one bucket."""
+    return _opened[1]
+
+
+@pytest.fixture
+def conn(_opened: tuple[Any, Any]) -> Any:
+    """The connection of `table`."""
+    return _opened[0]
 
 
 @pytest.fixture(autouse=True)

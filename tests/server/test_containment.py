@@ -20,6 +20,7 @@ from fluss.errors import ErrorCode
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk, tablets
+from fluss.server.server import Server
 
 LOG_STORAGE = int(ErrorCode.LOG_STORAGE_EXCEPTION)
 
@@ -92,76 +93,70 @@ async def test_one_failed_operation_fails_one_bucket_and_it_recovers(tmp_path: P
         assert await read(client, table, 0) == [0, 1, 2, 6, 7, 8]
 
 
-async def test_a_first_write_that_finds_no_room_is_refused_and_comes_back(tmp_path: Path) -> None:
-    async with running_server(tmp_path / "data") as server, connected(server) as client:
-        table = await client.create_table(buckets=3)
-        await written(client, table, 0, 0)
-        for kind in ("make_folder", "open_file"):
-            with failing(kind, lambda path: "log-1" in str(path), errno.ENOSPC):
-                answer = await client.produce(table, make_batch(0), bucket=1)
-                assert answer.error_code == LOG_STORAGE
-                assert "No space left on device" in answer.error_message
-                await written(client, table, 3, 0)
-        await written(client, table, 0, 1)
-        assert await read(client, table, 1) == [0, 1, 2]
+async def test_a_first_write_that_finds_no_room_is_refused_and_comes_back(client: Client) -> None:
+    table = await client.create_table(buckets=3)
+    await written(client, table, 0, 0)
+    for kind in ("make_folder", "open_file"):
+        with failing(kind, lambda path: "log-1" in str(path), errno.ENOSPC):
+            answer = await client.produce(table, make_batch(0), bucket=1)
+            assert answer.error_code == LOG_STORAGE
+            assert "No space left on device" in answer.error_message
+            await written(client, table, 3, 0)
+    await written(client, table, 0, 1)
+    assert await read(client, table, 1) == [0, 1, 2]
 
 
-async def test_the_server_serves_on_when_it_runs_out_of_file_handles(tmp_path: Path) -> None:
+async def test_the_server_serves_on_when_it_runs_out_of_file_handles(server: Server, client: Client) -> None:
     """All handles are taken by others for a while: writes are refused, then accepted, and the server can be stopped."""
-
-    async with running_server(tmp_path / "data") as server, connected(server) as client:
-        table = await client.create_table(buckets=40)
-        await written(client, table, 0, 0)
-        server.tablets._open_files._close_idle(0)
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        used = max(int(name) for name in os.listdir("/proc/self/fd")) + 1
-        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, hard))
-        taken = []
-        try:
-            for bucket in range(5):
-                # Again for each: what earlier tests left may close its handles at any time.
-                with contextlib.suppress(OSError):
-                    while True:
-                        taken.append(os.open("/dev/null", os.O_RDONLY))
-                answer = await client.produce(table, make_batch(0), bucket=bucket)
-                assert answer.error_code == LOG_STORAGE
-        finally:
-            for fd in taken:
-                os.close(fd)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for bucket in range(40):
-            await written(client, table, 3, bucket)
+    table = await client.create_table(buckets=40)
+    await written(client, table, 0, 0)
+    server.tablets._open_files._close_idle(0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(name) for name in os.listdir("/proc/self/fd")) + 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, hard))
+    taken = []
+    try:
+        for bucket in range(5):
+            # Again for each: what earlier tests left may close its handles at any time.
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(os.open("/dev/null", os.O_RDONLY))
+            answer = await client.produce(table, make_batch(0), bucket=bucket)
+            assert answer.error_code == LOG_STORAGE
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for bucket in range(40):
+        await written(client, table, 3, bucket)
 
 
-async def test_a_retried_batch_is_neither_lost_nor_doubled_by_the_repair(tmp_path: Path) -> None:
+async def test_a_retried_batch_is_neither_lost_nor_doubled_by_the_repair(server: Server, client: Client) -> None:
     """The writers' state goes back with the log, so the retry of what was cut is taken as new."""
-
-    async with running_server(tmp_path / "data") as server, connected(server) as client:
-        table = await client.create_table()
-        assert (await client.produce(table, make_batch(0, writer_id=7, sequence=0))).error_code == 0
-        with failing("sync_data", lambda fd: path_of(fd).endswith(".log")):
-            assert (await client.produce(table, make_batch(3, writer_id=7, sequence=1))).error_code == LOG_STORAGE
-        tablet = next(iter(server.tablets))
-        await until(lambda: tablet.failure is None)
-        for _ in range(2):
-            answer = await client.produce(table, make_batch(3, writer_id=7, sequence=1))
-            assert (answer.error_code, answer.base_offset) == (0, 3)
-        assert await read(client, table, 0) == [0, 1, 2, 3, 4, 5]
+    table = await client.create_table()
+    assert (await client.produce(table, make_batch(0, writer_id=7, sequence=0))).error_code == 0
+    with failing("sync_data", lambda fd: path_of(fd).endswith(".log")):
+        assert (await client.produce(table, make_batch(3, writer_id=7, sequence=1))).error_code == LOG_STORAGE
+    tablet = next(iter(server.tablets))
+    await until(lambda: tablet.failure is None)
+    for _ in range(2):
+        answer = await client.produce(table, make_batch(3, writer_id=7, sequence=1))
+        assert (answer.error_code, answer.base_offset) == (0, 3)
+    assert await read(client, table, 0) == [0, 1, 2, 3, 4, 5]
 
 
 async def test_a_bug_in_the_plan_of_one_log_does_not_stop_the_committer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_server(tmp_path / "data") as server, connected(server) as client:
-        table = await client.create_table(buckets=2)
-        for bucket in (0, 1):
-            await written(client, table, 0, bucket)
-        broken = next(tablet for tablet in server.tablets if tablet.bucket.bucket_id == 0)
-        with monkeypatch.context() as patch:
-            patch.setattr(broken, "sync_plan", lambda **options: 1 / 0)
-            assert (await client.produce(table, make_batch(3))).error_code == LOG_STORAGE
-            await written(client, table, 3, 1)
-        await written(client, table, 3, 0)
+    table = await client.create_table(buckets=2)
+    for bucket in (0, 1):
+        await written(client, table, 0, bucket)
+    broken = next(tablet for tablet in server.tablets if tablet.bucket.bucket_id == 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(broken, "sync_plan", lambda **options: 1 / 0)
+        assert (await client.produce(table, make_batch(3))).error_code == LOG_STORAGE
+        await written(client, table, 3, 1)
+    await written(client, table, 3, 0)
 
 
 async def test_a_recovery_point_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import LogHarness, connected, make_batch, run, running_server
+from tests.server.log_support import Client, LogHarness, connected, make_batch, run, running_server
 
 from fluss.metadata import TableBucket
 from fluss.server.config import ServerConfig
@@ -61,16 +61,15 @@ def test_a_log_is_freed_without_the_collector(tmp_path: Path, no_collector: None
     assert log() is None
 
 
-async def test_a_damaged_log_keeps_nothing_of_the_requests_it_refuses(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table_id = await client.create_table()
-        log = server.tablets.tablet(TableBucket(table_id, 0))
-        log.put_out_of_service(DamagedLogError("a file is gone"))
-        for _ in range(20):
-            assert "a file is gone" in (await client.produce(table_id, make_batch(0))).error_message
-            assert "a file is gone" in (await client.fetch(table_id, 0)).error_message
-        assert log.damage is not None
-        assert list(traceback.walk_tb(log.damage.__traceback__)) == []
+async def test_a_damaged_log_keeps_nothing_of_the_requests_it_refuses(server: Server, client: Client) -> None:
+    table_id = await client.create_table()
+    log = server.tablets.tablet(TableBucket(table_id, 0))
+    log.put_out_of_service(DamagedLogError("a file is gone"))
+    for _ in range(20):
+        assert "a file is gone" in (await client.produce(table_id, make_batch(0))).error_message
+        assert "a file is gone" in (await client.fetch(table_id, 0)).error_message
+    assert log.damage is not None
+    assert list(traceback.walk_tb(log.damage.__traceback__)) == []
 
 
 async def test_the_traceback_of_an_unexpected_error_is_logged_before_it_is_dropped(

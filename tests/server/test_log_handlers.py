@@ -12,6 +12,7 @@ import pytest
 from tests.server.log_support import (
     ARROW_SCHEMA,
     SCHEMA,
+    Client,
     FakeClock,
     connected,
     ids_of,
@@ -27,77 +28,72 @@ from fluss.protocol.predicates import encode_predicate
 from fluss.protocol.record_messages import encode_produce_log
 
 
-async def test_produce_and_fetch(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table()
-        assert (await client.produce(table, make_batch(0))).base_offset == 0
-        answer = await client.produce(table, make_batch(3), make_batch(6))
-        assert answer.base_offset == 3
-        assert not answer.HasField("error_code")
-        fetched = await client.fetch(table, -2)
-        assert ids_of(fetched.records) == list(range(9))
-        assert fetched.high_watermark == 9
-        assert not fetched.HasField("error_code")
-        end = await client.fetch(table, 9)
-        assert (end.records, end.high_watermark, end.HasField("records")) == (b"", 9, True)
+async def test_produce_and_fetch(client: Client) -> None:
+    table = await client.create_table()
+    assert (await client.produce(table, make_batch(0))).base_offset == 0
+    answer = await client.produce(table, make_batch(3), make_batch(6))
+    assert answer.base_offset == 3
+    assert not answer.HasField("error_code")
+    fetched = await client.fetch(table, -2)
+    assert ids_of(fetched.records) == list(range(9))
+    assert fetched.high_watermark == 9
+    assert not fetched.HasField("error_code")
+    end = await client.fetch(table, 9)
+    assert (end.records, end.high_watermark, end.HasField("records")) == (b"", 9, True)
 
 
 @pytest.mark.parametrize("acks", [-1, 0, 1])
-async def test_every_acks_setting_is_answered(tmp_path: Path, acks: int) -> None:
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table()
-        assert (await client.produce(table, make_batch(0), acks=acks)).base_offset == 0
-        fetched = await client.fetch(table, 0, min_bytes=1, max_wait_ms=5000)
-        assert ids_of(fetched.records) == [0, 1, 2]
+async def test_every_acks_setting_is_answered(client: Client, acks: int) -> None:
+    table = await client.create_table()
+    assert (await client.produce(table, make_batch(0), acks=acks)).base_offset == 0
+    fetched = await client.fetch(table, 0, min_bytes=1, max_wait_ms=5000)
+    assert ids_of(fetched.records) == [0, 1, 2]
 
 
-async def test_errors_of_a_bucket_are_answered_with_it(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table(buckets=2)
-        bad = make_batch(0)
-        bad[-1] ^= 1
-        body = encode_produce_log(-1, table, 1000, [(None, 0, [bad]), (None, 1, [make_batch(0)]), (None, 2, [bad])])
-        answer = pb.ProduceLogResponse.FromString(bytes(await client.connection.call_parts(apis.PRODUCE_LOG, body)))
-        codes = {part.bucket_id: part.error_code for part in answer.buckets_resp}
-        assert codes == {
-            0: ErrorCode.CORRUPT_RECORD_EXCEPTION,
-            1: 0,
-            2: ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
-        }
-        stale = await client.produce(table + 1000, make_batch(0))
-        assert stale.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
-        gap = await client.produce(table, make_batch(0, writer_id=5, sequence=3))
-        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION
-        assert "writer 5" in gap.error_message
-        assert (await client.fetch(table, 7)).error_code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION
-        assert (await client.fetch(table + 1, 0)).error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
-        with pytest.raises(InvalidRequiredAcksError):
-            await client.produce(table, make_batch(0), acks=2)
+async def test_errors_of_a_bucket_are_answered_with_it(client: Client) -> None:
+    table = await client.create_table(buckets=2)
+    bad = make_batch(0)
+    bad[-1] ^= 1
+    body = encode_produce_log(-1, table, 1000, [(None, 0, [bad]), (None, 1, [make_batch(0)]), (None, 2, [bad])])
+    answer = pb.ProduceLogResponse.FromString(bytes(await client.connection.call_parts(apis.PRODUCE_LOG, body)))
+    codes = {part.bucket_id: part.error_code for part in answer.buckets_resp}
+    assert codes == {
+        0: ErrorCode.CORRUPT_RECORD_EXCEPTION,
+        1: 0,
+        2: ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
+    }
+    stale = await client.produce(table + 1000, make_batch(0))
+    assert stale.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+    gap = await client.produce(table, make_batch(0, writer_id=5, sequence=3))
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION
+    assert "writer 5" in gap.error_message
+    assert (await client.fetch(table, 7)).error_code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION
+    assert (await client.fetch(table + 1, 0)).error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+    with pytest.raises(InvalidRequiredAcksError):
+        await client.produce(table, make_batch(0), acks=2)
 
 
-async def test_pipelined_requests_keep_their_order(tmp_path: Path) -> None:
+async def test_pipelined_requests_keep_their_order(client: Client) -> None:
     """Five requests at a time over two buckets, large and small ones mixed."""
-
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table(buckets=2)
-        calls = []
-        first = [0, 0]
-        for sequence in range(40):
-            parts = []
-            for bucket in (0, 1):
-                count = 6000 if (sequence + bucket) % 4 == 0 else 2
-                batch = make_batch(first[bucket], count, writer_id=9, sequence=sequence)
-                parts.append((None, bucket, [batch]))
-                first[bucket] += count
-            calls.append(client.connection.call_parts(apis.PRODUCE_LOG, encode_produce_log(-1, table, 9000, parts)))
-        for raw in await asyncio.gather(*calls):
-            for part in pb.ProduceLogResponse.FromString(bytes(raw)).buckets_resp:
-                assert not part.HasField("error_code"), part
+    table = await client.create_table(buckets=2)
+    calls = []
+    first = [0, 0]
+    for sequence in range(40):
+        parts = []
         for bucket in (0, 1):
-            seen: list[int] = []
-            while len(seen) < first[bucket]:
-                seen += ids_of((await client.fetch(table, len(seen), bucket=bucket)).records)
-            assert seen == list(range(first[bucket]))
+            count = 6000 if (sequence + bucket) % 4 == 0 else 2
+            batch = make_batch(first[bucket], count, writer_id=9, sequence=sequence)
+            parts.append((None, bucket, [batch]))
+            first[bucket] += count
+        calls.append(client.connection.call_parts(apis.PRODUCE_LOG, encode_produce_log(-1, table, 9000, parts)))
+    for raw in await asyncio.gather(*calls):
+        for part in pb.ProduceLogResponse.FromString(bytes(raw)).buckets_resp:
+            assert not part.HasField("error_code"), part
+    for bucket in (0, 1):
+        seen: list[int] = []
+        while len(seen) < first[bucket]:
+            seen += ids_of((await client.fetch(table, len(seen), bucket=bucket)).records)
+        assert seen == list(range(first[bucket]))
 
 
 async def test_duplicates_over_a_restart(tmp_path: Path) -> None:
@@ -114,119 +110,108 @@ async def test_duplicates_over_a_restart(tmp_path: Path) -> None:
 
 
 class TestWaiting:
-    async def test_without_min_bytes_the_answer_comes_at_once(self, tmp_path: Path) -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table()
-            started = time.monotonic()
-            assert (await client.fetch(table, 0, max_wait_ms=5000)).records == b""
-            assert time.monotonic() - started < 2
+    async def test_without_min_bytes_the_answer_comes_at_once(self, client: Client) -> None:
+        table = await client.create_table()
+        started = time.monotonic()
+        assert (await client.fetch(table, 0, max_wait_ms=5000)).records == b""
+        assert time.monotonic() - started < 2
 
-    async def test_an_append_wakes_the_waiter(self, tmp_path: Path) -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table(buckets=2)
-            fetch = asyncio.ensure_future(client.fetch(table, 0, bucket=1, min_bytes=1, max_wait_ms=20_000))
-            await asyncio.sleep(0.1)
-            assert not fetch.done()
-            # The waiting fetch does not hold up other requests of the connection.
-            await client.produce(table, make_batch(0), bucket=0)
-            assert not fetch.done()
-            started = time.monotonic()
-            await client.produce(table, make_batch(0), bucket=1)
-            assert ids_of((await fetch).records) == [0, 1, 2]
-            assert time.monotonic() - started < 5
+    async def test_an_append_wakes_the_waiter(self, client: Client) -> None:
+        table = await client.create_table(buckets=2)
+        fetch = asyncio.ensure_future(client.fetch(table, 0, bucket=1, min_bytes=1, max_wait_ms=20_000))
+        await asyncio.sleep(0.1)
+        assert not fetch.done()
+        # The waiting fetch does not hold up other requests of the connection.
+        await client.produce(table, make_batch(0), bucket=0)
+        assert not fetch.done()
+        started = time.monotonic()
+        await client.produce(table, make_batch(0), bucket=1)
+        assert ids_of((await fetch).records) == [0, 1, 2]
+        assert time.monotonic() - started < 5
 
-    async def test_min_bytes_are_waited_for(self, tmp_path: Path) -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table()
-            size = len(make_batch(0))
-            fetch = asyncio.ensure_future(client.fetch(table, 0, min_bytes=size * 2, max_wait_ms=20_000))
-            await client.produce(table, make_batch(0))
-            await asyncio.sleep(0.05)
-            assert not fetch.done()
-            await client.produce(table, make_batch(3))
-            assert ids_of((await fetch).records) == list(range(6))
+    async def test_min_bytes_are_waited_for(self, client: Client) -> None:
+        table = await client.create_table()
+        size = len(make_batch(0))
+        fetch = asyncio.ensure_future(client.fetch(table, 0, min_bytes=size * 2, max_wait_ms=20_000))
+        await client.produce(table, make_batch(0))
+        await asyncio.sleep(0.05)
+        assert not fetch.done()
+        await client.produce(table, make_batch(3))
+        assert ids_of((await fetch).records) == list(range(6))
 
-    async def test_time_over_answers_with_what_there_is(self, tmp_path: Path) -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table()
-            await client.produce(table, make_batch(0))
-            started = time.monotonic()
-            fetched = await client.fetch(table, 0, min_bytes=1 << 20, max_wait_ms=150)
-            assert 0.1 < time.monotonic() - started < 5
-            assert ids_of(fetched.records) == [0, 1, 2]
+    async def test_time_over_answers_with_what_there_is(self, client: Client) -> None:
+        table = await client.create_table()
+        await client.produce(table, make_batch(0))
+        started = time.monotonic()
+        fetched = await client.fetch(table, 0, min_bytes=1 << 20, max_wait_ms=150)
+        assert 0.1 < time.monotonic() - started < 5
+        assert ids_of(fetched.records) == [0, 1, 2]
 
-    async def test_drop_wakes_the_waiter(self, tmp_path: Path) -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table()
-            await client.produce(table, make_batch(0))
-            fetch = asyncio.ensure_future(client.fetch(table, 3, min_bytes=1, max_wait_ms=20_000))
-            await asyncio.sleep(0.05)
-            path = pb.PbTablePath(database_name="fluss", table_name="t")
-            await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
-            await asyncio.wait_for(fetch, 5)
-            late = await client.fetch(table, 0)
-            assert late.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
-            new = await client.create_table()
-            assert new != table
-            assert (await client.produce(new, make_batch(0))).base_offset == 0
+    async def test_drop_wakes_the_waiter(self, client: Client) -> None:
+        table = await client.create_table()
+        await client.produce(table, make_batch(0))
+        fetch = asyncio.ensure_future(client.fetch(table, 3, min_bytes=1, max_wait_ms=20_000))
+        await asyncio.sleep(0.05)
+        path = pb.PbTablePath(database_name="fluss", table_name="t")
+        await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        await asyncio.wait_for(fetch, 5)
+        late = await client.fetch(table, 0)
+        assert late.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+        new = await client.create_table()
+        assert new != table
+        assert (await client.produce(new, make_batch(0))).base_offset == 0
 
 
-async def test_limits_hold_over_buckets(tmp_path: Path) -> None:
+async def test_limits_hold_over_buckets(client: Client) -> None:
     """The first bucket with data gets a batch whatever its size; the others obey the limit of the request."""
-
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table(buckets=3)
-        for bucket in (1, 2):
-            await client.produce(table, make_batch(0), bucket=bucket)
-        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=10)
-        asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
-        for bucket in range(3):
-            asked.buckets_req.add(bucket_id=bucket, fetch_offset=0, max_fetch_bytes=1 << 20)
-        answer = await client.call(apis.FETCH_LOG, request)
-        sizes = [len(part.records) for part in answer.tables_resp[0].buckets_resp]
-        assert sizes == [0, len(make_batch(0)), 0]
+    table = await client.create_table(buckets=3)
+    for bucket in (1, 2):
+        await client.produce(table, make_batch(0), bucket=bucket)
+    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=10)
+    asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
+    for bucket in range(3):
+        asked.buckets_req.add(bucket_id=bucket, fetch_offset=0, max_fetch_bytes=1 << 20)
+    answer = await client.call(apis.FETCH_LOG, request)
+    sizes = [len(part.records) for part in answer.tables_resp[0].buckets_resp]
+    assert sizes == [0, len(make_batch(0)), 0]
 
 
 class TestProjection:
-    async def test_only_the_wanted_columns_come(self, tmp_path: Path) -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table()
-            await client.produce(table, make_batch(0, 100))
-            fetched = await client.fetch(table, 0, columns=[0])
-            assert ids_of(fetched.records, pa.schema([ARROW_SCHEMA.field(0)])) == list(range(100))
-            assert len(fetched.records) < len(make_batch(0, 100)) / 2
+    async def test_only_the_wanted_columns_come(self, client: Client) -> None:
+        table = await client.create_table()
+        await client.produce(table, make_batch(0, 100))
+        fetched = await client.fetch(table, 0, columns=[0])
+        assert ids_of(fetched.records, pa.schema([ARROW_SCHEMA.field(0)])) == list(range(100))
+        assert len(fetched.records) < len(make_batch(0, 100)) / 2
 
     @pytest.mark.parametrize("columns", [[], [1, 0], [1, 1], [3], [-1]])
-    async def test_invalid_columns_are_refused(self, tmp_path: Path, columns: list[int]) -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table()
-            await client.produce(table, make_batch(0))
-            answer = await client.fetch(table, 0, columns=columns)
-            assert answer.error_code == ErrorCode.INVALID_COLUMN_PROJECTION
+    async def test_invalid_columns_are_refused(self, client: Client, columns: list[int]) -> None:
+        table = await client.create_table()
+        await client.produce(table, make_batch(0))
+        answer = await client.fetch(table, 0, columns=columns)
+        assert answer.error_code == ErrorCode.INVALID_COLUMN_PROJECTION
 
-    async def test_row_formats_cannot_be_projected(self, tmp_path: Path) -> None:
-        async with running_server(tmp_path) as server, connected(server) as client:
-            table = await client.create_table(table_log_format="INDEXED")
-            assert (await client.fetch(table, 0, columns=[0])).error_code == ErrorCode.INVALID_COLUMN_PROJECTION
+    async def test_row_formats_cannot_be_projected(self, client: Client) -> None:
+        table = await client.create_table(table_log_format="INDEXED")
+        assert (await client.fetch(table, 0, columns=[0])).error_code == ErrorCode.INVALID_COLUMN_PROJECTION
 
 
-async def test_filter_leaves_out_batches_that_cannot_match(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table(table_statistics_columns="*")
-        for first in (0, 10, 20):
-            await client.produce(table, make_batch(first, 10, statistics=True))
-        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20)
-        asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False, filter_schema_id=1)
-        asked.filter_predicate.CopyFrom(encode_predicate((col("id") == 15).resolve(SCHEMA), SCHEMA))
-        asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1 << 20)
-        [part] = (await client.call(apis.FETCH_LOG, request)).tables_resp[0].buckets_resp
-        assert ids_of(part.records) == list(range(10, 20))
-        assert part.filtered_end_offset == 30
-        # A schema that the server does not know: the filter is ignored.
-        asked.filter_schema_id = 99
-        [part] = (await client.call(apis.FETCH_LOG, request)).tables_resp[0].buckets_resp
-        assert ids_of(part.records) == list(range(30))
-        assert not part.HasField("filtered_end_offset")
+async def test_filter_leaves_out_batches_that_cannot_match(client: Client) -> None:
+    table = await client.create_table(table_statistics_columns="*")
+    for first in (0, 10, 20):
+        await client.produce(table, make_batch(first, 10, statistics=True))
+    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20)
+    asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False, filter_schema_id=1)
+    asked.filter_predicate.CopyFrom(encode_predicate((col("id") == 15).resolve(SCHEMA), SCHEMA))
+    asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1 << 20)
+    [part] = (await client.call(apis.FETCH_LOG, request)).tables_resp[0].buckets_resp
+    assert ids_of(part.records) == list(range(10, 20))
+    assert part.filtered_end_offset == 30
+    # A schema that the server does not know: the filter is ignored.
+    asked.filter_schema_id = 99
+    [part] = (await client.call(apis.FETCH_LOG, request)).tables_resp[0].buckets_resp
+    assert ids_of(part.records) == list(range(30))
+    assert not part.HasField("filtered_end_offset")
 
 
 async def test_list_offsets(tmp_path: Path) -> None:

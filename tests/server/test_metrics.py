@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.server.log_support import connected, make_batch, running_server, until
+from tests.server.log_support import Client, make_batch, running_server, until
 from tests.server.metrics_support import check_page, figures, http
 
 import fluss.aio as fluss
@@ -96,15 +96,14 @@ async def test_requests_and_records_are_counted_by_table(tmp_path: Path) -> None
         assert found["tabletserver_logFlushLatencyMs_count"] >= 1
 
 
-async def test_refused_buckets_are_counted_as_failures(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table()
-        await client.produce(table, b"\0" * 200)
-        await client.produce(table, make_batch(0))
-        found = figures(server.metrics.text())
-        assert found[of_table("tabletserver_table_totalProduceLogRequests_total", "t")] == 2
-        assert found[of_table("tabletserver_table_failedProduceLogRequests_total", "t")] == 1
-        assert found[of_table("tabletserver_table_messagesIn_total", "t")] == 3
+async def test_refused_buckets_are_counted_as_failures(server: Server, client: Client) -> None:
+    table = await client.create_table()
+    await client.produce(table, b"\0" * 200)
+    await client.produce(table, make_batch(0))
+    found = figures(server.metrics.text())
+    assert found[of_table("tabletserver_table_totalProduceLogRequests_total", "t")] == 2
+    assert found[of_table("tabletserver_table_failedProduceLogRequests_total", "t")] == 1
+    assert found[of_table("tabletserver_table_messagesIn_total", "t")] == 3
 
 
 async def test_bytes_are_counted_by_user_until_the_table_is_dropped(tmp_path: Path) -> None:

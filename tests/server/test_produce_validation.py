@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.records.forge import Parts, resealed
-from tests.server.log_support import ARROW_SCHEMA, SCHEMA, connected, ids_of, make_batch, rows, running_server
+from tests.server.log_support import ARROW_SCHEMA, SCHEMA, Client, connected, ids_of, make_batch, rows, running_server
 
 from fluss.errors import ErrorCode
 from fluss.metadata import Column, IntType, Schema, StringType, TableDescriptor
@@ -69,38 +69,35 @@ async def test_invalid_batches_are_refused(tmp_path: Path, case: str) -> None:
         assert ids_of((await client.fetch(table, 0)).records) == [0, 1, 2]
 
 
-async def test_a_damaged_batch_is_called_damaged(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table()
-        bad = make_batch(0)
-        bad[80] ^= 0xFF
-        refused = await client.produce(table, bad)
-        assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
-        assert "checksum does not fit" in refused.error_message
+async def test_a_damaged_batch_is_called_damaged(client: Client) -> None:
+    table = await client.create_table()
+    bad = make_batch(0)
+    bad[80] ^= 0xFF
+    refused = await client.produce(table, bad)
+    assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
+    assert "checksum does not fit" in refused.error_message
 
 
-async def test_unknown_schemas(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table()
-        refused = await client.produce(table, forged(schema_id=7))
-        assert refused.error_code == ErrorCode.SCHEMA_NOT_EXIST
-        assert "schema 7, which the table does not have; its latest is 1" in refused.error_message
-        negative = bytearray(make_batch(0))
-        negative[25:27] = b"\xff\xff"
-        assert (await client.produce(table, bytearray(resealed(negative)))).error_code == ErrorCode.SCHEMA_NOT_EXIST
+async def test_unknown_schemas(client: Client) -> None:
+    table = await client.create_table()
+    refused = await client.produce(table, forged(schema_id=7))
+    assert refused.error_code == ErrorCode.SCHEMA_NOT_EXIST
+    assert "schema 7, which the table does not have; its latest is 1" in refused.error_message
+    negative = bytearray(make_batch(0))
+    negative[25:27] = b"\xff\xff"
+    assert (await client.produce(table, bytearray(resealed(negative)))).error_code == ErrorCode.SCHEMA_NOT_EXIST
 
 
 @pytest.mark.parametrize("fmt", ["INDEXED", "COMPACTED"])
-async def test_row_formats(tmp_path: Path, fmt: str) -> None:
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table(table_log_format=fmt)
-        body = encode_row_body(fmt, SCHEMA.data_types, rows(0, 3))
-        good = bytearray(b"".join(seal_log_batch(body, schema_id=1)))
-        assert (await client.produce(table, good)).base_offset == 0
-        many = bytearray(b"".join(seal_log_batch(body._replace(record_count=500), schema_id=1)))
-        refused = await client.produce(table, many)
-        assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
-        assert "500 records do not fit" in refused.error_message
+async def test_row_formats(client: Client, fmt: str) -> None:
+    table = await client.create_table(table_log_format=fmt)
+    body = encode_row_body(fmt, SCHEMA.data_types, rows(0, 3))
+    good = bytearray(b"".join(seal_log_batch(body, schema_id=1)))
+    assert (await client.produce(table, good)).base_offset == 0
+    many = bytearray(b"".join(seal_log_batch(body._replace(record_count=500), schema_id=1)))
+    refused = await client.produce(table, many)
+    assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
+    assert "500 records do not fit" in refused.error_message
 
 
 async def test_content_that_was_valid_stays_valid(tmp_path: Path) -> None:
@@ -137,23 +134,22 @@ INVALID_ROWS = {
 
 @pytest.mark.parametrize("image", ["FULL", "WAL"])
 @pytest.mark.parametrize("case", INVALID_ROWS)
-async def test_rows_with_impossible_lengths(tmp_path: Path, case: str, image: str) -> None:
-    async with running_server(tmp_path) as server, connected(server) as client:
-        path = pb.PbTablePath(database_name="fluss", table_name="kv")
-        descriptor = TableDescriptor(KV_SCHEMA, bucket_count=1, properties={"table.changelog.image": image})
-        await client.call(
-            apis.CREATE_TABLE,
-            pb.CreateTableRequest(table_path=path, table_json=descriptor.to_json_bytes(), ignore_if_exists=False),
-        )
-        info = await client.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path))
+async def test_rows_with_impossible_lengths(client: Client, case: str, image: str) -> None:
+    path = pb.PbTablePath(database_name="fluss", table_name="kv")
+    descriptor = TableDescriptor(KV_SCHEMA, bucket_count=1, properties={"table.changelog.image": image})
+    await client.call(
+        apis.CREATE_TABLE,
+        pb.CreateTableRequest(table_path=path, table_json=descriptor.to_json_bytes(), ignore_if_exists=False),
+    )
+    info = await client.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path))
 
-        async def put(data: bytes, targets: list[int]) -> pb.PbPutKvRespForBucket:
-            body = encode_put_kv(-1, info.table_id, 5000, [(None, 0, [data])], target_columns=targets)
-            answer = pb.PutKvResponse.FromString(bytes(await client.connection.call_parts(apis.PUT_KV, body)))
-            return answer.buckets_resp[0]
+    async def put(data: bytes, targets: list[int]) -> pb.PbPutKvRespForBucket:
+        body = encode_put_kv(-1, info.table_id, 5000, [(None, 0, [data])], target_columns=targets)
+        answer = pb.PutKvResponse.FromString(bytes(await client.connection.call_parts(apis.PUT_KV, body)))
+        return answer.buckets_resp[0]
 
-        for targets in ([], [0, 1]):
-            refused = await put(kv_batch(GOOD_ROW, INVALID_ROWS[case]), targets)
-            assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
-            assert "'fluss.kv' is not valid, nothing of it was written" in refused.error_message
-        assert (await put(kv_batch(GOOD_ROW), [])).log_end_offset == 1, "what was refused left no trace"
+    for targets in ([], [0, 1]):
+        refused = await put(kv_batch(GOOD_ROW, INVALID_ROWS[case]), targets)
+        assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
+        assert "'fluss.kv' is not valid, nothing of it was written" in refused.error_message
+    assert (await put(kv_batch(GOOD_ROW), [])).log_end_offset == 1, "what was refused left no trace"

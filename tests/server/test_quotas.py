@@ -79,21 +79,20 @@ def _principal(server: Server, name: str) -> object:
     return next(session.principal for session in server.sessions if session.principal.name == name)
 
 
-async def test_answers_beyond_the_rate_of_consumers_are_slowed_down(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table()
-        await client.produce(table, make_batch(count=1_000))
-        size_bytes = len(make_batch(count=1_000))
-        set_quotas(server, consumer_byte_rate=2 * size_bytes)
-        scan = pb.LimitScanRequest(table_id=table, bucket_id=0, limit=1_000)
-        began = time.monotonic()
-        for _ in range(5):
-            assert (await client.call(apis.LIMIT_SCAN, scan)).records
-        assert time.monotonic() - began >= 0.9, "of five answers two are allowed at once, and the last is paid later"
-        text = server.metrics.text()
-        assert 'fluss_tabletserver_user_connections{user="anonymous@127.0.0.1"} 1' in text
-        assert 'fluss_tabletserver_user_throttleTimeMs{user="anonymous@127.0.0.1"}' in text
-        assert 'fluss_tabletserver_user_cpuTimeMs{user="anonymous@127.0.0.1"}' in text
+async def test_answers_beyond_the_rate_of_consumers_are_slowed_down(server: Server, client: Client) -> None:
+    table = await client.create_table()
+    await client.produce(table, make_batch(count=1_000))
+    size_bytes = len(make_batch(count=1_000))
+    set_quotas(server, consumer_byte_rate=2 * size_bytes)
+    scan = pb.LimitScanRequest(table_id=table, bucket_id=0, limit=1_000)
+    began = time.monotonic()
+    for _ in range(5):
+        assert (await client.call(apis.LIMIT_SCAN, scan)).records
+    assert time.monotonic() - began >= 0.9, "of five answers two are allowed at once, and the last is paid later"
+    text = server.metrics.text()
+    assert 'fluss_tabletserver_user_connections{user="anonymous@127.0.0.1"} 1' in text
+    assert 'fluss_tabletserver_user_throttleTimeMs{user="anonymous@127.0.0.1"}' in text
+    assert 'fluss_tabletserver_user_cpuTimeMs{user="anonymous@127.0.0.1"}' in text
 
 
 async def test_connections_of_a_user_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

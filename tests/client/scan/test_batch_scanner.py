@@ -63,15 +63,14 @@ async def test_the_last_rows_of_a_log(config, database, log_format, limit):
         assert await scanner.next_batch() is None, "it runs once"
 
 
-async def test_limits_of_old_and_new_schemas(config, database):
-    async with open_table(config, database, FIELDS) as (conn, table):
-        await fill_log(table, 10)
-        await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
-        table = await conn.get_table(table.get_table_path())
-        await table.new_append().create_writer().append((10, "n10", 5.0, 7)).wait()
-        found = await table.new_scan().limit(3).create_bucket_batch_scanner(bucket_of(table)).to_arrow()
-        assert found.column("id").to_pylist() == [8, 9, 10]
-        assert found.column("extra").to_pylist() == [None, None, 7]
+async def test_limits_of_old_and_new_schemas(conn, table):
+    await fill_log(table, 10)
+    await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
+    table = await conn.get_table(table.get_table_path())
+    await table.new_append().create_writer().append((10, "n10", 5.0, 7)).wait()
+    found = await table.new_scan().limit(3).create_bucket_batch_scanner(bucket_of(table)).to_arrow()
+    assert found.column("id").to_pylist() == [8, 9, 10]
+    assert found.column("extra").to_pylist() == [None, None, 7]
 
 
 async def test_an_empty_bucket(config, database):
@@ -219,21 +218,20 @@ async def test_partitions(config, database):
             table.new_scan().create_bucket_batch_scanner(bucket_of(table))
 
 
-async def test_what_cannot_be_scanned(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        table_id = table.get_table_info().table_id
-        for bucket, words in [
-            (fluss.TableBucket(table_id + 1, 0), "belongs to table id"),
-            (fluss.TableBucket(table_id, 5), "does not exist"),
-            (fluss.TableBucket.with_partition(table_id, 3, 0), "is not partitioned"),
-        ]:
-            with pytest.raises(fluss.InvalidArgumentError, match=words):
-                table.new_scan().limit(1).create_bucket_batch_scanner(bucket)
-        with pytest.raises(fluss.InvalidArgumentError, match="needs a limit"):
-            table.new_scan().create_bucket_batch_scanner(bucket_of(table))
-        for bad in (0, -1, True, "3"):
-            with pytest.raises(fluss.InvalidArgumentError, match=r"positive number|n must be an integer"):
-                table.new_scan().limit(bad)
+async def test_what_cannot_be_scanned(table):
+    table_id = table.get_table_info().table_id
+    for bucket, words in [
+        (fluss.TableBucket(table_id + 1, 0), "belongs to table id"),
+        (fluss.TableBucket(table_id, 5), "does not exist"),
+        (fluss.TableBucket.with_partition(table_id, 3, 0), "is not partitioned"),
+    ]:
+        with pytest.raises(fluss.InvalidArgumentError, match=words):
+            table.new_scan().limit(1).create_bucket_batch_scanner(bucket)
+    with pytest.raises(fluss.InvalidArgumentError, match="needs a limit"):
+        table.new_scan().create_bucket_batch_scanner(bucket_of(table))
+    for bad in (0, -1, True, "3"):
+        with pytest.raises(fluss.InvalidArgumentError, match=r"positive number|n must be an integer"):
+            table.new_scan().limit(bad)
 
 
 async def test_a_changelog_without_its_beginning_is_not_folded(config, database, monkeypatch):

@@ -28,147 +28,140 @@ def offsets_of(records):
     return [record.offset for record in records]
 
 
-async def test_a_cancelled_poll_keeps_what_it_took(config, database):
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            fetch, calls, waits = scanner._fetcher.next, [], asyncio.Event()
+async def test_a_cancelled_poll_keeps_what_it_took(table):
+    await fill_log(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, 0)
+        fetch, calls, waits = scanner._fetcher.next, [], asyncio.Event()
 
-            async def slow(*arguments, **options):
-                calls.append(arguments)
-                if len(calls) == 2:
-                    waits.set()
-                    await asyncio.sleep(60)
-                return await fetch(*arguments, **options)
+        async def slow(*arguments, **options):
+            calls.append(arguments)
+            if len(calls) == 2:
+                waits.set()
+                await asyncio.sleep(60)
+            return await fetch(*arguments, **options)
 
-            scanner._fetcher.next = slow
-            polling = asyncio.ensure_future(scanner.poll(5000))
-            await waits.wait()
-            polling.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await polling
-            assert scanner.get_subscribed_buckets()[0][1] == 0
-            assert offsets_of(await poll_all(scanner, 100)) == ALL
+        scanner._fetcher.next = slow
+        polling = asyncio.ensure_future(scanner.poll(5000))
+        await waits.wait()
+        polling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+        assert scanner.get_subscribed_buckets()[0][1] == 0
+        assert offsets_of(await poll_all(scanner, 100)) == ALL
 
 
-async def test_a_cancelled_poll_gives_nothing_of_a_bucket_that_was_subscribed_anew(config, database):
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            assert await scanner._fill(5)
-            scanner.subscribe(0, 90)
-            assert scanner.get_subscribed_buckets()[0][1] == 90
-            assert offsets_of(await poll_all(scanner, 10)) == ALL[90:]
+async def test_a_cancelled_poll_gives_nothing_of_a_bucket_that_was_subscribed_anew(table):
+    await fill_log(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, 0)
+        assert await scanner._fill(5)
+        scanner.subscribe(0, 90)
+        assert scanner.get_subscribed_buckets()[0][1] == 90
+        assert offsets_of(await poll_all(scanner, 10)) == ALL[90:]
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-async def test_a_loop_that_is_left_early_leaves_the_rest(config, database, face):
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table)
-        config.scanner_log_max_poll_records = 20
-        connection = await face.FlussConnection.create(config)
-        table = await connection.get_table(f"{database}.t")
-        scanner = await table.new_scan().create_log_scanner()
+async def test_a_loop_that_is_left_early_leaves_the_rest(table, config, database, face):
+    await fill_log(table)
+    config.scanner_log_max_poll_records = 20
+    connection = await face.FlussConnection.create(config)
+    table = await connection.get_table(f"{database}.t")
+    scanner = await table.new_scan().create_log_scanner()
+    scanner.subscribe(0, 0)
+    seen = []
+    async for record in scanner:
+        seen.append(record.offset)
+        assert scanner.get_subscribed_buckets()[0][1] == record.offset + 1
+        if record.offset == 10:
+            break
+    records = scanner.poll(1000)
+    seen += offsets_of(records if face is fluss else await records)
+    async for record in scanner:
+        seen.append(record.offset)
+        if record.offset == 60:
+            break
+    if face is fluss:
+        for record in scanner:
+            seen.append(record.offset)
+            if record.offset == 70:
+                break
+    async for record in scanner:
+        seen.append(record.offset)
+        if len(seen) == 100:
+            break
+    assert seen == ALL
+    await closed(scanner)
+    await closed(connection)
+
+
+async def test_a_loop_stops_giving_a_bucket_that_is_unsubscribed(table):
+    await fill_log(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
         scanner.subscribe(0, 0)
         seen = []
         async for record in scanner:
             seen.append(record.offset)
-            assert scanner.get_subscribed_buckets()[0][1] == record.offset + 1
-            if record.offset == 10:
+            if record.offset == 5:
+                scanner.subscribe(0, 98)
+            if record.offset == 99:
                 break
-        records = scanner.poll(1000)
-        seen += offsets_of(records if face is fluss else await records)
-        async for record in scanner:
-            seen.append(record.offset)
-            if record.offset == 60:
-                break
-        if face is fluss:
-            for record in scanner:
-                seen.append(record.offset)
-                if record.offset == 70:
-                    break
-        async for record in scanner:
-            seen.append(record.offset)
-            if len(seen) == 100:
-                break
-        assert seen == ALL
-        await closed(scanner)
-        await closed(connection)
-
-
-async def test_a_loop_stops_giving_a_bucket_that_is_unsubscribed(config, database):
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            seen = []
-            async for record in scanner:
-                seen.append(record.offset)
-                if record.offset == 5:
-                    scanner.subscribe(0, 98)
-                if record.offset == 99:
-                    break
-            assert seen == [0, 1, 2, 3, 4, 5, 98, 99]
+        assert seen == [0, 1, 2, 3, 4, 5, 98, 99]
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-async def test_loops_that_are_cancelled_at_any_moment(config, database, face):
+async def test_loops_that_are_cancelled_at_any_moment(table, config, database, face):
     """Before Python 3.12 `asyncio.wait_for` swallowed some of these cancellations, and the task went on for ever."""
+    connection = await face.FlussConnection.create(config)
+    table = await connection.get_table(f"{database}.t")
+    writer = table.new_append().create_writer()
 
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        connection = await face.FlussConnection.create(config)
-        table = await connection.get_table(f"{database}.t")
-        writer = table.new_append().create_writer()
+    async def produce():
+        for number in range(1000):
+            writer.append((number, "n", 0.5))
+            if number % 10 == 9:
+                await writer.flush()
 
-        async def produce():
-            for number in range(1000):
-                writer.append((number, "n", 0.5))
-                if number % 10 == 9:
-                    await writer.flush()
+    async def consume():
+        async for record in scanner:
+            seen.append(record.row["id"])  # noqa: PERF401 - what came before the cancellation counts
+
+    scanner = await table.new_scan().create_log_scanner()
+    scanner.subscribe(0, 0)
+    seen: list[int] = []
+    producing = asyncio.ensure_future(produce())
+    chance = random.Random(7)
+    while len(seen) < 1000:
+        consuming = asyncio.ensure_future(consume())
+        await asyncio.sleep(chance.choice([0, 0.0002, 0.0005, 0.001, 0.003]))
+        consuming.cancel()
+        await asyncio.wait((consuming,), timeout=5)
+        assert consuming.cancelled()
+    assert seen == list(range(1000))
+    await producing
+    await closed(scanner)
+    await closed(connection)
+
+
+async def test_two_loops_share_the_records(table):
+    await fill_log(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, 0)
+        seen, all_seen = [], asyncio.Event()
 
         async def consume():
             async for record in scanner:
-                seen.append(record.row["id"])  # noqa: PERF401 - what came before the cancellation counts
+                seen.append(record.offset)
+                if len(seen) == len(ALL):
+                    all_seen.set()
+                await asyncio.sleep(0)
 
-        scanner = await table.new_scan().create_log_scanner()
-        scanner.subscribe(0, 0)
-        seen: list[int] = []
-        producing = asyncio.ensure_future(produce())
-        chance = random.Random(7)
-        while len(seen) < 1000:
-            consuming = asyncio.ensure_future(consume())
-            await asyncio.sleep(chance.choice([0, 0.0002, 0.0005, 0.001, 0.003]))
-            consuming.cancel()
-            await asyncio.wait((consuming,), timeout=5)
-            assert consuming.cancelled()
-        assert seen == list(range(1000))
-        await producing
-        await closed(scanner)
-        await closed(connection)
-
-
-async def test_two_loops_share_the_records(config, database):
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            seen, all_seen = [], asyncio.Event()
-
-            async def consume():
-                async for record in scanner:
-                    seen.append(record.offset)
-                    if len(seen) == len(ALL):
-                        all_seen.set()
-                    await asyncio.sleep(0)
-
-            loops = [asyncio.ensure_future(consume()) for _ in range(3)]
-            await all_seen.wait()
-            for loop in loops:
-                loop.cancel()
-            await asyncio.wait(loops)
-            assert sorted(seen) == ALL
+        loops = [asyncio.ensure_future(consume()) for _ in range(3)]
+        await all_seen.wait()
+        for loop in loops:
+            loop.cancel()
+        await asyncio.wait(loops)
+        assert sorted(seen) == ALL
 
 
 async def test_a_poll_that_has_records_does_not_wait_for_another_one(config, database):
@@ -204,42 +197,40 @@ async def test_polls_by_turns_keep_their_own_timeouts(config, database):
         long.cancel()
 
 
-async def test_good_batches_before_an_unexpected_failure_are_kept(config, database):
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            decode = scanner._fetcher.decoder.decode
+async def test_good_batches_before_an_unexpected_failure_are_kept(table):
+    await fill_log(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        decode = scanner._fetcher.decoder.decode
 
-            def fail_once(batch, *arguments, **options):
-                if batch.header.base_offset == 25:
-                    scanner._fetcher.decoder.decode = decode
-                    raise ValueError("out of luck")
-                return decode(batch, *arguments, **options)
+        def fail_once(batch, *arguments, **options):
+            if batch.header.base_offset == 25:
+                scanner._fetcher.decoder.decode = decode
+                raise ValueError("out of luck")
+            return decode(batch, *arguments, **options)
 
-            scanner._fetcher.decoder.decode = fail_once
-            scanner.subscribe(0, 0)
-            with pytest.raises(ValueError, match="out of luck"):
-                await poll_all(scanner, 100)
-            assert scanner.get_subscribed_buckets()[0][1] == 0
-            assert offsets_of(await poll_all(scanner, 100)) == ALL
+        scanner._fetcher.decoder.decode = fail_once
+        scanner.subscribe(0, 0)
+        with pytest.raises(ValueError, match="out of luck"):
+            await poll_all(scanner, 100)
+        assert scanner.get_subscribed_buckets()[0][1] == 0
+        assert offsets_of(await poll_all(scanner, 100)) == ALL
 
 
-async def test_positions_while_a_poll_waits_for_its_second_batch(config, database):
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            fetch, positions = scanner._fetcher.next, []
+async def test_positions_while_a_poll_waits_for_its_second_batch(table):
+    await fill_log(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, 0)
+        fetch, positions = scanner._fetcher.next, []
 
-            async def note(*arguments, **options):
-                positions.append(scanner.get_subscribed_buckets()[0][1])
-                return await fetch(*arguments, **options)
+        async def note(*arguments, **options):
+            positions.append(scanner.get_subscribed_buckets()[0][1])
+            return await fetch(*arguments, **options)
 
-            scanner._fetcher.next = note
-            assert len(await poll_all(scanner, 100)) == 100
-            assert len(positions) > 1
-            assert set(positions) == {0}
-            assert scanner.get_subscribed_buckets()[0][1] == 100
+        scanner._fetcher.next = note
+        assert len(await poll_all(scanner, 100)) == 100
+        assert len(positions) > 1
+        assert set(positions) == {0}
+        assert scanner.get_subscribed_buckets()[0][1] == 100
 
 
 async def test_a_subscription_that_fails_is_reported_after_the_records_that_are_there(config, database):
@@ -260,44 +251,41 @@ async def test_a_subscription_that_fails_is_reported_after_the_records_that_are_
                 await poll_all(scanner, 100)
 
 
-async def test_a_loop_that_the_garbage_collector_ends_leaves_the_rest(config, database):
+async def test_a_loop_that_the_garbage_collector_ends_leaves_the_rest(table):
     """It may do so in any allocation, also while the scanner holds its lock."""
-
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            cycle = [aiter(scanner)]
-            cycle.append(cycle)
-            assert (await anext(cycle[0])).offset == 0
-            with scanner._fetched._lock:
-                del cycle
-                gc.collect()
-            assert offsets_of(await poll_all(scanner, 99)) == ALL[1:]
+    await fill_log(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, 0)
+        cycle = [aiter(scanner)]
+        cycle.append(cycle)
+        assert (await anext(cycle[0])).offset == 0
+        with scanner._fetched._lock:
+            del cycle
+            gc.collect()
+        assert offsets_of(await poll_all(scanner, 99)) == ALL[1:]
 
 
 @pytest.mark.parametrize("calls", ["loops", "polls"])
 @pytest.mark.parametrize("subscribed", [True, False], ids=["a bucket", "none"])
-async def test_closing_ends_all_that_wait(config, database, calls, subscribed):
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        scanner = await table.new_scan().create_log_scanner()
-        scanner.subscribe(0, 0)
-        if not subscribed:
-            scanner.unsubscribe(0)
+async def test_closing_ends_all_that_wait(table, calls, subscribed):
+    scanner = await table.new_scan().create_log_scanner()
+    scanner.subscribe(0, 0)
+    if not subscribed:
+        scanner.unsubscribe(0)
 
-        async def consume():
-            return [record async for record in scanner]
+    async def consume():
+        return [record async for record in scanner]
 
-        async def poll():
-            return list(await scanner.poll(60_000))
+    async def poll():
+        return list(await scanner.poll(60_000))
 
-        waiting = [asyncio.ensure_future(consume() if calls == "loops" else poll()) for _ in range(3)]
-        await asyncio.sleep(0.05)
-        await closed(scanner)
-        assert await asyncio.wait_for(asyncio.gather(*waiting), 10) == [[], [], []]
-        assert [record async for record in scanner] == []
-        with pytest.raises(fluss.FlussError, match="closed"):
-            await scanner.poll(0)
+    waiting = [asyncio.ensure_future(consume() if calls == "loops" else poll()) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    await closed(scanner)
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 10) == [[], [], []]
+    assert [record async for record in scanner] == []
+    with pytest.raises(fluss.FlussError, match="closed"):
+        await scanner.poll(0)
 
 
 @pytest.mark.parametrize("view", ["$changelog", "$binlog"])
@@ -372,63 +360,60 @@ async def test_loops_within_timeouts_and_task_groups(config, database, face, bat
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-async def test_loops_within_cancel_scopes_of_anyio(config, database, face):
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        connection = await face.FlussConnection.create(config)
-        scanner = await (await connection.get_table(f"{database}.t")).new_scan().create_log_scanner()
-        scanner.subscribe(0, 0)
-        seen = []
+async def test_loops_within_cancel_scopes_of_anyio(table, config, database, face):
+    connection = await face.FlussConnection.create(config)
+    scanner = await (await connection.get_table(f"{database}.t")).new_scan().create_log_scanner()
+    scanner.subscribe(0, 0)
+    seen = []
 
-        async def consume():
-            while len(seen) < 100:
-                with anyio.move_on_after(0.002):
-                    async for record in scanner:
-                        seen.append(record.offset)
-                        await anyio.lowlevel.checkpoint()
+    async def consume():
+        while len(seen) < 100:
+            with anyio.move_on_after(0.002):
+                async for record in scanner:
+                    seen.append(record.offset)
+                    await anyio.lowlevel.checkpoint()
 
-        with anyio.fail_after(20):
-            async with anyio.create_task_group() as group:
-                group.start_soon(consume)
-                await fill_log(table)
-        assert seen == ALL
-        await closed(scanner)
-        await closed(connection)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            group.start_soon(consume)
+            await fill_log(table)
+    assert seen == ALL
+    await closed(scanner)
+    await closed(connection)
 
 
 @pytest.mark.parametrize("leave", ["break", "aclose", "error", "cancel"])
-async def test_reads_up_to_now_that_are_left_end_their_fetches(config, database, no_complaints, leave):
+async def test_reads_up_to_now_that_are_left_end_their_fetches(table, no_complaints, leave):
     """`read_batches` is an asynchronous generator: what it started ends with it, and the position stays."""
+    await fill_log(table)
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe(0, 0)
+        batches = scanner.read_batches()
+        begun = asyncio.Event()
 
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            batches = scanner.read_batches()
-            begun = asyncio.Event()
+        async def read():
+            async for _ in batches:
+                begun.set()
+                if leave == "break":
+                    break
+                if leave == "error":
+                    raise LookupError
+                await asyncio.sleep(0 if leave == "aclose" else 60)
 
-            async def read():
-                async for _ in batches:
-                    begun.set()
-                    if leave == "break":
-                        break
-                    if leave == "error":
-                        raise LookupError
-                    await asyncio.sleep(0 if leave == "aclose" else 60)
-
-            if leave == "aclose":
-                await anext(batches)
-            else:
-                reading = asyncio.ensure_future(read())
-                await begun.wait()
-                if leave == "cancel":
-                    reading.cancel()
-                await asyncio.wait((reading,))
-                assert leave != "error" or isinstance(reading.exception(), LookupError)
-            await batches.aclose()
-            assert scanner.get_subscribed_buckets()[0][1] == 0
-            assert (await scanner.to_arrow()).column("id").to_pylist() == ALL
-        others = [task for task in asyncio.all_tasks() if "_fetch" in repr(task.get_coro())]
-        assert others == []
+        if leave == "aclose":
+            await anext(batches)
+        else:
+            reading = asyncio.ensure_future(read())
+            await begun.wait()
+            if leave == "cancel":
+                reading.cancel()
+            await asyncio.wait((reading,))
+            assert leave != "error" or isinstance(reading.exception(), LookupError)
+        await batches.aclose()
+        assert scanner.get_subscribed_buckets()[0][1] == 0
+        assert (await scanner.to_arrow()).column("id").to_pylist() == ALL
+    others = [task for task in asyncio.all_tasks() if "_fetch" in repr(task.get_coro())]
+    assert others == []
 
 
 async def test_a_blocking_loop_and_polls_of_other_threads_share_the_records(config, database):
@@ -465,32 +450,31 @@ async def test_a_blocking_loop_and_polls_of_other_threads_share_the_records(conf
     assert sorted(seen[0] + seen[1] + seen[2]) == list(range(1000))
 
 
-async def test_a_poll_of_many_tables_that_fails_or_is_cancelled_keeps_the_records(config, database):
-    async with open_table(config, database, LOG_FIELDS) as (conn, table):
-        await fill_log(table)
-        admin = conn.get_admin()
-        other = fluss.TablePath(database, "other")
-        await admin.create_table(other, fluss.TableDescriptor(table.get_table_info().get_schema(), bucket_count=1))
-        async with conn.get_multi_table().new_multi_table_scan().create_log_scanner() as scanner:
-            await scanner.subscribe(f"{database}.t", 0, 0)
-            await scanner.subscribe(other, 0, 5000)  # beyond the end: an error
-            offsets = []
+async def test_a_poll_of_many_tables_that_fails_or_is_cancelled_keeps_the_records(conn, table, database):
+    await fill_log(table)
+    admin = conn.get_admin()
+    other = fluss.TablePath(database, "other")
+    await admin.create_table(other, fluss.TableDescriptor(table.get_table_info().get_schema(), bucket_count=1))
+    async with conn.get_multi_table().new_multi_table_scan().create_log_scanner() as scanner:
+        await scanner.subscribe(f"{database}.t", 0, 0)
+        await scanner.subscribe(other, 0, 5000)  # beyond the end: an error
+        offsets = []
 
-            async def poll():
-                offsets.extend([record.offset for _, record in await scanner.poll(1000)])
+        async def poll():
+            offsets.extend([record.offset for _, record in await scanner.poll(1000)])
 
-            async def poll_to_the_error():
-                while True:
-                    await poll()
-
-            with pytest.raises(fluss.FlussError):
-                await poll_to_the_error()
-            await scanner.subscribe(other, 0, 0)
-            for _ in range(2):
-                polling = asyncio.ensure_future(scanner.poll(1000))
-                await asyncio.sleep(0)
-                polling.cancel()
-                await asyncio.wait((polling,))
-            while len(offsets) < 100:
+        async def poll_to_the_error():
+            while True:
                 await poll()
-            assert offsets == ALL
+
+        with pytest.raises(fluss.FlussError):
+            await poll_to_the_error()
+        await scanner.subscribe(other, 0, 0)
+        for _ in range(2):
+            polling = asyncio.ensure_future(scanner.poll(1000))
+            await asyncio.sleep(0)
+            polling.cancel()
+            await asyncio.wait((polling,))
+        while len(offsets) < 100:
+            await poll()
+        assert offsets == ALL

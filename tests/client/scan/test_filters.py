@@ -108,8 +108,7 @@ async def test_filters_on_changelogs(config, database):
         assert seen == [("+I", "n3", 3), ("-U", "n3", 20), ("+U", "changed", 21)]
 
 
-async def test_batch_scanners_refuse_filters(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-        with pytest.raises(fluss.InvalidArgumentError, match="filter"):
-            table.new_scan().filter(col("id") == 3).limit(3).create_bucket_batch_scanner(bucket)
+async def test_batch_scanners_refuse_filters(table):
+    bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+    with pytest.raises(fluss.InvalidArgumentError, match="filter"):
+        table.new_scan().filter(col("id") == 3).limit(3).create_bucket_batch_scanner(bucket)

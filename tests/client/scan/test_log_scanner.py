@@ -22,19 +22,18 @@ from fluss.client.scan import fetcher
 from fluss.client.scan.decode import BatchDecoder
 
 
-async def test_records(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        before = int(time.time() * 1000) - 5000
-        await fill(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-            records = await poll_all(scanner, 100)
-            assert [record.offset for record in records] == list(range(100))
-            assert records[7].row == {"id": 7, "name": "n7", "score": 3.5}
-            assert records[7].change_type is fluss.ChangeType.AppendOnly
-            assert before < records[7].timestamp < before + 60_000
-            assert len(await scanner.poll(20)) == 0
-            assert "row={'id': 7" in repr(records[7])
+async def test_records(table):
+    before = int(time.time() * 1000) - 5000
+    await fill(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        records = await poll_all(scanner, 100)
+        assert [record.offset for record in records] == list(range(100))
+        assert records[7].row == {"id": 7, "name": "n7", "score": 3.5}
+        assert records[7].change_type is fluss.ChangeType.AppendOnly
+        assert before < records[7].timestamp < before + 60_000
+        assert len(await scanner.poll(20)) == 0
+        assert "row={'id': 7" in repr(records[7])
 
 
 async def test_a_poll_gives_no_more_than_asked_and_keeps_the_rest(config, database):
@@ -57,90 +56,86 @@ async def test_a_poll_gives_no_more_than_asked_and_keeps_the_rest(config, databa
             assert (await scanner.poll(5000))[0].offset == 60, "what was left over went with the subscription"
 
 
-async def test_starts_in_the_middle_of_a_batch(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        await fill(table, batches=3, rows=20)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 33)
-            [first, *_] = await scanner.poll_record_batch(5000)
-            assert (first.base_offset, first.last_offset) == (33, 39)
-            assert first.batch.column("id").to_pylist() == list(range(33, 40))
-            scanner.subscribe(0, 33)
-            assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(33, 60))
+async def test_starts_in_the_middle_of_a_batch(table):
+    await fill(table, batches=3, rows=20)
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe(0, 33)
+        [first, *_] = await scanner.poll_record_batch(5000)
+        assert (first.base_offset, first.last_offset) == (33, 39)
+        assert first.batch.column("id").to_pylist() == list(range(33, 40))
+        scanner.subscribe(0, 33)
+        assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(33, 60))
 
 
-async def test_latest_means_from_now_on(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = await fill(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.LATEST_OFFSET)
-            await scanner.resolved()
-            await fill(table, batches=1, rows=5, writer=writer)
-            records = await poll_all(scanner, 5)
-            assert [record.offset for record in records] == list(range(100, 105))
-            scanner.subscribe(0, fluss.LATEST_OFFSET)
-            scanner.subscribe(0, 3)
-            assert (await scanner.poll(5000))[0].offset == 3, "the later subscription counts"
-            scanner.subscribe(0, fluss.LATEST_OFFSET)
-            scanner.unsubscribe(0)
-            assert scanner.get_subscribed_buckets() == []
-            assert len(await scanner.poll(10)) == 0
+async def test_latest_means_from_now_on(table):
+    writer = await fill(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, fluss.LATEST_OFFSET)
+        await scanner.resolved()
+        await fill(table, batches=1, rows=5, writer=writer)
+        records = await poll_all(scanner, 5)
+        assert [record.offset for record in records] == list(range(100, 105))
+        scanner.subscribe(0, fluss.LATEST_OFFSET)
+        scanner.subscribe(0, 3)
+        assert (await scanner.poll(5000))[0].offset == 3, "the later subscription counts"
+        scanner.subscribe(0, fluss.LATEST_OFFSET)
+        scanner.unsubscribe(0)
+        assert scanner.get_subscribed_buckets() == []
+        assert len(await scanner.poll(10)) == 0
 
 
 @pytest.mark.parametrize("offset", [101, 10**12])
-async def test_offsets_out_of_range_are_an_error(config, database, offset):
-    async with open_table(config, database, FIELDS) as (_, table):
-        await fill(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, offset)
-            for _ in range(2):
-                with pytest.raises(fluss.LogOffsetOutOfRangeError):
-                    await scanner.poll(5000)
-            scanner.subscribe(0, 99)
-            assert len(await scanner.poll(5000)) == 1
-            scanner.subscribe(0, 100)
-            assert len(await scanner.poll(50)) == 0, "the end itself is fine"
+async def test_offsets_out_of_range_are_an_error(table, offset):
+    await fill(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, offset)
+        for _ in range(2):
+            with pytest.raises(fluss.LogOffsetOutOfRangeError):
+                await scanner.poll(5000)
+        scanner.subscribe(0, 99)
+        assert len(await scanner.poll(5000)) == 1
+        scanner.subscribe(0, 100)
+        assert len(await scanner.poll(50)) == 0, "the end itself is fine"
 
 
-async def test_calls_that_make_no_sense(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        records = await table.new_scan().create_log_scanner()
-        batches = await table.new_scan().create_record_batch_log_scanner()
-        with pytest.raises(fluss.InvalidArgumentError, match="No buckets subscribed"):
-            await records.poll(10)
-        with pytest.raises(fluss.InvalidArgumentError, match="No buckets subscribed"):
-            await batches.to_arrow()
-        for call in (records.poll_arrow, records.poll_record_batch, records.poll_batches):
-            with pytest.raises(fluss.InvalidArgumentError, match="create_record_batch_log_scanner"):
-                await call(10)
+async def test_calls_that_make_no_sense(table):
+    records = await table.new_scan().create_log_scanner()
+    batches = await table.new_scan().create_record_batch_log_scanner()
+    with pytest.raises(fluss.InvalidArgumentError, match="No buckets subscribed"):
+        await records.poll(10)
+    with pytest.raises(fluss.InvalidArgumentError, match="No buckets subscribed"):
+        await batches.to_arrow()
+    for call in (records.poll_arrow, records.poll_record_batch, records.poll_batches):
         with pytest.raises(fluss.InvalidArgumentError, match="create_record_batch_log_scanner"):
-            await records.to_arrow()
-        with pytest.raises(fluss.InvalidArgumentError, match="create_log_scanner"):
-            await batches.poll(10)
-        with pytest.raises(fluss.InvalidArgumentError, match="bucket 1 does not exist"):
-            records.subscribe(1, 0)
-        with pytest.raises(fluss.InvalidArgumentError, match="-5"):
-            records.subscribe(0, -5)
-        with pytest.raises(fluss.InvalidArgumentError, match="not partitioned"):
-            records.subscribe_partition(1, 0, 0)
-        with pytest.raises(fluss.InvalidArgumentError, match="limit"):
-            await table.new_scan().limit(3).create_log_scanner()
-        for bad in ([7], [], [0, 0], ["id"]):
-            with pytest.raises(fluss.InvalidArgumentError):
-                table.new_scan().project(bad)
-        with pytest.raises(fluss.InvalidArgumentError, match="unknown column 'x'"):
-            table.new_scan().project_by_name(["x"])
-        with pytest.raises(fluss.FlussError, match="x"):
-            table.new_scan().filter(fluss.col("x") > 3)
-        with pytest.raises(fluss.InvalidArgumentError, match=r"such as fluss\.col"):
-            table.new_scan().filter("id > 3")
-        await records.close()
-        await records.close()
-        with pytest.raises(fluss.ConnectionClosedError):
-            await records.poll(10)
-        with pytest.raises(fluss.ConnectionClosedError):
-            records.subscribe(0, 0)
-        await batches.close()
+            await call(10)
+    with pytest.raises(fluss.InvalidArgumentError, match="create_record_batch_log_scanner"):
+        await records.to_arrow()
+    with pytest.raises(fluss.InvalidArgumentError, match="create_log_scanner"):
+        await batches.poll(10)
+    with pytest.raises(fluss.InvalidArgumentError, match="bucket 1 does not exist"):
+        records.subscribe(1, 0)
+    with pytest.raises(fluss.InvalidArgumentError, match="-5"):
+        records.subscribe(0, -5)
+    with pytest.raises(fluss.InvalidArgumentError, match="not partitioned"):
+        records.subscribe_partition(1, 0, 0)
+    with pytest.raises(fluss.InvalidArgumentError, match="limit"):
+        await table.new_scan().limit(3).create_log_scanner()
+    for bad in ([7], [], [0, 0], ["id"]):
+        with pytest.raises(fluss.InvalidArgumentError):
+            table.new_scan().project(bad)
+    with pytest.raises(fluss.InvalidArgumentError, match="unknown column 'x'"):
+        table.new_scan().project_by_name(["x"])
+    with pytest.raises(fluss.FlussError, match="x"):
+        table.new_scan().filter(fluss.col("x") > 3)
+    with pytest.raises(fluss.InvalidArgumentError, match=r"such as fluss\.col"):
+        table.new_scan().filter("id > 3")
+    await records.close()
+    await records.close()
+    with pytest.raises(fluss.ConnectionClosedError):
+        await records.poll(10)
+    with pytest.raises(fluss.ConnectionClosedError):
+        records.subscribe(0, 0)
+    await batches.close()
 
 
 @pytest.mark.parametrize("log_format", ["ARROW", "INDEXED", "COMPACTED"])
@@ -165,21 +160,20 @@ async def test_projection_keeps_the_order_asked_for(config, database, log_format
                 assert list(record.row) == names
 
 
-async def test_to_arrow_leaves_the_position_alone(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = await fill(table, batches=2, rows=10)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-            assert (await scanner.to_arrow()).num_rows == 20
-            assert (await scanner.to_arrow()).num_rows == 20
-            polled = 0
-            while polled < 20:
-                polled += (await scanner.poll_arrow(5000)).num_rows
-            assert (await scanner.to_arrow()).num_rows == 0, "from where the poll stands"
-            await fill(table, batches=1, rows=7, writer=writer)
-            assert (await scanner.to_arrow()).num_rows == 7
-            assert len(await scanner.to_pandas()) == 7
-            assert (await scanner.to_polars()).height == 7
+async def test_to_arrow_leaves_the_position_alone(table):
+    writer = await fill(table, batches=2, rows=10)
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        assert (await scanner.to_arrow()).num_rows == 20
+        assert (await scanner.to_arrow()).num_rows == 20
+        polled = 0
+        while polled < 20:
+            polled += (await scanner.poll_arrow(5000)).num_rows
+        assert (await scanner.to_arrow()).num_rows == 0, "from where the poll stands"
+        await fill(table, batches=1, rows=7, writer=writer)
+        assert (await scanner.to_arrow()).num_rows == 7
+        assert len(await scanner.to_pandas()) == 7
+        assert (await scanner.to_polars()).height == 7
 
 
 async def test_an_empty_table(config, database):
@@ -235,28 +229,27 @@ async def test_buckets_take_turns(config, database):
             assert sorted(b.bucket_id for b, _ in scanner.get_subscribed_buckets()) == [0, 1, 2, 3]
 
 
-async def test_subscriptions_change_while_a_poll_waits(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = await fill(table, batches=1, rows=10)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 10)
-            waiting = asyncio.ensure_future(scanner.poll(10_000))
-            await asyncio.sleep(0.1)
-            scanner.subscribe(0, 4)
-            assert [record.offset for record in await waiting] == list(range(4, 10))
-            waiting = asyncio.ensure_future(scanner.poll(10_000))
-            await asyncio.sleep(0.1)
-            started = time.monotonic()
-            scanner.unsubscribe(0)
-            assert len(await waiting) == 0, "nothing is subscribed any more"
-            assert time.monotonic() - started < 2
-            scanner.subscribe(0, 10)
-            await fill(table, batches=1, rows=3, writer=writer)
-            assert len(await poll_all(scanner, 3)) == 3
-            waiting = asyncio.ensure_future(scanner.poll(10_000))
-            await asyncio.sleep(0.05)
-            await scanner.close()
-            assert len(await waiting) == 0
+async def test_subscriptions_change_while_a_poll_waits(table):
+    writer = await fill(table, batches=1, rows=10)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, 10)
+        waiting = asyncio.ensure_future(scanner.poll(10_000))
+        await asyncio.sleep(0.1)
+        scanner.subscribe(0, 4)
+        assert [record.offset for record in await waiting] == list(range(4, 10))
+        waiting = asyncio.ensure_future(scanner.poll(10_000))
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        scanner.unsubscribe(0)
+        assert len(await waiting) == 0, "nothing is subscribed any more"
+        assert time.monotonic() - started < 2
+        scanner.subscribe(0, 10)
+        await fill(table, batches=1, rows=3, writer=writer)
+        assert len(await poll_all(scanner, 3)) == 3
+        waiting = asyncio.ensure_future(scanner.poll(10_000))
+        await asyncio.sleep(0.05)
+        await scanner.close()
+        assert len(await waiting) == 0
 
 
 async def test_unsubscribing_from_another_thread_does_not_cancel_a_poll(config, database):
@@ -295,21 +288,20 @@ async def test_unsubscribing_from_another_thread_does_not_cancel_a_poll(config, 
 # -- bounded memory ---------------------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_fetched_twice_for_a_bounded_read(config, database):
-    async with open_table(config, database, FIELDS) as (conn, table):
-        await fill(table)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            await asyncio.sleep(0.1)
-            assert conn.metrics()["scanner_fetches_total"] == 0, "no batch was requested yet"
-            assert (await scanner.to_arrow()).num_rows == 100
-            assert conn.metrics()["scanner_rows_total"] == 100
-            assert (await scanner.poll_arrow(5000)).num_rows == 100
-        async with await table.new_scan().create_log_scanner() as scanner:
-            fetched = conn.metrics()["scanner_fetches_total"]
-            scanner.subscribe(0, 0)
-            await asyncio.sleep(0.1)
-            assert conn.metrics()["scanner_fetches_total"] > fetched, "records can only be polled: that may begin"
+async def test_nothing_is_fetched_twice_for_a_bounded_read(conn, table):
+    await fill(table)
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe(0, 0)
+        await asyncio.sleep(0.1)
+        assert conn.metrics()["scanner_fetches_total"] == 0, "no batch was requested yet"
+        assert (await scanner.to_arrow()).num_rows == 100
+        assert conn.metrics()["scanner_rows_total"] == 100
+        assert (await scanner.poll_arrow(5000)).num_rows == 100
+    async with await table.new_scan().create_log_scanner() as scanner:
+        fetched = conn.metrics()["scanner_fetches_total"]
+        scanner.subscribe(0, 0)
+        await asyncio.sleep(0.1)
+        assert conn.metrics()["scanner_fetches_total"] > fetched, "records can only be polled: that may begin"
 
 
 async def test_a_slow_consumer_does_not_buffer_the_table(config, database):
@@ -430,36 +422,34 @@ async def test_batch_reader_of_the_plain_face(config, database):
         scanner.to_arrow()
 
 
-async def test_iteration_and_break(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        await fill(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 90)
-            offsets = []
-            async for record in scanner:
-                offsets.append(record.offset)
-                if record.offset == 95:
-                    break
-            assert offsets == list(range(90, 96))
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 30)
-            async for batch in scanner:
-                assert isinstance(batch, fluss.RecordBatch)
-                assert (batch.base_offset, batch.last_offset) == (30, 49)
+async def test_iteration_and_break(table):
+    await fill(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, 90)
+        offsets = []
+        async for record in scanner:
+            offsets.append(record.offset)
+            if record.offset == 95:
                 break
-        reader = table.new_scan().read_batches({fluss.TableBucket(table.get_table_info().table_id, 0): 0})
-        assert (await anext(reader)).num_records
-        await reader.aclose()
+        assert offsets == list(range(90, 96))
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe(0, 30)
+        async for batch in scanner:
+            assert isinstance(batch, fluss.RecordBatch)
+            assert (batch.base_offset, batch.last_offset) == (30, 49)
+            break
+    reader = table.new_scan().read_batches({fluss.TableBucket(table.get_table_info().table_id, 0): 0})
+    assert (await anext(reader)).num_records
+    await reader.aclose()
 
 
-async def test_reading_between_offsets(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        await fill(table)
-        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-        found = [b async for b in table.new_scan().read_batches({bucket: 10}, {bucket: 61})]
-        assert [i for b in found for i in b.batch.column("id").to_pylist()] == list(range(10, 61))
-        assert found[-1].last_offset == 60
-        assert [b async for b in table.new_scan().read_batches({bucket: 5}, {bucket: 5})] == []
+async def test_reading_between_offsets(table):
+    await fill(table)
+    bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+    found = [b async for b in table.new_scan().read_batches({bucket: 10}, {bucket: 61})]
+    assert [i for b in found for i in b.batch.column("id").to_pylist()] == list(range(10, 61))
+    assert found[-1].last_offset == 60
+    assert [b async for b in table.new_scan().read_batches({bucket: 5}, {bucket: 5})] == []
 
 
 # -- changelogs -------------------------------------------------------------------------------------------------------
@@ -615,12 +605,11 @@ async def test_changelog_batches_of_the_plain_face(config, database):
         assert rows == [{"id": 1, "name": "c", "score": 0.5}], "the front door gives current rows, without the column"
 
 
-async def test_a_log_table_has_no_change_types(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        await fill(table)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe_from_beginning(0)
-            assert (await scanner.to_arrow()).column_names == ["id", "name", "score"]
+async def test_a_log_table_has_no_change_types(table):
+    await fill(table)
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe_from_beginning(0)
+        assert (await scanner.to_arrow()).column_names == ["id", "name", "score"]
 
 
 async def test_no_buckets_is_a_mistake(config, database):
@@ -666,21 +655,20 @@ async def test_a_reader_that_is_dropped_half_read_releases_its_buckets(config, d
             await asyncio.to_thread(drop, scanner)
 
 
-async def test_wakeup_ends_the_wait_of_a_poll(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        loop = asyncio.get_running_loop()
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe_from_beginning(0)
-            started = loop.time()
-            polling = asyncio.ensure_future(scanner.poll(30_000))
-            await asyncio.sleep(0.05)
-            await asyncio.to_thread(scanner.wakeup)
-            assert len(await polling) == 0
-            scanner.wakeup()
-            assert len(await scanner.poll(30_000)) == 0, "the next poll, where none waited"
-            assert loop.time() - started < 20
-            await table.new_append().create_writer().append((1, "a", 0.5)).wait()
-            assert len(await scanner.poll(30_000)) == 1, "and only that one"
+async def test_wakeup_ends_the_wait_of_a_poll(table):
+    loop = asyncio.get_running_loop()
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe_from_beginning(0)
+        started = loop.time()
+        polling = asyncio.ensure_future(scanner.poll(30_000))
+        await asyncio.sleep(0.05)
+        await asyncio.to_thread(scanner.wakeup)
+        assert len(await polling) == 0
+        scanner.wakeup()
+        assert len(await scanner.poll(30_000)) == 0, "the next poll, where none waited"
+        assert loop.time() - started < 20
+        await table.new_append().create_writer().append((1, "a", 0.5)).wait()
+        assert len(await scanner.poll(30_000)) == 1, "and only that one"
 
 
 async def test_a_partition_that_is_dropped_while_it_is_read(config, database, monkeypatch, caplog):

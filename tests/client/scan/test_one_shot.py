@@ -178,15 +178,14 @@ async def test_closing_ends_a_call_that_waits(config, database, monkeypatch, no_
         assert await scanner.next_batch() is None
 
 
-async def test_a_loop_over_a_log_that_is_left_goes_on_where_it_was(config, database):
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table)
-        async with table.new_scan().create_table_batch_scanner() as scanner:
-            seen = []
-            while True:
-                async for found in scanner:
-                    seen.append(found)
-                    break
-                else:
-                    break
-            assert ids_of(seen) == list(range(100))
+async def test_a_loop_over_a_log_that_is_left_goes_on_where_it_was(table):
+    await fill_log(table)
+    async with table.new_scan().create_table_batch_scanner() as scanner:
+        seen = []
+        while True:
+            async for found in scanner:
+                seen.append(found)
+                break
+            else:
+                break
+        assert ids_of(seen) == list(range(100))

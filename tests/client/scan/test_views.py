@@ -82,21 +82,20 @@ def plain_face(config, path):
     return asyncio.run(read())
 
 
-async def test_the_changelog_of_a_log_table(config, database):
-    async with open_table(config, database, FIELDS) as (conn, table):
-        writer = table.new_append().create_writer()
-        for i in range(3):
-            await writer.append((i, "x")).wait()
-        rows = await scanned(await conn.get_table(f"{table.get_table_path()}$changelog"), 3)
-        assert [(row["_change_type"], row["_log_offset"], row["id"]) for row in rows] == [
-            ("insert", i, i) for i in range(3)
-        ]
-        with pytest.raises(fluss.InvalidArgumentError, match="only primary-key tables have a binlog"):
-            await conn.get_table(f"{table.get_table_path()}$binlog")
-        with pytest.raises(fluss.InvalidArgumentError, match="the table has no lake"):
-            await conn.get_table(f"{table.get_table_path()}$lake")
-        with pytest.raises(fluss.InvalidArgumentError, match=r"not \$other"):
-            await conn.get_table(f"{table.get_table_path()}$other")
+async def test_the_changelog_of_a_log_table(conn, table):
+    writer = table.new_append().create_writer()
+    for i in range(3):
+        await writer.append((i, "x")).wait()
+    rows = await scanned(await conn.get_table(f"{table.get_table_path()}$changelog"), 3)
+    assert [(row["_change_type"], row["_log_offset"], row["id"]) for row in rows] == [
+        ("insert", i, i) for i in range(3)
+    ]
+    with pytest.raises(fluss.InvalidArgumentError, match="only primary-key tables have a binlog"):
+        await conn.get_table(f"{table.get_table_path()}$binlog")
+    with pytest.raises(fluss.InvalidArgumentError, match="the table has no lake"):
+        await conn.get_table(f"{table.get_table_path()}$lake")
+    with pytest.raises(fluss.InvalidArgumentError, match=r"not \$other"):
+        await conn.get_table(f"{table.get_table_path()}$other")
 
 
 async def test_the_binlog(config, database):

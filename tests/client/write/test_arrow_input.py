@@ -175,17 +175,15 @@ async def test_every_source_writes_the_same_rows(config, database, source, keys)
         assert (await read_all(table)).to_pylist() == EXPECTED
 
 
-async def test_rows_and_batches_of_any_origin_share_a_batch(config, database):
+async def test_rows_and_batches_of_any_origin_share_a_batch(table):
     """A data frame's schema carries metadata of its own, which once kept batches from being joined."""
-
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = table.new_append().create_writer()
-        writer.append(EXPECTED[0])
-        writer.write_pandas(pd.DataFrame(ROWS))
-        writer.write_arrow(pa.table(ROWS).replace_schema_metadata({"k": "v"}))
-        writer.append(EXPECTED[1])
-        await writer.flush()
-        assert (await read_all(table)).to_pylist() == [EXPECTED[0], *EXPECTED, *EXPECTED, EXPECTED[1]]
+    writer = table.new_append().create_writer()
+    writer.append(EXPECTED[0])
+    writer.write_pandas(pd.DataFrame(ROWS))
+    writer.write_arrow(pa.table(ROWS).replace_schema_metadata({"k": "v"}))
+    writer.append(EXPECTED[1])
+    await writer.flush()
+    assert (await read_all(table)).to_pylist() == [EXPECTED[0], *EXPECTED, *EXPECTED, EXPECTED[1]]
 
 
 async def test_batches_come_after_rows_that_were_given_before_them(config, database):
@@ -198,32 +196,30 @@ async def test_batches_come_after_rows_that_were_given_before_them(config, datab
         assert (await table.new_lookup().create_lookuper().lookup([1]))["name"] == "batch 39"
 
 
-async def test_a_bad_frame_is_refused_as_a_whole(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = table.new_append().create_writer()
-        for frame, words in [
-            (pd.DataFrame({"id": [1, 2.5]}), r"row 1, column 'id' \(int\): 2.5 does not fit"),
-            (pd.DataFrame({"id": [1, 2], "name": ["a", 5]}), "row 1, column 'name'"),
-            (pd.DataFrame({"id": [1], "other": [1]}), "unknown column 'other'"),
-            (pd.DataFrame({"id": pd.Series([1, "x"], dtype=object)}), "row 1, column 'id'"),
-        ]:
-            with pytest.raises(fluss.InvalidRowError, match=words):
-                writer.write_pandas(frame)
-        table_with_bad_end = pa.table({"id": pa.chunked_array([[1, 2], [3, 2**40]])})
-        with pytest.raises(fluss.InvalidRowError, match=rf"row 3, column 'id' \(int\): {2**40}"):
-            writer.write_arrow(table_with_bad_end)
-        await writer.write_pandas(pd.DataFrame({"id": [1.0, float("nan")]})).wait()
-        await writer.flush()
-        assert (await read_all(table)).column("id").to_pylist() == [1, None]
+async def test_a_bad_frame_is_refused_as_a_whole(table):
+    writer = table.new_append().create_writer()
+    for frame, words in [
+        (pd.DataFrame({"id": [1, 2.5]}), r"row 1, column 'id' \(int\): 2.5 does not fit"),
+        (pd.DataFrame({"id": [1, 2], "name": ["a", 5]}), "row 1, column 'name'"),
+        (pd.DataFrame({"id": [1], "other": [1]}), "unknown column 'other'"),
+        (pd.DataFrame({"id": pd.Series([1, "x"], dtype=object)}), "row 1, column 'id'"),
+    ]:
+        with pytest.raises(fluss.InvalidRowError, match=words):
+            writer.write_pandas(frame)
+    table_with_bad_end = pa.table({"id": pa.chunked_array([[1, 2], [3, 2**40]])})
+    with pytest.raises(fluss.InvalidRowError, match=rf"row 3, column 'id' \(int\): {2**40}"):
+        writer.write_arrow(table_with_bad_end)
+    await writer.write_pandas(pd.DataFrame({"id": [1.0, float("nan")]})).wait()
+    await writer.flush()
+    assert (await read_all(table)).column("id").to_pylist() == [1, None]
 
 
-async def test_empty_batches_are_done_at_once(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = table.new_append().create_writer()
-        for empty in (pa.table(ROWS).slice(0, 0), pa.schema(FIELDS).empty_table()):
-            handle = writer.write_arrow(empty)
-            assert handle.done()
-            await handle.wait()
+async def test_empty_batches_are_done_at_once(table):
+    writer = table.new_append().create_writer()
+    for empty in (pa.table(ROWS).slice(0, 0), pa.schema(FIELDS).empty_table()):
+        handle = writer.write_arrow(empty)
+        assert handle.done()
+        await handle.wait()
 
 
 async def test_delete_arrow_batch(config, database):
@@ -281,12 +277,11 @@ class Array:
     [Stream, Array, pl.from_arrow, pa.Table.to_reader, lambda table: table.to_batches()[0]],
     ids=["stream", "array", "polars", "reader", "batch"],
 )
-async def test_anything_with_arrow_data_can_be_written(config, database, make):
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = table.new_append().create_writer()
-        await writer.write_arrow(make(pa.table(ROWS))).wait()
-        await writer.write_arrow_batch(make(pa.table(ROWS))).wait()
-        assert (await read_all(table)).to_pylist() == 2 * pa.table(ROWS).to_pylist()
+async def test_anything_with_arrow_data_can_be_written(table, make):
+    writer = table.new_append().create_writer()
+    await writer.write_arrow(make(pa.table(ROWS))).wait()
+    await writer.write_arrow_batch(make(pa.table(ROWS))).wait()
+    assert (await read_all(table)).to_pylist() == 2 * pa.table(ROWS).to_pylist()
 
 
 async def test_deletes_take_arrow_data_of_other_libraries(config, database):

@@ -29,37 +29,35 @@ def batches_of(writer):
     return sizes
 
 
-async def test_handles_and_flush(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = table.new_append().create_writer()
-        handle = writer.append((1, "a"))
-        assert not handle.done()
-        assert "pending" in repr(handle)
-        await handle
-        assert handle.done()
-        assert "done" in repr(handle)
-        await handle.wait()
-        await writer.flush()
-        async with table.new_append().create_writer() as other:
-            other.append((2, "b"))
-        await writer.close()
-        assert sorted((await read_all(table)).column("id").to_pylist()) == [1, 2]
-        assert "AppendWriter" in repr(writer)
+async def test_handles_and_flush(table):
+    writer = table.new_append().create_writer()
+    handle = writer.append((1, "a"))
+    assert not handle.done()
+    assert "pending" in repr(handle)
+    await handle
+    assert handle.done()
+    assert "done" in repr(handle)
+    await handle.wait()
+    await writer.flush()
+    async with table.new_append().create_writer() as other:
+        other.append((2, "b"))
+    await writer.close()
+    assert sorted((await read_all(table)).column("id").to_pylist()) == [1, 2]
+    assert "AppendWriter" in repr(writer)
 
 
-async def test_a_block_that_fails_does_not_wait_for_its_rows(config, database):
-    async with open_table(config, database, FIELDS) as (_, table):
+async def test_a_block_that_fails_does_not_wait_for_its_rows(table):
 
-        class Stop(Exception):
-            pass
+    class Stop(Exception):
+        pass
 
-        async def stop():
-            async with table.new_append().create_writer() as writer:
-                writer.append((1, "a"))
-                raise Stop
+    async def stop():
+        async with table.new_append().create_writer() as writer:
+            writer.append((1, "a"))
+            raise Stop
 
-        with pytest.raises(Stop):
-            await stop()
+    with pytest.raises(Stop):
+        await stop()
 
 
 async def test_rows_leave_after_the_linger_time(config, database):
@@ -331,36 +329,35 @@ async def test_flush_waits_for_rows_that_another_thread_has_in_hand(config, data
         assert (await read_all(table)).column("id").to_pylist() == [1, 2, 3]
 
 
-async def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(config, database, monkeypatch):
-    async with open_table(config, database, FIELDS) as (conn, table):
-        writer = table.new_append().create_writer()
-        convert = append_module.AppendWriter._convert
+async def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(conn, table, monkeypatch):
+    writer = table.new_append().create_writer()
+    convert = append_module.AppendWriter._convert
 
-        def broken(self, chunk):
-            raise ZeroDivisionError("broken")
+    def broken(self, chunk):
+        raise ZeroDivisionError("broken")
 
-        monkeypatch.setattr(append_module.AppendWriter, "_convert", broken)
-        handle = writer.append((1, "a"))
-        with pytest.raises(fluss.InvalidRowError, match=r"1 rows could not be converted: ZeroDivisionError"):
-            await handle.wait()
-        monkeypatch.setattr(append_module.AppendWriter, "_convert", convert)
+    monkeypatch.setattr(append_module.AppendWriter, "_convert", broken)
+    handle = writer.append((1, "a"))
+    with pytest.raises(fluss.InvalidRowError, match=r"1 rows could not be converted: ZeroDivisionError"):
+        await handle.wait()
+    monkeypatch.setattr(append_module.AppendWriter, "_convert", convert)
+    await writer.flush()
+    monkeypatch.setattr(append_module.ArrowEncoder, "__call__", broken)
+    handle = writer.append((2, "b"))
+    with pytest.raises(fluss.InvalidRowError, match="could not be encoded"):
+        await handle.wait()
+    columns = [pa.array(range(50_000), pa.int64()), pa.array(["x"] * 50_000)]
+    large = pa.RecordBatch.from_arrays(columns, ["id", "name"])
+    handle = writer.write_arrow_batch(large)  # in a thread
+    with pytest.raises(fluss.InvalidRowError, match=r"50000 rows for .* could not be encoded"):
+        await handle.wait()
+    writer.write_arrow_batch(large)
+    with pytest.raises(fluss.InvalidRowError, match="50000 rows were not written"):
         await writer.flush()
-        monkeypatch.setattr(append_module.ArrowEncoder, "__call__", broken)
-        handle = writer.append((2, "b"))
-        with pytest.raises(fluss.InvalidRowError, match="could not be encoded"):
-            await handle.wait()
-        columns = [pa.array(range(50_000), pa.int64()), pa.array(["x"] * 50_000)]
-        large = pa.RecordBatch.from_arrays(columns, ["id", "name"])
-        handle = writer.write_arrow_batch(large)  # in a thread
-        with pytest.raises(fluss.InvalidRowError, match=r"50000 rows for .* could not be encoded"):
-            await handle.wait()
-        writer.write_arrow_batch(large)
-        with pytest.raises(fluss.InvalidRowError, match="50000 rows were not written"):
-            await writer.flush()
-        monkeypatch.undo()
-        await writer.write_arrow_batch(large).wait()  # the lane goes on
-        await writer.flush()
-        assert conn._senders.get().memory.used_bytes == 0
+    monkeypatch.undo()
+    await writer.write_arrow_batch(large).wait()  # the lane goes on
+    await writer.flush()
+    assert conn._senders.get().memory.used_bytes == 0
 
 
 # -- acks, targets ----------------------------------------------------------------------------------------------------
@@ -423,21 +420,20 @@ async def test_the_right_writer_for_the_table(config, database):
             table.new_append()
 
 
-async def test_a_table_that_is_gone(config, database):
-    async with open_table(config, database, FIELDS) as (conn, table):
-        admin, path = conn.get_admin(), table.get_table_path()
-        writer = table.new_append().create_writer()
-        await writer.append((1, "a")).wait()
-        descriptor = (await admin.get_table_info(path)).descriptor
-        await admin.drop_table(path)
-        started = time.monotonic()
-        with pytest.raises(fluss.TableNotExistError):
-            await writer.append((2, "b")).wait()
-        await admin.create_table(path, descriptor)
-        with pytest.raises(fluss.TableNotExistError, match="created again"):
-            await writer.append((3, "c")).wait()
-        assert time.monotonic() - started < 5
-        await writer.flush()
+async def test_a_table_that_is_gone(conn, table):
+    admin, path = conn.get_admin(), table.get_table_path()
+    writer = table.new_append().create_writer()
+    await writer.append((1, "a")).wait()
+    descriptor = (await admin.get_table_info(path)).descriptor
+    await admin.drop_table(path)
+    started = time.monotonic()
+    with pytest.raises(fluss.TableNotExistError):
+        await writer.append((2, "b")).wait()
+    await admin.create_table(path, descriptor)
+    with pytest.raises(fluss.TableNotExistError, match="created again"):
+        await writer.append((3, "c")).wait()
+    assert time.monotonic() - started < 5
+    await writer.flush()
 
 
 async def test_two_batches_are_compressed_at_a_time(config, database, monkeypatch):

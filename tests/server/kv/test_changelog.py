@@ -40,31 +40,29 @@ from fluss.metadata import (
 A, B, C = (1, "a", 1.0), (1, "b", 2.0), (2, "c", None)
 
 
-async def test_partial_updates_of_a_key_within_one_batch_keep_the_other_columns(tmp_path: Path) -> None:
+async def test_partial_updates_of_a_key_within_one_batch_keep_the_other_columns(bucket: Bucket) -> None:
     """Such a batch is merged row by row, one with distinct keys by columns."""
-    async with opened(tmp_path, table()) as bucket:
-        await bucket.put([A, C])
-        await bucket.put([(1, "x", None), (2, "z", None), (1, "y", None)], [0, 1])
-        assert await bucket.rows() == [(1, "y", 1.0), (2, "z", None)]
-        await bucket.put([(1, None, 5.0), (1, None, 6.0)], [0, 2])
-        assert await bucket.rows() == [(1, "y", 6.0), (2, "z", None)]
+    await bucket.put([A, C])
+    await bucket.put([(1, "x", None), (2, "z", None), (1, "y", None)], [0, 1])
+    assert await bucket.rows() == [(1, "y", 1.0), (2, "z", None)]
+    await bucket.put([(1, None, 5.0), (1, None, 6.0)], [0, 2])
+    assert await bucket.rows() == [(1, "y", 6.0), (2, "z", None)]
 
 
-async def test_full_image(tmp_path: Path) -> None:
-    async with opened(tmp_path, table()) as bucket:
-        assert (await bucket.put([A])).end_offset == 1
-        assert (await bucket.put([B])).end_offset == 3
-        assert (await bucket.put([B])).end_offset == 5  # the same row again is an update all the same
-        assert (await bucket.put([Delete(1)])).end_offset == 6
-        assert (await bucket.put([Delete(1)])).end_offset == 7  # nothing happened, but an offset is used
-        assert (await bucket.put([C, A, Delete(2), C, B])).end_offset == 13
-        assert bucket.changelog() == [
-            ("+I", A), ("-U", A), ("+U", B), ("-U", B), ("+U", B), ("-D", B),
-            ("+I", C), ("+I", A), ("-D", C), ("+I", C), ("-U", A), ("+U", B),
-        ]  # fmt: skip
-        assert await bucket.rows() == [B, C]
-        assert bucket.store.row_count == 2
-        assert await bucket.get(3) is None
+async def test_full_image(bucket: Bucket) -> None:
+    assert (await bucket.put([A])).end_offset == 1
+    assert (await bucket.put([B])).end_offset == 3
+    assert (await bucket.put([B])).end_offset == 5  # the same row again is an update all the same
+    assert (await bucket.put([Delete(1)])).end_offset == 6
+    assert (await bucket.put([Delete(1)])).end_offset == 7  # nothing happened, but an offset is used
+    assert (await bucket.put([C, A, Delete(2), C, B])).end_offset == 13
+    assert bucket.changelog() == [
+        ("+I", A), ("-U", A), ("+U", B), ("-U", B), ("+U", B), ("-D", B),
+        ("+I", C), ("+I", A), ("-D", C), ("+I", C), ("-U", A), ("+U", B),
+    ]  # fmt: skip
+    assert await bucket.rows() == [B, C]
+    assert bucket.store.row_count == 2
+    assert await bucket.get(3) is None
 
 
 @pytest.mark.parametrize("log_format", ["arrow", "compacted"])
@@ -137,14 +135,13 @@ async def test_partial_update(tmp_path: Path, repeated: bool) -> None:
         assert await bucket.get(1) == (1, "full", None)
 
 
-async def test_partial_delete(tmp_path: Path) -> None:
-    async with opened(tmp_path, table()) as bucket:
-        await bucket.put([A, (2, "x", None)])
-        start = bucket.log.high_watermark
-        await bucket.put([Delete(1), Delete(2), Delete(3)], [0, 1])
-        assert bucket.changelog(start) == [("-U", A), ("+U", (1, None, 1.0)), ("-D", (2, "x", None))]
-        assert await bucket.rows() == [(1, None, 1.0)]
-        assert bucket.store.row_count == 1
+async def test_partial_delete(bucket: Bucket) -> None:
+    await bucket.put([A, (2, "x", None)])
+    start = bucket.log.high_watermark
+    await bucket.put([Delete(1), Delete(2), Delete(3)], [0, 1])
+    assert bucket.changelog(start) == [("-U", A), ("+U", (1, None, 1.0)), ("-D", (2, "x", None))]
+    assert await bucket.rows() == [(1, None, 1.0)]
+    assert bucket.store.row_count == 1
 
 
 @pytest.mark.parametrize(
@@ -354,22 +351,21 @@ async def test_idempotent_writers(tmp_path: Path) -> None:
         assert (await bucket.put([B], writer_id=7, sequence=3)).end_offset == 6
 
 
-async def test_damaged_batches_are_refused_whole(tmp_path: Path) -> None:
-    async with opened(tmp_path, table()) as bucket:
-        await bucket.put([A])
-        good = kv_batch(bucket.entry.table_info, SCHEMA, 1, [B, Delete(1)])
-        for at in range(len(good)):
-            bad = bytearray(good)
-            bad[at] ^= 0x40
-            with pytest.raises(FlussError) as caught:
-                await bucket.tablet.put(memoryview(bad), (), 0)
-            if at >= 5:
-                assert isinstance(caught.value, CorruptMessageError)
-        for length in (0, 5, len(good) - 1):
-            with pytest.raises(FormatError):
-                await bucket.tablet.put(memoryview(good)[:length], (), 0)
-        assert await bucket.rows() == [A]
-        assert bucket.log.end_offset == 1
+async def test_damaged_batches_are_refused_whole(bucket: Bucket) -> None:
+    await bucket.put([A])
+    good = kv_batch(bucket.entry.table_info, SCHEMA, 1, [B, Delete(1)])
+    for at in range(len(good)):
+        bad = bytearray(good)
+        bad[at] ^= 0x40
+        with pytest.raises(FlussError) as caught:
+            await bucket.tablet.put(memoryview(bad), (), 0)
+        if at >= 5:
+            assert isinstance(caught.value, CorruptMessageError)
+    for length in (0, 5, len(good) - 1):
+        with pytest.raises(FormatError):
+            await bucket.tablet.put(memoryview(good)[:length], (), 0)
+    assert await bucket.rows() == [A]
+    assert bucket.log.end_offset == 1
 
 
 async def test_rows_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

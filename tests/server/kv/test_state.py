@@ -188,44 +188,41 @@ async def test_larger_batches_with_little_memory(tmp_path: Path, seed: int) -> N
             assert bucket.store.row_count == len(model)
 
 
-async def test_scans_keep_their_view(tmp_path: Path) -> None:
-    async with opened(tmp_path, table()) as bucket:
-        await bucket.put([(i, "disk", None) for i in range(100)])
-        await bucket.spill()
-        await bucket.put([(i, "memory", None) for i in range(50, 150)])
-        parts, offset = await bucket.tablet.snapshot()
-        values = itertools.chain.from_iterable(parts)
-        expected = {i: "disk" if i < 50 else "memory" for i in range(150)}
-        assert offset == 250
-        seen = [bucket.decode([next(values)])[0][:2] for _ in range(10)]
-        await bucket.put([(i, "later", None) for i in range(200)])
-        await bucket.put([Delete(i) for i in range(60, 100)])
-        seen += [bucket.decode([next(values)])[0][:2] for _ in range(10)]
-        await bucket.spill()
-        await bucket.put([(i, "last", None) for i in range(200)])
-        await bucket.spill()
-        seen += [bucket.decode([value])[0][:2] for value in values]
-        assert seen == list(expected.items())
+async def test_scans_keep_their_view(bucket: Bucket) -> None:
+    await bucket.put([(i, "disk", None) for i in range(100)])
+    await bucket.spill()
+    await bucket.put([(i, "memory", None) for i in range(50, 150)])
+    parts, offset = await bucket.tablet.snapshot()
+    values = itertools.chain.from_iterable(parts)
+    expected = {i: "disk" if i < 50 else "memory" for i in range(150)}
+    assert offset == 250
+    seen = [bucket.decode([next(values)])[0][:2] for _ in range(10)]
+    await bucket.put([(i, "later", None) for i in range(200)])
+    await bucket.put([Delete(i) for i in range(60, 100)])
+    seen += [bucket.decode([next(values)])[0][:2] for _ in range(10)]
+    await bucket.spill()
+    await bucket.put([(i, "last", None) for i in range(200)])
+    await bucket.spill()
+    seen += [bucket.decode([value])[0][:2] for value in values]
+    assert seen == list(expected.items())
 
 
-async def test_spill_that_ends_while_a_view_is_made(tmp_path: Path) -> None:
+async def test_spill_that_ends_while_a_view_is_made(bucket: Bucket) -> None:
     """Rows are then both in memory and on disk, and must count once."""
-
-    async with opened(tmp_path, table()) as bucket:
-        await bucket.put([(i, "a", None) for i in range(1000)])
-        bucket.store.start_spill()
-        await bucket.put([(i, "b", None) for i in range(500, 1500)])
-        views = []
-        while bucket.store.is_spilling:
+    await bucket.put([(i, "a", None) for i in range(1000)])
+    bucket.store.start_spill()
+    await bucket.put([(i, "b", None) for i in range(500, 1500)])
+    views = []
+    while bucket.store.is_spilling:
+        views.append((await bucket.tablet.snapshot())[0])
+        if bucket.store._spill is not None and bucket.store._spill.done():
             views.append((await bucket.tablet.snapshot())[0])
-            if bucket.store._spill is not None and bucket.store._spill.done():
-                views.append((await bucket.tablet.snapshot())[0])
-                bucket.store.finish_spill()
-            await asyncio.sleep(0.001)  # the thread of the spill needs the interpreter too
-        assert len(views) >= 2
-        for parts in views:
-            rows = bucket.decode(itertools.chain.from_iterable(parts))
-            assert [row[1] for row in sorted(rows)] == ["a"] * 500 + ["b"] * 1000
+            bucket.store.finish_spill()
+        await asyncio.sleep(0.001)  # the thread of the spill needs the interpreter too
+    assert len(views) >= 2
+    for parts in views:
+        rows = bucket.decode(itertools.chain.from_iterable(parts))
+        assert [row[1] for row in sorted(rows)] == ["a"] * 500 + ["b"] * 1000
 
 
 async def test_prefix_lookup(tmp_path: Path) -> None:
@@ -256,14 +253,13 @@ async def test_prefix_lookup(tmp_path: Path) -> None:
         assert len(await bucket.tablet.prefix_lookup(b"")) == 480
 
 
-async def test_ordered_reads_of_many_keys_sort_beside_the_loop(tmp_path: Path) -> None:
-    async with opened(tmp_path, table()) as bucket:
-        await bucket.put([(i, None, None) for i in range(20_000)])
-        reads = asyncio.gather(bucket.tablet.first(3), bucket.tablet.first(3))
-        await bucket.put([(-i, None, None) for i in range(1, 20_000)])
-        await reads
-        assert [row[0] for row in bucket.decode(await bucket.tablet.first(2))] == [0, 1]  # unsigned byte order
-        assert len(await bucket.rows()) == 39_999
+async def test_ordered_reads_of_many_keys_sort_beside_the_loop(bucket: Bucket) -> None:
+    await bucket.put([(i, None, None) for i in range(20_000)])
+    reads = asyncio.gather(bucket.tablet.first(3), bucket.tablet.first(3))
+    await bucket.put([(-i, None, None) for i in range(1, 20_000)])
+    await reads
+    assert [row[0] for row in bucket.decode(await bucket.tablet.first(2))] == [0, 1]  # unsigned byte order
+    assert len(await bucket.rows()) == 39_999
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------
@@ -341,24 +337,23 @@ async def test_damage_found_while_reading(tmp_path: Path) -> None:
         assert bucket.store.generation >= 1
 
 
-async def test_a_read_during_a_rebuild_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_during_a_rebuild_is_repeated(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another caller finds damage after a lookup has begun, and the store is empty until it is rebuilt."""
-    async with opened(tmp_path, table()) as bucket:
-        expected = [(i, "x", None) for i in range(2000)]
-        await bucket.put(expected)
-        keys = [bucket.key(i) for i in range(2000)]
-        loop, get_many, generation = asyncio.get_running_loop(), bucket.store.get_many, bucket.store.generation
+    expected = [(i, "x", None) for i in range(2000)]
+    await bucket.put(expected)
+    keys = [bucket.key(i) for i in range(2000)]
+    loop, get_many, generation = asyncio.get_running_loop(), bucket.store.get_many, bucket.store.generation
 
-        def late(wanted: Sequence[bytes]) -> list[bytes | None]:
-            if bucket.store.generation == generation:
-                loop.call_soon_threadsafe(bucket.tablet.damaged, DamagedStoreError("found by another caller"))
-                while bucket.store.generation == generation:
-                    time.sleep(0.001)
-            return get_many(wanted)
+    def late(wanted: Sequence[bytes]) -> list[bytes | None]:
+        if bucket.store.generation == generation:
+            loop.call_soon_threadsafe(bucket.tablet.damaged, DamagedStoreError("found by another caller"))
+            while bucket.store.generation == generation:
+                time.sleep(0.001)
+        return get_many(wanted)
 
-        monkeypatch.setattr(bucket.store, "get_many", late)
-        found = await bucket.tablet.lookup(keys)
-        assert bucket.decode(v for v in found if v is not None) == expected
+    monkeypatch.setattr(bucket.store, "get_many", late)
+    found = await bucket.tablet.lookup(keys)
+    assert bucket.decode(v for v in found if v is not None) == expected
 
 
 async def test_damage_found_while_writing(tmp_path: Path) -> None:
@@ -383,27 +378,26 @@ async def test_damage_found_while_writing(tmp_path: Path) -> None:
         assert sorted(await bucket.rows()) == [*((i, "b5", None) for i in range(4_999)), (4_999, "a", None)]
 
 
-async def test_writes_wait_for_a_rebuild(tmp_path: Path) -> None:
-    async with opened(tmp_path, table()) as bucket:
-        await bucket.put([(i, "a", None) for i in range(300)])
-        await bucket.spill()
-        parts, _ = await bucket.tablet.snapshot()
-        next(parts)
-        # A write whose changelog is appended but not committed when the state proves damaged.
-        data = [(i, "b", None) for i in range(100, 200)]
-        first = asyncio.ensure_future(bucket.put(data))
-        bucket.tablet.damaged(DamagedStoreError("said so"))
-        second = asyncio.ensure_future(bucket.put([(i, "c", None) for i in range(150, 250)]))
-        looked = await bucket.tablet.lookup([bucket.key(0), bucket.key(299)])
-        assert None not in looked
-        await asyncio.gather(first, second)
-        names = [row[1] for row in sorted(await bucket.rows())]
-        assert names == ["a"] * 100 + ["b"] * 50 + ["c"] * 100 + ["a"] * 50
-        assert replayed(bucket.changelog(), [0]) == {(row[0],): row for row in await bucket.rows()}
-        # A scan that began before goes on with the rows as they were.
-        assert [row[1] for part in parts for row in bucket.decode(part)] == ["a"] * 284
-        await bucket.spill()
-        assert len(await bucket.rows()) == 300
+async def test_writes_wait_for_a_rebuild(bucket: Bucket) -> None:
+    await bucket.put([(i, "a", None) for i in range(300)])
+    await bucket.spill()
+    parts, _ = await bucket.tablet.snapshot()
+    next(parts)
+    # A write whose changelog is appended but not committed when the state proves damaged.
+    data = [(i, "b", None) for i in range(100, 200)]
+    first = asyncio.ensure_future(bucket.put(data))
+    bucket.tablet.damaged(DamagedStoreError("said so"))
+    second = asyncio.ensure_future(bucket.put([(i, "c", None) for i in range(150, 250)]))
+    looked = await bucket.tablet.lookup([bucket.key(0), bucket.key(299)])
+    assert None not in looked
+    await asyncio.gather(first, second)
+    names = [row[1] for row in sorted(await bucket.rows())]
+    assert names == ["a"] * 100 + ["b"] * 50 + ["c"] * 100 + ["a"] * 50
+    assert replayed(bucket.changelog(), [0]) == {(row[0],): row for row in await bucket.rows()}
+    # A scan that began before goes on with the rows as they were.
+    assert [row[1] for part in parts for row in bucket.decode(part)] == ["a"] * 284
+    await bucket.spill()
+    assert len(await bucket.rows()) == 300
 
 
 async def test_a_log_that_lost_its_end(tmp_path: Path) -> None:
@@ -441,13 +435,12 @@ async def test_a_spill_cut_short_is_known_to_reach_further(tmp_path: Path) -> No
         assert bucket.store.row_count == 150
 
 
-async def test_a_log_that_lost_its_beginning(tmp_path: Path) -> None:
-    async with opened(tmp_path, table()) as bucket:
-        bucket.log.start_offset = 5
-        with pytest.raises(UnknownServerError, match="cannot be rebuilt"):
-            await bucket.rows()
-        bucket.log.start_offset = 0
-        assert await bucket.rows() == []  # tried again
+async def test_a_log_that_lost_its_beginning(bucket: Bucket) -> None:
+    bucket.log.start_offset = 5
+    with pytest.raises(UnknownServerError, match="cannot be rebuilt"):
+        await bucket.rows()
+    bucket.log.start_offset = 0
+    assert await bucket.rows() == []  # tried again
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
@@ -510,15 +503,14 @@ async def test_replay_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert bucket.store.applied_offset > 1500
 
 
-async def test_a_closed_bucket_refuses(tmp_path: Path) -> None:
-    async with opened(tmp_path, table()) as bucket:
-        await bucket.put([(1, "x", None)])
-        bucket.tablet.close(keep=True)
-        with pytest.raises(KvStorageError):
-            await bucket.get(1)
-        with pytest.raises(KvStorageError):
-            await bucket.put([(1, "y", None)])
-        bucket.tablet.close(keep=True)
+async def test_a_closed_bucket_refuses(bucket: Bucket) -> None:
+    await bucket.put([(1, "x", None)])
+    bucket.tablet.close(keep=True)
+    with pytest.raises(KvStorageError):
+        await bucket.get(1)
+    with pytest.raises(KvStorageError):
+        await bucket.put([(1, "y", None)])
+    bucket.tablet.close(keep=True)
 
 
 async def test_a_stop_leaves_few_offsets_to_a_replay(tmp_path: Path) -> None:
@@ -535,20 +527,19 @@ async def test_a_stop_leaves_few_offsets_to_a_replay(tmp_path: Path) -> None:
             assert [await bucket.get(i) for i in range(rows)] == expected
 
 
-async def test_dropping_a_store_does_not_wait_for_its_spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(tmp_path, table()) as bucket:
-        await bucket.put([(i, "x", None) for i in range(20_000)])
-        dropped, write_rows = threading.Event(), bucket.store._write_rows
+async def test_dropping_a_store_does_not_wait_for_its_spill(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    await bucket.put([(i, "x", None) for i in range(20_000)])
+    dropped, write_rows = threading.Event(), bucket.store._write_rows
 
-        def write_when_dropped(*arguments: Any) -> None:
-            assert dropped.wait(10)
-            write_rows(*arguments)
+    def write_when_dropped(*arguments: Any) -> None:
+        assert dropped.wait(10)
+        write_rows(*arguments)
 
-        monkeypatch.setattr(bucket.store, "_write_rows", write_when_dropped)
-        spill = bucket.store.start_spill()
-        await wait_until(spill.running)
-        bucket.tablet.close(keep=False)
-        assert not spill.done()
-        dropped.set()
-        await asyncio.wrap_future(spill)
-        await wait_until(lambda: bucket.store._db is None)
+    monkeypatch.setattr(bucket.store, "_write_rows", write_when_dropped)
+    spill = bucket.store.start_spill()
+    await wait_until(spill.running)
+    bucket.tablet.close(keep=False)
+    assert not spill.done()
+    dropped.set()
+    await asyncio.wrap_future(spill)
+    await wait_until(lambda: bucket.store._db is None)

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-from tests.server.kv.support import SCHEMA, Bucket, Row, kv_batch, opened, table, wait_until
+from tests.server.kv.support import SCHEMA, Bucket, Row, kv_batch, wait_until
 
 A, B, C = (1, "a", 1.0), (1, "b", 2.0), (2, "c", None)
 
@@ -29,38 +28,35 @@ async def write(bucket: Bucket, *rows: Row) -> int:
     return (await bucket.tablet.put(memoryview(data), (), 0)).end_offset
 
 
-async def test_lookups_see_rows_once_they_are_committed(tmp_path: Path) -> None:
-    async with opened(tmp_path, table()) as bucket:
-        await bucket.put([A])
-        async with without_commits(bucket):
-            end = await write(bucket, B, C)
-            assert await bucket.get(1) == A
-            assert await bucket.get(2) is None
-        await bucket.log.committed(end)
-        assert (await bucket.get(1), await bucket.get(2)) == (B, C)
+async def test_lookups_see_rows_once_they_are_committed(bucket: Bucket) -> None:
+    await bucket.put([A])
+    async with without_commits(bucket):
+        end = await write(bucket, B, C)
+        assert await bucket.get(1) == A
+        assert await bucket.get(2) is None
+    await bucket.log.committed(end)
+    assert (await bucket.get(1), await bucket.get(2)) == (B, C)
 
 
-async def test_writes_see_the_changes_in_flight_before_them(tmp_path: Path) -> None:
-    async with opened(tmp_path, table()) as bucket:
-        async with without_commits(bucket):
-            await write(bucket, A)
-            end = await write(bucket, B)
-        await bucket.log.committed(end)
-        assert bucket.changelog() == [("+I", A), ("-U", A), ("+U", B)]
-        assert await bucket.get(1) == B
-        assert bucket.store.row_count == 1
+async def test_writes_see_the_changes_in_flight_before_them(bucket: Bucket) -> None:
+    async with without_commits(bucket):
+        await write(bucket, A)
+        end = await write(bucket, B)
+    await bucket.log.committed(end)
+    assert bucket.changelog() == [("+I", A), ("-U", A), ("+U", B)]
+    assert await bucket.get(1) == B
+    assert bucket.store.row_count == 1
 
 
-async def test_changes_that_the_log_lost_are_gone(tmp_path: Path) -> None:
+async def test_changes_that_the_log_lost_are_gone(bucket: Bucket) -> None:
     """A flush that fails cuts the log: what was in flight is neither served nor built upon."""
-    async with opened(tmp_path, table()) as bucket:
-        async with without_commits(bucket):
-            await write(bucket, A)
-            bucket.log.fail(OSError("the disk is gone"))
-            await wait_until(lambda: bucket.log.failure is None)
-        await bucket.put([C])
-        assert await bucket.get(1) is None
-        assert await bucket.rows() == [C]
-        await bucket.put([B])
-        assert bucket.changelog() == [("+I", C), ("+I", B)]
-        assert bucket.store.row_count == 2
+    async with without_commits(bucket):
+        await write(bucket, A)
+        bucket.log.fail(OSError("the disk is gone"))
+        await wait_until(lambda: bucket.log.failure is None)
+    await bucket.put([C])
+    assert await bucket.get(1) is None
+    assert await bucket.rows() == [C]
+    await bucket.put([B])
+    assert bucket.changelog() == [("+I", C), ("+I", B)]
+    assert bucket.store.row_count == 2
