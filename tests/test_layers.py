@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "_text",
         "_version",
         "options",
+        "config_providers",
         "config",
     ),
     ("metadata",),

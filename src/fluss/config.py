@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
+from fluss import config_providers
 from fluss.errors import ConfigError
 from fluss.options import (
     INT_MAX,
@@ -350,13 +351,15 @@ class Config:
         "SHA-256 of the server's certificate: exactly this one is accepted, and no authority is needed.",
     )
 
-    __slots__ = ("_values",)
+    __slots__ = ("_from_providers", "_values")
 
     def __init__(self, properties: Mapping[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
         if properties is not None and not isinstance(properties, Mapping):
             raise ConfigError(f"Config takes a dict of options, not {type(properties).__name__}")
-        for key, value in (properties or {}).items():
+        found, resolved = config_providers.resolve(properties or {})
+        self._from_providers = {option_of(key).key for key in resolved}
+        for key, value in found.items():
             self.set(key, value)
 
     def get(self, key: str) -> Any:
@@ -379,6 +382,7 @@ class Config:
         """Make an independent copy."""
         copied = Config()
         copied._values.update(self._values)
+        copied._from_providers = self._from_providers
         return copied
 
     __copy__ = copy
@@ -439,7 +443,8 @@ class Config:
 
     def __repr__(self) -> str:
         shown = {
-            key: REDACTED if option_of(key).secret and value else value for key, value in sorted(self._values.items())
+            key: REDACTED if (option_of(key).secret and value) or key in self._from_providers else value
+            for key, value in sorted(self._values.items())
         }
         return f"Config({shown!r})"
 

@@ -65,12 +65,16 @@ def test_blocks_are_of_known_kinds(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_settings_start_a_server(page: Path, tmp_path: Path) -> None:
+def test_settings_start_a_server(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server takes the settings that a page shows: their names, their values, and users where it asks for a login."""
     file = tmp_path / "server.yaml"
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "s3-secret-key").write_text("x")
+    monkeypatch.setenv("FLUSS_KEY_PASSWORD", "x")
     for block in read_blocks(page):
         if block.language == "yaml" and "profiles:" not in block.text:
-            file.write_text(block.text, encoding="utf-8")
+            file.write_text(block.text.replace("/etc/fluss/secrets", str(secrets)), encoding="utf-8")
             users = UserFile(tmp_path / "users.json")
             users.set_password("alice", "secret")
             config = ServerConfig(load_config_file(file)).with_options({"security.users.file": str(users.path)})

@@ -18,6 +18,7 @@ from pathlib import Path
 import fluss
 import fluss.aio
 from fluss.config import CONFIG_OPTIONS
+from fluss.config_providers import PROVIDERS
 from fluss.errors import ERROR_TABLE
 from fluss.metadata.properties import TABLE_PROPERTIES
 from fluss.protocol.apis import APIS, SERVER_TO_SERVER_API_NAMES
@@ -107,7 +108,7 @@ def compare_errors(upstream: str) -> list[str]:
 
 
 def compare_options(upstream: str) -> list[str]:
-    refused = {*PASSED_OVER, *REFUSED, *(f"client.{key}" for key in CONFIG_OPTIONS.refused)}
+    refused = {PROVIDERS, *PASSED_OVER, *REFUSED, *(f"client.{key}" for key in CONFIG_OPTIONS.refused)}
     tables = (SERVER_OPTIONS, TABLE_PROPERTIES, CONFIG_OPTIONS)
     return [
         f"option {key}"

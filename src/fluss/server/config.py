@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fluss import config_providers
 from fluss.errors import ConfigError, FlussError
 from fluss.options import (
     DAY_MS,
@@ -257,7 +258,8 @@ class ServerConfig:
         self._values: dict[str, object] = {}
         self.passed_over: dict[str, str] = {}
         """Options of an Apache Fluss cluster that were given and have nothing to act on here, and why."""
-        for name, value in (options or {}).items():
+        found, self._from_providers = config_providers.resolve(options or {})
+        for name, value in found.items():
             if value is None:
                 continue
             if name in PASSED_OVER or (name == "kafka.enabled" and _text(name, value).lower() == "false"):
@@ -274,8 +276,12 @@ class ServerConfig:
         self._check_reporters()
 
     def __repr__(self) -> str:
-        shown = {name: REDACTED if is_secret(name, text) else text for name, text in sorted(self._explicit.items())}
+        shown = {name: REDACTED if self.hides(name) else text for name, text in sorted(self._explicit.items())}
         return f"ServerConfig({shown})"
+
+    def hides(self, name: str) -> bool:
+        """Return whether the value of an option that was set must never be shown: it is a secret, or lies elsewhere."""
+        return name in self._from_providers or is_secret(name, self._explicit.get(name, ""))
 
     @property
     def explicit(self) -> Mapping[str, str]:
@@ -285,7 +291,9 @@ class ServerConfig:
     def with_options(self, changes: Mapping[str, object | None]) -> ServerConfig:
         """A copy with some options set, or removed where the new value is None."""
         merged: dict[str, object | None] = {**self._explicit, **changes}
-        return ServerConfig({name: value for name, value in merged.items() if value is not None})
+        changed = ServerConfig({name: value for name, value in merged.items() if value is not None})
+        changed._from_providers = self._from_providers
+        return changed
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
         """Explicit options whose name starts with ``prefix``, under their full names."""

@@ -171,7 +171,6 @@ REFUSED: dict[str, str] = {
     **STORE_REFUSED,
     "data.dirs": "one data folder is supported, use data.dir",
     "remote.data.dirs": "one remote folder is supported, use remote.data.dir",
-    "config.providers": "values are not looked up elsewhere; write them into the file, or pass them with -D",
     "kafka.enabled": "the Kafka protocol is not served",
     "lake.tiering.auto-expire-snapshot": "set the property table.datalake.auto-expire-snapshot of each table",
     **_keys("", "use bind.listeners", "coordinator.host coordinator.port tablet-server.host tablet-server.port"),

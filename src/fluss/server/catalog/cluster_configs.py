@@ -61,7 +61,7 @@ class ClusterConfigs:
         return {
             f"table.{name}": value
             for name, value in sorted(self.current.with_prefix(prefix).items())
-            if is_shown(lake_format, name[len(prefix) :], value)
+            if is_shown(lake_format, name[len(prefix) :], value) and not self.current.hides(name)
         }
 
     def hidden_lake_settings(self) -> list[str]:
@@ -73,7 +73,7 @@ class ClusterConfigs:
 
     def describe(self) -> list[ConfigEntry]:
         entries = {
-            key: ConfigEntry(key, _redact(key, value), "INITIAL_SERVER_CONFIG")
+            key: ConfigEntry(key, REDACTED if self.initial.hides(key) else _redact(key, value), "INITIAL_SERVER_CONFIG")
             for key, value in self.initial.explicit.items()
         }
         for key, value in self.dynamic.items():
