@@ -60,7 +60,7 @@ async def lookup_many(
     present = np.array([value is not None for value in values])
     indices = array_of(np.cumsum(present) - 1, ~present)
     nullable = pa.schema([field.with_nullable(True) for field in table.schema])
-    return table.cast(nullable).take(indices)
+    return pa.Table.from_arrays(table.columns, schema=nullable).take(indices)  # Arrow refuses to cast nested fields
 
 
 def key_columns(maker: KeyMaker, keys: Any) -> list[pa.Array]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -90,6 +91,11 @@ class _Grid:
 
 def _grid(column: str, data_type: t.DataType, literal: Any) -> _Grid | None:
     """Place a literal among the values of a column that holds exact values; None for other types."""
+    if isinstance(literal, str) and isinstance(data_type, (t.DateType, t.TimeType, *t.TIMESTAMP_TYPES)):
+        try:
+            literal = time_from_text(literal, data_type)
+        except ValueError as error:
+            raise InvalidArgumentError(f"column {column!r} of type {data_type}: {error}") from None
     if type(data_type) in _INT_BITS:
         limit = 1 << (_INT_BITS[type(data_type)] - 1)
         return _Grid(_number(column, data_type, literal), -limit, limit - 1, int)
@@ -121,6 +127,25 @@ def _grid(column: str, data_type: t.DataType, literal: Any) -> _Grid | None:
         step_ns = 1_000_000_000 // UNITS_PER_SECOND[t.arrow_time_unit(data_type.precision)]
         return _Grid(Fraction(ns, step_ns), -(2**63), 2**63 - 1, lambda step: step * step_ns)
     return None
+
+
+_TOO_FINE = re.compile(r"\.\d{7}")
+
+
+def time_from_text(text: str, data_type: t.DataType) -> datetime.date | datetime.time:
+    """The value of a date or time column from a text in ISO form; of TIMESTAMP_LTZ, one without a zone is UTC."""
+    kind: Any = datetime.datetime
+    if isinstance(data_type, (t.DateType, t.TimeType)):
+        kind = datetime.date if isinstance(data_type, t.DateType) else datetime.time
+    try:
+        if _TOO_FINE.search(text):
+            raise ValueError("it has more than 6 digits of a second")  # which Python would cut off
+        found = kind.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 does not read the Z
+    except ValueError as error:
+        raise ValueError(f"{text!r:.80} is not a {kind.__name__} in ISO form: {error}") from None
+    if isinstance(data_type, t.TimestampLtzType) and found.tzinfo is None:
+        found = found.replace(tzinfo=datetime.timezone.utc)
+    return found  # type: ignore[no-any-return]
 
 
 def _number(column: str, data_type: t.DataType, literal: object) -> Fraction:

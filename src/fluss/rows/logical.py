@@ -18,7 +18,7 @@ import numpy as np
 
 from fluss.errors import InvalidRowError
 from fluss.metadata import types as t
-from fluss.metadata.comparison import NUMPY_NANOS, is_missing
+from fluss.metadata.comparison import NUMPY_NANOS, is_missing, time_from_text
 from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import conform, from_arrow, to_arrow
 
@@ -155,7 +155,16 @@ def _decimal(value: object, dtype: t.DataType) -> Decimal:
     return v.decimal_of(v.unscaled(value, dtype), dtype)
 
 
+def _from_text(value: str, dtype: t.DataType) -> object:
+    try:
+        return time_from_text(value, dtype)
+    except ValueError as error:
+        raise InvalidRowError(str(error)) from None
+
+
 def _date(value: object, dtype: t.DataType) -> int:
+    if isinstance(value, str):
+        value = _from_text(value, dtype)
     if isinstance(value, np.datetime64):
         days = value.astype("datetime64[D]")
         if days != value:
@@ -170,6 +179,8 @@ def _date(value: object, dtype: t.DataType) -> int:
 
 def _time(value: object, dtype: t.DataType) -> int:
     assert isinstance(dtype, t.TimeType)
+    if isinstance(value, str):
+        value = _from_text(value, dtype)
     if not isinstance(value, time):
         raise v.refuse(value, "a time")
     if value.tzinfo is not None:
@@ -198,6 +209,8 @@ def _nanos_of(value: object, dtype: t.TimestampType | t.TimestampLtzType) -> int
         if nanos is None:
             raise InvalidRowError(f"{value!r} is counted in {unit!r}: expected a unit from days to nanoseconds")
         return int(value.astype(np.int64)) * nanos * count
+    if isinstance(value, str):
+        value = _from_text(value, dtype)
     if not isinstance(value, datetime):
         raise v.refuse(value, "a datetime")
     if value.tzinfo is not None:

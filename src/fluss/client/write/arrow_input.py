@@ -10,13 +10,16 @@ import pyarrow as pa
 
 from fluss._lazy import LazyModule
 from fluss.errors import InvalidArgumentError, InvalidRowError
-from fluss.metadata import CharType, Column, TimeType
+from fluss.metadata import CharType, Column, DateType, TimestampLtzType, TimestampType, TimeType
 from fluss.rows import BadValues, ColumnConverter, conform
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 else:
     pc = LazyModule("pyarrow.compute")
+
+
+_TIMES = (DateType, TimeType, TimestampType, TimestampLtzType)
 
 
 def arrow_batches(data: Any, what: str) -> list[pa.RecordBatch]:
@@ -101,6 +104,8 @@ class BatchReader:
     def _cast(self, array: pa.Array, column: Column, first_row: int) -> pa.Array:
         # A timestamp without a zone is one of UTC in a TIMESTAMP_LTZ column, as it is for the values of rows.
         data_type = column.data_type
+        if isinstance(data_type, _TIMES) and (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+            return self._from_texts(array, column, first_row)
         try:
             return conform(array, data_type)
         except InvalidRowError as error:
@@ -109,6 +114,14 @@ class BatchReader:
                 raise self._error(error.message, column) from None
             value = f"{array[row].as_py()!r:.80}"
             raise self._error(f"{value} does not fit without loss: {error.message}", column, first_row + row) from None
+
+    def _from_texts(self, array: pa.Array, column: Column, first_row: int) -> pa.Array:
+        """Dates and times from texts in ISO form, as the values of rows are read."""
+        try:
+            return ColumnConverter(column.data_type, column.name).to_arrow(array.to_pylist())
+        except BadValues as found:
+            row, error = next(iter(found.errors.items()))
+            raise error.replace(table=self.table, row=first_row + row) from None
 
     def _error(self, reason: str, column: Column, row: int | None = None) -> InvalidRowError:
         return InvalidRowError(reason, table=self.table, row=row, column=column.name, column_type=column.data_type)
