@@ -51,6 +51,7 @@ DEFAULTS = {
     "fs.oss.securityToken": ("fs_oss_security_token", ""),
     "fs.gs.project.id": ("fs_gs_project_id", ""),
     "client.id": ("client_id", ""),
+    "client.read-only": ("read_only", False),
     "metrics.enabled": ("metrics_enabled", True),
     "scanner.remote-log.prefetch-num": ("scanner_remote_log_prefetch_num", 4),
     "remote-file.download-thread-num": ("remote_file_download_thread_num", 3),

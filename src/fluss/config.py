@@ -290,6 +290,9 @@ class Config:
         "",
         "Project of Google Cloud Storage; the key file is named by GOOGLE_APPLICATION_CREDENTIALS.",
     )
+    read_only = ConfigOption(
+        "client.read-only", Boolean(), False, "Refuse all calls that change tables, rights or the cluster."
+    )
     client_id = ConfigOption(
         "client.id", Text(), "", "A name for this client: servers see it, and metrics have it as label `client_id`."
     )

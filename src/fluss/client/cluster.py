@@ -117,6 +117,7 @@ class Cluster:
                 tls=self._tls,
                 max_frame_bytes=MAX_FRAME_BYTES,
                 expected_server_type=role,
+                read_only=config.read_only,
             )
         except FlussError:
             self.metrics.add("connections_failed_total")

@@ -248,6 +248,8 @@ def _inserting(runner: Runner, info: TableInfo) -> InsertingLookupWire:
             f"non-nullable field {', '.join(map(repr, required))}"
         )
     config = runner.cluster.config
+    if config.read_only:
+        raise InvalidArgumentError("the connection is read-only, so lookups cannot insert missing rows")
     return InsertingLookupWire(config.required_acks or ACKS_ALL, config.request_timeout_ms)
 
 

@@ -35,7 +35,7 @@ from fluss.net.deadline import wait_for
 from fluss.net.tls import ClientTls, tls_failure
 from fluss.net.transport import FrameTransport
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, Api, ServerType
+from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, CHANGING_APIS, Api, ServerType
 from fluss.protocol.fast_paths import fetched_records_position
 from fluss.protocol.frames import (
     Buffer,
@@ -166,6 +166,7 @@ class Connection:
         self._refused_for_now: RetriableAuthenticateError | None = None
         self._step = "accept a connection"
         """What the server is expected to do next while the connection is opened, for errors."""
+        self._read_only = False
         self._max_frame_bytes = max_frame_bytes
         buffers = FrameBuffers(_KEPT_BYTES_MAX)
         reader = FrameReader(max_frame_bytes, allocate=buffers.take, align=fetched_records_position)
@@ -185,9 +186,11 @@ class Connection:
         max_frame_bytes: int = RESPONSE_BYTES_MAX,
         expected_server_type: ServerType | int | None = None,
         api_versions_timeout_ms: int = _API_VERSIONS_TIMEOUT_MS,
+        read_only: bool = False,
     ) -> Connection:
         """Connect, learn what the server can do, and authenticate, all of it within `connect_timeout_ms`."""
         connection = cls(host, port, request_timeout_ms=request_timeout_ms, max_frame_bytes=max_frame_bytes)
+        connection._read_only = read_only
         try:
             await wait_for(
                 connection._establish(software_name, credentials, tls, expected_server_type, api_versions_timeout_ms),
@@ -330,6 +333,10 @@ class Connection:
         chosen = self._chosen_versions.get(api.key)
         if chosen is not None:
             return chosen
+        if self._read_only and api.key in CHANGING_APIS:
+            raise InvalidArgumentError(
+                f"the connection is read-only, so {api.name} was not sent. Connect without read_only=True"
+            )
         if self._versions is None:
             return api.min_version
         if api.key not in self._versions:

@@ -218,6 +218,19 @@ SERVER_TO_SERVER_API_NAMES: Final[Mapping[int, str]] = MappingProxyType(
 
 APIS: Final[Mapping[int, Api[Any, Any]]] = MappingProxyType(_table)
 
+CHANGING_APIS: Final = frozenset(
+    {
+        *(CREATE_DATABASE.key, ALTER_DATABASE.key, DROP_DATABASE.key),
+        *(CREATE_TABLE.key, ALTER_TABLE.key, DROP_TABLE.key, CREATE_PARTITION.key, DROP_PARTITION.key),
+        *(INIT_WRITER.key, PRODUCE_LOG.key, PUT_KV.key),
+        *(CREATE_ACLS.key, DROP_ACLS.key, ALTER_CLUSTER_CONFIGS.key),
+        *(ADD_SERVER_TAG.key, REMOVE_SERVER_TAG.key, REBALANCE.key, CANCEL_REBALANCE.key),
+        *(COMMIT_LAKE_TABLE_SNAPSHOT.key, PREPARE_LAKE_TABLE_SNAPSHOT.key, LAKE_TIERING_HEARTBEAT.key),
+        *(REGISTER_PRODUCER_OFFSETS.key, DELETE_PRODUCER_OFFSETS.key),
+    }
+)
+"""The APIs that change tables or the cluster. A lookup may too, if it inserts what is missing."""
+
 
 def api_name(key: int) -> str:
     """A name for any key, also one we have never heard of; for logs and errors."""
