@@ -9,6 +9,7 @@ text or a native value into its typed value, says in words what it accepts, and 
 from __future__ import annotations
 
 import math
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -483,3 +484,21 @@ class OptionTable(Mapping[str, O_co]):
         near = self.suggest(key)
         hint = f"did you mean {near!r}?" if near else "docs/configuration.md lists the options"
         return ConfigError(f"unknown {self.subject} {key!r:.100}; {hint}")
+
+
+def read_yaml(path: str | os.PathLike[str], what: str) -> Any:
+    """Read a YAML file; errors name it as `what`, with the line and column of a mistake."""
+    import yaml  # most programs have no such file
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return yaml.safe_load(file)
+    except OSError as error:
+        raise ConfigError(f"cannot read {what} '{path}': {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{what} '{path}' is not a text in UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise ConfigError(f"{what} '{path}'{place} is not YAML: {reason}") from None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -251,8 +252,8 @@ def test_several_files_of_which_one_does_not_fit(call: Any, ok: Callable[..., st
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("rows.json", '[{"id": 1}]', "jq -c '.[]' "),
-        ("rows.json", '[\n  {"id": 1}\n]', "jq -c '.[]' "),
+        ("rows.json", '[{"id": 1}', "is neither an array of rows nor a row a line"),
+        ("rows.json", "[1]", "line 1: not a JSON object"),
         ("rows.json", '{"id": 12345678901234567890123}', "column 'id': a number is too large"),
         ("rows.jsonl", '{"id": 1}\n{"id": "x"}', "type of column 'id'"),
         ("folder.csv", None, "is a folder: name its files"),
@@ -314,3 +315,41 @@ def test_numbers_that_json_has_not(ok: Callable[..., str], tmp_path: Path) -> No
     ok("load", "again", str(file))
     assert ok("cat", "again", "--json") == shown
     assert ok("count", "again", "-w", "y > 1e38") == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "given"), [("utf-16", ()), ("latin-1", ("--encoding", "latin1")), ("utf-8-sig", ())]
+)
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "jsonl"])
+def test_encodings(ok: Callable[..., str], tmp_path: Path, encoding: str, given: tuple[str, ...], suffix: str) -> None:
+    name, file = f"in_{encoding}_{suffix}".replace(".", "_").replace("-", "_"), tmp_path / f"rows.{suffix}"
+    lines = ["id,größe", "1,Café"] if suffix != "jsonl" else ['{"id": 1, "größe": "Café"}']
+    content = "\n".join([*lines, ""]).encode(encoding)
+    file.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    ok("load", name, str(file), "--create", *given)
+    assert json.loads(ok("cat", name, "--json")) == {"id": 1, "größe": "Café"}
+
+
+def test_an_array_of_rows_is_loaded(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text('\n[\n  {"id": 1, "tags": ["a"]},\n  {"id": 2,\n "tags": null}\n]\n')
+    ok("load", "of_array", str(file), "--create", "--key", "id")
+    rows = [json.loads(line) for line in ok("cat", "of_array", "--json").splitlines()]
+    assert sorted(rows, key=lambda row: row["id"]) == [{"id": 1, "tags": ["a"]}, {"id": 2, "tags": None}]
+    file.write_text('[{"id": 3, "tags": null}, {"id": "x"}]')
+    refused = call("load", "of_array", str(file))
+    assert "line 2, column 'id'" in refused.stderr
+    assert "1 row written before it" in refused.stderr
+
+
+def test_null_and_the_text_null(ok: Callable[..., str], tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text('id,name\n1,NULL\n2,\n3,""\n4,NA\n')
+    ok("load", "texts", str(file), "--create", "--key", "id")
+    names = {row["id"]: row["name"] for row in map(json.loads, ok("cat", "texts", "--json").splitlines())}
+    assert names == {1: "NULL", 2: None, 3: "", 4: "NA"}
+    shown = {line.split()[0]: line.split()[1:] for line in ok("cat", "texts").splitlines()[1:]}
+    assert shown == {"1": ['"NULL"'], "2": ["NULL"], "3": [], "4": ["NA"]}
+    ok("load", "nulls", str(file), "--create", "--key", "id", "--null", "NULL")
+    names = {row["id"]: row["name"] for row in map(json.loads, ok("cat", "nulls", "--json").splitlines())}
+    assert names == {1: None, 2: None, 3: "", 4: "NA"}

@@ -53,10 +53,15 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("tail orders --changes -w id=1", USAGE, "cannot be combined"),
     ("tail orders -n 0", USAGE, "0 is not in the range"),
     ("alter orders", USAGE, "Missing argument"),
-    ("alter orders grow", USAGE, "grow"),
+    ("alter orders grow x", USAGE, "'grow' is not one of add, set, reset"),
     ("alter orders add column", USAGE, "add what"),
     ("alter orders add column note", USAGE, "a name and a type"),
-    ("alter orders rename item", USAGE, "the old and the new name"),
+    ("alter orders rename column item to name", USAGE, "no Fluss server can rename columns"),
+    ("alter orders drop column item", USAGE, "no Fluss server can drop columns"),
+    ("alter orders add column n int not null", ERROR, "cannot be NOT NULL"),
+    ("alter orders set table.log.tll=1d", ERROR, "did you mean 'table.log.ttl'"),
+    ("copy orders 127.0.0.1:43929", USAGE, "127.0.0.1:43929/orders"),
+    ("copy @staging orders", USAGE, "@staging/orders"),
     ("alter orders set ttl", USAGE, "KEY=VALUE"),
     ("completion tcsh", USAGE, "tcsh"),
     ("acl grant alice fly orders", USAGE, "fly"),
@@ -128,7 +133,10 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("load orders rows.csv --key id", USAGE, "--create"),
     ("load orders rows.csv --checkpoint rows.csv", ERROR, "is not a checkpoint"),
     ("export orders x.txt", ERROR, "format of 'x.txt' is not known"),
-    ("export orders nowhere/x.csv", ERROR, "No such file"),
+    ("export orders nowhere/x.csv", ERROR, "there is no folder 'nowhere'. Create it first"),
+    ("cat orders --parquet nowhere/x.parquet", ERROR, "there is no folder 'nowhere'"),
+    ("load orders rows.csv --encoding klingon", ERROR, "no encoding 'klingon'"),
+    ("load orders rows.csv --encoding utf-16", ERROR, "is not a text in the encoding that was given"),
     ("export orders out --partitioned", ERROR, "is not partitioned"),
     # the server and its options
     ("config set no.such.option=1", ERROR, "no.such.option"),
@@ -139,6 +147,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("server -D coffee=hot", ERROR, "coffee"),
     ("server --port 70000", USAGE, "70000"),
     ("server --config nowhere.yaml", ERROR, "nowhere.yaml"),
+    ("server --config broken.yaml", ERROR, "'broken.yaml', line 2, column 9 is not YAML: mapping values are not"),
     ("profile add x h:1 --password-env A --password-file B --user u", USAGE, "one source"),
     ("profile add x h:1 --password-env A", USAGE, "needs a user"),
     ("profile add x not/an/address", USAGE, "-b"),
@@ -166,6 +175,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rows.txt").write_text("id,item\n1,tea\n")
     (folder / "wrong.csv").write_text("id,itme\n1,tea\n")
     (folder / "empty.csv").write_text("")
+    (folder / "broken.yaml").write_text("data:\n  dir: x: y\n")
     for name in ("text.parquet", "text.arrow"):
         (folder / name).write_text("this is text")
     return folder

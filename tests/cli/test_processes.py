@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -152,7 +155,7 @@ def test_commands_that_run_until_they_are_stopped(command: str, environment: dic
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a device that is always full")
-@pytest.mark.parametrize("command", ["sql 'select 1 as a'", "sql 'select 1 as a' --json", "db ls"])
+@pytest.mark.parametrize("command", ["sql 'select 1 as a'", "sql 'select 1 as a' --json", "db ls", "--help"])
 def test_a_full_disk_is_one_line(command: str, environment: dict[str, str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -164,3 +167,34 @@ def test_a_full_disk_is_one_line(command: str, environment: dict[str, str]) -> N
             env={**os.environ, **environment},
         )
     assert (done.returncode, done.stderr) == (1, "Error: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("export filling {folder}/out.csv", "out.csv"),
+        ("export filling {folder}/out.jsonl.gz", "out.jsonl.gz"),
+        ("export filling {folder}/out.arrow", "out.arrow"),
+        ("export filling {folder}/out.parquet", "out.parquet"),
+        ("cat filling --parquet {folder}/out.parquet", "out.parquet"),
+        ("backup {folder}/saved filling", "saved' is not a complete backup"),
+    ],
+)
+def test_a_file_that_cannot_grow_is_one_line(
+    command: str, named: str, ok: Callable[..., str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    noise = base64.b64encode(os.urandom(60_000)).decode()
+    ok("create", "filling", "id int, text string", "--key", "id", "--if-not-exists")
+    ok("put", "filling", json.dumps({"id": 1, "text": noise}))
+    done = subprocess.run(
+        [sys.executable, "-c", "from fluss.cli import main; main()", *shlex.split(command.format(folder=tmp_path))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+    )
+    assert done.returncode == 1, done.stderr
+    assert re.fullmatch(r"Error: '.*': File too large.*\n", done.stderr)
+    assert named in done.stderr
+    assert not list(tmp_path.glob("out.*"))

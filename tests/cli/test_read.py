@@ -106,9 +106,23 @@ def test_tail(ok: Callable[..., str]) -> None:
     pairs = [json.loads(line) for line in ok("tail", "orders", "--changes", "--no-follow", "--json").splitlines()]
     update = next(one for one in pairs if one["change"] == "+U")
     assert (update["old"]["price"], update["new"]["price"]) == ("2.50", "3.00")
-    text = ok("tail", "events", "-n", "2").splitlines()
+    text = ok("tail", "events", "--from", "earliest", "-n", "2").splitlines()
     assert text[0].split() == ["bucket", "offset", "change", "id", "kind"]
     assert text[1].split() == ["0", "0", "+A", "0", "kind", "0"]
+
+
+def test_tail_n_gives_the_newest(ok: Callable[..., str]) -> None:
+    def rows(*words: str) -> list[Any]:
+        return [json.loads(line) for line in ok("tail", *words, "--json").splitlines()]
+
+    assert [one["offset"] for one in rows("events", "-n", "3")] == [97, 98, 99]
+    assert [one["row"]["id"] for one in rows("events", "-n", "2", "-w", "id < 50")] == [48, 49]
+    assert len(rows("events", "-n", "500")) == 100
+    every = rows("orders", "--no-follow")
+    newest = sorted(every, key=lambda one: one["timestamp"])[-2:]
+    assert [one["timestamp"] for one in rows("orders", "-n", "2")] == [one["timestamp"] for one in newest]
+    (last,) = rows("orders", "-n", "1", "--changes")
+    assert last["timestamp"] == newest[-1]["timestamp"]
 
 
 def test_colours_only_where_they_are_wanted(environment: dict[str, str]) -> None:

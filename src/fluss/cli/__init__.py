@@ -118,7 +118,7 @@ class _Commands(click.Group):
             raise
         except BrokenPipeError:
             # The reader of a pipe, such as `head`, has enough. Nothing more can be printed, not even at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             raise click.exceptions.Exit(0) from None
         except Exception as error:
             from fluss.cli.common import failure_of
@@ -127,10 +127,23 @@ class _Commands(click.Group):
             if failure is None:
                 raise
             if isinstance(error, OSError) and error.filename is None:
-                # Perhaps a full disk: what standard output still holds cannot be written at exit either.
-                with contextlib.suppress(OSError):
-                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                _drop_output()
             raise failure from None
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program. Its own help is printed before a command is invoked."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            _drop_output()
+            click.echo(f"Error: {error.strerror}", err=True)
+            sys.exit(1)
+
+
+def _drop_output() -> None:
+    """Drop what standard output holds after a failed write, perhaps to a full disk: it cannot be written at exit."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -56,11 +56,13 @@ def tables(link: CliTarget, database: str | None) -> None:
 
     Example: fluss tables
     """
+    from fluss.tools.status import data_folder, table_size
+
     with link.database() as db:
         databases = [check_database(db, database)] if database is not None else sorted(db.databases())
-        found = [
-            _table_facts(db.table(f"{name}.{table}").info) for name in databases for table in sorted(db.tables(name))
-        ]
+        infos = [db.table(f"{name}.{table}").info for name in databases for table in sorted(db.tables(name))]
+        folder = data_folder(db)
+        found = [{**_table_facts(info), "bytes": table_size(folder, info)} for info in infos]
     if link.as_json:
         print_json(found)
         return
@@ -68,13 +70,14 @@ def tables(link: CliTarget, database: str | None) -> None:
         note("no tables")
         return
     grid(
-        ["table", "kind", "columns", "buckets", "partitioned by", "comment"],
+        ["table", "kind", "columns", "buckets", "size", "partitioned by", "comment"],
         [
             [
                 one["table"],
                 one["kind"],
                 one["columns"],
                 one["buckets"],
+                size_text(one["bytes"]),
                 ", ".join(one["partitioned_by"]),
                 one["comment"] or "",
             ]

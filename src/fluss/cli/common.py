@@ -20,6 +20,7 @@ from click.core import ParameterSource
 from fluss._text import escaped, json_text, json_value
 from fluss.config import DEFAULT_SERVER, Login
 from fluss.errors import (
+    AuthenticateError,
     DatabaseNotExistError,
     FlussError,
     LakeSnapshotNotExistError,
@@ -40,6 +41,7 @@ _NOT_FOUND = (DatabaseNotExistError, TableNotExistError, PartitionNotExistsError
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _LISTED_PORT = re.compile(r":(\d+)$")
 _HINTS: dict[type[FlussError], str] = {
+    AuthenticateError: "add --user NAME and --password",
     TableNotExistError: 'create it with "fluss create"',
     TableAlreadyExistError: "add --if-not-exists, or drop it first",
 }

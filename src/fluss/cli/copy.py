@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,8 @@ def copy(
 def _place(link: CliTarget, text: str) -> tuple[CliTarget, str]:
     server, slash, name = text.rpartition("/")
     if not slash:
+        if re.fullmatch(r"@\S+|\S+:\d+", text):
+            raise click.UsageError(f"'{text}' is a server: name the table on it too, such as {text}/orders")
         return link, _name(text)
     if server.startswith("@"):
         return CliTarget(profile=server[1:], as_json=link.as_json), _name(name)
@@ -111,13 +114,13 @@ def _copy(
     file = None if folder is None else os.path.join(folder, f"{name}-{other}.json")
     with progress_bar(name, None, show=not link.as_json) as advance:
         work = TableCopy(here, name, there, other, checkpoint=file, renumber=renumber, progress=advance)
+        report = work.report
         try:
-            report = work.run(follow=follow)
+            work.run(follow=follow)
         except KeyboardInterrupt:
-            text = (
-                f"{name}: {count_text(work.report.rows, 'row')} and {count_text(work.report.changes, 'change')} copied"
-            )
-            raise Failure(f"interrupted; {text}") from None
+            if not follow:  # which has no other end
+                done = f"{count_text(report.rows, 'row')} and {count_text(report.changes, 'change')} copied"
+                raise Failure(f"interrupted; {name}: {done}") from None
     equal = None
     if verify:
         equal = fingerprint(work.source) == fingerprint(work.target)
@@ -169,6 +172,9 @@ def backup(link: CliTarget, folder: str, tables: tuple[str, ...]) -> None:
             done = write_backup(db, folder, [check_table(one) for one in tables] or None, lambda _, rows: advance(rows))
         except KeyboardInterrupt:
             raise Failure(f"interrupted; '{folder}' is not a complete backup: remove it") from None
+        except OSError as error:  # such as a full disk
+            place = error.filename or folder
+            raise Failure(f"'{place}': {error.strerror}; '{folder}' is not a complete backup: remove it") from None
     _say(link, done, folder, "written to")
 
 

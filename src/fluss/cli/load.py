@@ -67,6 +67,8 @@ def progress_bar(label: str, total: int | None, *, show: bool) -> Iterator[Calla
 @click.option("--rejects", metavar="FILE", type=click.Path(dir_okay=False), help="Write rows that do not fit there.")
 @click.option("--atomic", is_flag=True, help="Check all rows before the first is sent.")
 @missing_option
+@click.option("--encoding", metavar="NAME", help="Encoding of CSV and JSON files, such as latin1.  [default: UTF-8]")
+@click.option("--null", metavar="TEXT", help="Text that means null in CSV files, beside an empty field.")
 @click.option(
     "--checkpoint",
     metavar="FILE",
@@ -86,16 +88,18 @@ def load(
     rejects: str | None,
     atomic: bool,
     missing: Literal["null", "keep"] | None,
+    encoding: str | None,
+    null: str | None,
     checkpoint: str | None,
 ) -> None:
-    """Load FILES (CSV, JSON lines, Parquet, Arrow; "-" or none: standard input) into TABLE.
+    """Load FILES (CSV, JSON, Parquet, Arrow; "-" or none: standard input) into TABLE.
 
     Example: fluss load orders orders.csv --create --key id
     """
     from fluss.db.results import with_rows_written
     from fluss.errors import FlussError
     from fluss.tools.drafts import draft_like
-    from fluss.tools.files import check_file, format_of
+    from fluss.tools.files import TextStyle, check_file, format_of
     from fluss.tools.loading import Load, RejectedRowError
 
     if rejects is not None and on_error != "skip":
@@ -104,14 +108,14 @@ def load(
         raise click.UsageError("--atomic and --on-error skip contradict each other: choose one")
     if (key is not None or buckets is not None) and not create:
         raise click.UsageError("--key and --buckets are for new tables: add --create")
-    name = check_table(table)
+    name, style = check_table(table), TextStyle(encoding, null)
     paths = list(files) or ["-"]
     for path in paths:
         check_file(path)
     with link.database(create=create) as db, contextlib.ExitStack() as undo:
         if create and name not in db:
-            draft = draft_like(None, name, paths[0], names_of(key), format_of(paths[0], kind)).changed(buckets=buckets)
-            undo.callback(_drop_if_empty, db, draft.create(db))
+            draft = draft_like(None, name, paths[0], names_of(key), format_of(paths[0], kind), style)
+            undo.callback(_drop_if_empty, db, draft.changed(buckets=buckets).create(db))
             note(f"created {name} ({draft.text})")
         opened = db.table(name)
         if key is not None and opened.primary_key != names_of(key):
@@ -127,6 +131,7 @@ def load(
             rejects=rejects,
             atomic=atomic,
             missing=missing,
+            style=style,
             checkpoint=checkpoint,
             progress=lambda rows: advance(rows),
         )

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -152,7 +154,7 @@ def cat(
 
 
 def _write(reader: pa.RecordBatchReader, target: Any, kind: str) -> int:
-    from fluss.tools.files import open_writer
+    from fluss.db.file_writers import open_writer
 
     rows = 0
     with open_writer(target, kind, reader.schema) as write:
@@ -164,7 +166,7 @@ def _write(reader: pa.RecordBatchReader, target: Any, kind: str) -> int:
 
 def show_batches(names: list[str], batches: Iterable[pa.RecordBatch]) -> int:
     """Print batches as an aligned table; gives how many rows there were."""
-    from fluss.tools.files import python_dicts
+    from fluss.db.file_writers import python_dicts
 
     shown = Grid(names)
     rows = 0
@@ -229,14 +231,13 @@ _STYLES: dict[str, dict[str, Any] | None] = {
     "--from",
     "start",
     metavar="START",
-    default="earliest",
-    show_default=True,
-    help="full (all rows first), earliest, latest, an offset, 10m (minutes ago), or a time such as 2026-01-01T00:00.",
+    help="full (all rows first), earliest, latest, an offset, 10m (minutes ago), or a time such as 2026-01-01T00:00.  "
+    "[default: earliest]",
 )
 @where_option
 @columns_option
 @click.option("--changes", is_flag=True, help="One line per change, with the row before and after an update.")
-@click.option("-n", "--limit", type=click.IntRange(1), help="Stop after this many records.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="The last so many records; with --from, the first.")
 @click.option("--no-follow", is_flag=True, help="Stop at the end of the log instead of waiting for more.")
 @click.option("--timeout", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @click.option("--group", metavar="NAME", help="Share the changes with all who tail with this name; go on where it was.")
@@ -244,7 +245,7 @@ _STYLES: dict[str, dict[str, Any] | None] = {
 def tail(
     link: CliTarget,
     table: str,
-    start: str,
+    start: str | None,
     where: str | None,
     columns: str | None,
     changes: bool,
@@ -255,29 +256,53 @@ def tail(
 ) -> None:
     """Print the log of TABLE as it grows; for a primary-key table, its changes. Ctrl-C ends it.
 
+    With -n alone, the newest records of the log are printed, and that is all.
+
     Example: fluss tail orders --from 10m -w "price > 10"
     """
     if changes and (where is not None or columns is not None):
         raise click.UsageError("--changes shows whole rows: it cannot be combined with -w and -c")
     name = check_table(table)
     deadline = None if timeout is None else time.monotonic() + timeout
+    grid: Grid | None = None
+
+    def show(names: list[str], records: list[dict[str, Any]]) -> None:
+        nonlocal grid
+        if link.as_json:
+            for record in records:
+                print_json(record)
+        elif records:
+            grid = grid or Grid(["bucket", "offset", "change", *names])
+            grid.add([_cells(record) for record in records], [_STYLES[record["change"]] for record in records])
+
+    source = _pairs if changes else _records
     with link.database() as db, contextlib.suppress(KeyboardInterrupt):
-        source = _pairs if changes else _records
+        if limit is not None and start is None and group is None:
+            from fluss.tools.tailing import before_end
+
+            # An update has two records. Which records match is known only when all were read.
+            start = "earliest" if where is not None else str(before_end(db, db.table(name), 2 * limit))
+            newest: deque[dict[str, Any]] = deque(maxlen=limit)
+            header: list[str] = []
+            for header, records in source(db, name, start, names_of(columns), where, True, None, None):  # noqa: B007
+                newest = deque(heapq.merge(newest, records, key=_time_of), limit)
+            show(header, list(newest))
+            return
         shown = 0
-        grid: Grid | None = None
-        for names, records in source(db, name, start, names_of(columns), where, no_follow, timeout, group):
+        for names, records in source(
+            db, name, start or "earliest", names_of(columns), where, no_follow, timeout, group
+        ):
             some = records[: None if limit is None else limit - shown]
             shown += len(some)
-            if link.as_json:
-                for record in some:
-                    print_json(record)
-            elif some:
-                grid = grid or Grid(["bucket", "offset", "change", *names])
-                grid.add([_cells(record) for record in some], [_STYLES[record["change"]] for record in some])
+            show(names, some)
             if limit is not None and shown >= limit:
                 return
             if deadline is not None and time.monotonic() >= deadline:
                 return
+
+
+def _time_of(record: dict[str, Any]) -> int:
+    return int(record["timestamp"])
 
 
 def _cells(record: dict[str, Any]) -> list[Any]:
@@ -330,7 +355,8 @@ def _pairs(
     from fluss.tools.tailing import start_of
 
     table = db.table(name)
-    with table.changes(start_of(db, table, start), stop_at_end=no_follow, timeout=timeout, group=group) as found:
+    until = None if no_follow else timeout
+    with table.changes(start_of(db, table, start), live=not no_follow, timeout=until, group=group) as found:
         for change in found:
             record = {
                 "bucket": change.bucket.bucket_id,

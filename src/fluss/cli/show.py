@@ -45,7 +45,8 @@ def cell(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (list, tuple, dict)):
         return json_text(json_value(value))
-    return escaped(str(json_value(value)))
+    text = escaped(str(json_value(value)))
+    return f'"{text}"' if text == NULL else text  # a text that would read as no value
 
 
 class Grid:

@@ -82,7 +82,7 @@ def sql(
 def _show(answer: Answer, kind: str | None, timing: bool) -> None:
     if answer.is_rows:
         if kind is not None:
-            from fluss.tools.files import open_writer
+            from fluss.db.file_writers import open_writer
 
             with open_writer(sys.stdout.buffer, kind, answer.schema) as write:
                 for batch in answer.batches():

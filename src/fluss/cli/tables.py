@@ -26,7 +26,7 @@ from fluss.cli.common import (
 from fluss.cli.show import grid
 
 if TYPE_CHECKING:
-    from fluss import Database, Table
+    from fluss import Table
 
 
 @click.command()
@@ -188,62 +188,47 @@ def db_drop(link: CliTarget, name: str, cascade: bool, if_exists: bool, yes: boo
     )
 
 
-_ACTIONS = ("add", "drop", "rename", "set", "reset")
+_ACTIONS = ("add", "set", "reset")
 _NOUNS = ("column", "property", "properties")
 
 
 @click.command()
 @table_argument()
-@click.argument("action", type=click.Choice(_ACTIONS), metavar="ACTION")
+@click.argument("action", metavar="ACTION")
 @click.argument("what", nargs=-1, required=True)
 @click.option("--comment", help="The comment of a new column.")
-@click.option("--yes", is_flag=True, help="Do not ask before a column is dropped.")
 @connected
-def alter(link: CliTarget, table: str, action: str, what: tuple[str, ...], comment: str | None, yes: bool) -> None:
-    """Change TABLE: add column NAME TYPE, drop column NAME, rename column OLD NEW, set KEY=VALUE…, reset KEY….
+def alter(link: CliTarget, table: str, action: str, what: tuple[str, ...], comment: str | None) -> None:
+    """Change TABLE: add column NAME TYPE, set KEY=VALUE…, reset KEY….
 
     Example: fluss alter orders add column note string
     """
     name = check_table(table)
+    if action in ("drop", "rename"):
+        raise click.UsageError(
+            f"no Fluss server can {action} columns: create a table with the columns that you want, and copy the rows "
+            'with fluss sql "insert into NEW select … from OLD"'
+        )
+    if action not in _ACTIONS:
+        raise click.UsageError(f"{action!r} is not one of {', '.join(_ACTIONS)}")
     words = list(what[1:] if what[0] in _NOUNS else what)
     if not words:
         raise click.UsageError(f"{action} what? See fluss alter --help.")
     with link.database() as db:
-        done = _alter(db, name, action, words, comment, yes)
+        done = _alter(db.table(name), action, words, comment)
     print_result(link.as_json, {"table": name, "action": action, "what": words}, f"{name}: {done}")
 
 
-def _alter(db: Database, name: str, action: str, words: list[str], comment: str | None, yes: bool) -> str:
-    table = db.table(name)
+def _alter(table: Table[Any], action: str, words: list[str], comment: str | None) -> str:
     if action == "add":
         column, _, data_type = " ".join(words).partition(" ")
         if not data_type:
             raise click.UsageError(f"add column needs a name and a type, for instance: {column} string")
         table.add_column(column, data_type, comment=comment)
         return f"added column {column} {data_type}"
-    if action == "drop":
-        if len(words) != 1:
-            raise click.UsageError("drop column takes one name")
-        confirm(f"Drop column {words[0]} of {name} with its values?", yes=yes)
-        _alter_columns(db, table, words[0], drop_columns=words)
-        return f"dropped column {words[0]}"
-    if action == "rename":
-        words = [word for word in words if word != "to"]
-        if len(words) != 2:
-            raise click.UsageError("rename column takes the old and the new name")
-        _alter_columns(db, table, words[0], rename_columns={words[0]: words[1]})
-        return f"renamed column {words[0]} to {words[1]}"
     changes: dict[str, Any] = dict.fromkeys(words) if action == "reset" else dict(pairs_of("set", tuple(words)))
     table.set_properties(changes)
     return f"{action} {', '.join(changes)}"
-
-
-def _alter_columns(db: Database, table: Table[Any], column: str, **changes: Any) -> None:
-    from fluss.db.internals import admin_call
-    from fluss.db.suggest import check_columns
-
-    check_columns([column], table.info)
-    admin_call(db, lambda admin: admin.alter_table(table.path, **changes))
 
 
 @click.command()

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.console.settings import CELL_CHARS_MAX
+from fluss.db.plain_values import plain_values
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import types as t
-from fluss.tools.plain_values import plain_values
 from fluss.tools.row_files import from_json, text_value
 
 _EXACT_INTEGER_MAX = 2**53 - 1

@@ -34,8 +34,8 @@ from fluss.console.settings import (
     SQL_SECONDS_MAX,
     Settings,
 )
+from fluss.db.file_writers import open_writer
 from fluss.errors import FlussError, InvalidArgumentError, MissingDependencyError
-from fluss.tools.files import open_writer
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation

@@ -26,6 +26,7 @@ from typing import Any
 from fluss.config import Login
 from fluss.db.suggest import did_you_mean
 from fluss.errors import ConfigError
+from fluss.options import read_yaml
 
 FILE_NAME = "profiles.yaml"
 _COMMAND_TIMEOUT_S = 30.0
@@ -85,18 +86,9 @@ def load_profiles(folder: Path | None = None) -> tuple[dict[str, Profile], str |
         profiles, active = load_profiles()
     """
     path = (folder or config_dir()) / FILE_NAME
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    if not path.exists():
         return {}, None
-    except OSError as error:
-        raise ConfigError(f"cannot read the profiles in '{path}': {error.strerror}") from None
-    import yaml
-
-    try:
-        document = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the profiles in '{path}' are not YAML: {error}") from None
+    document = read_yaml(path, "the profiles in") or {}
     if not isinstance(document, dict) or not isinstance(document.get("profiles") or {}, dict):
         raise ConfigError(f"'{path}' must have an entry 'profiles' with one entry per profile")
     profiles = {str(name): _profile(str(name), item, path) for name, item in (document.get("profiles") or {}).items()}

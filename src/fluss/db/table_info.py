@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from fluss.client.arguments import wrong_argument
 from fluss.client.lookup import Lookuper, PrefixLookuper
 from fluss.db.models import row_model
-from fluss.db.schemas import column_type
+from fluss.db.schemas import column_type, split_properties
 from fluss.db.session import DatabaseSession
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError
@@ -132,7 +132,13 @@ class TableDescription(Generic[T]):
             name, _, data_type = name.strip().partition(" ")
             if not data_type:
                 raise InvalidArgumentError(f"add_column needs a type: add_column({name!r}, 'string')")
-        await self._database._admin.alter_table(self.path, add_columns=[Column(name, column_type(data_type), comment)])
+        column = Column(name, column_type(data_type), comment)
+        if not column.data_type.nullable:
+            raise InvalidArgumentError(
+                f"table {self.path}: the new column {name!r} cannot be NOT NULL, because rows that exist have null in "
+                "it. Leave out 'not null'"
+            )
+        await self._database._admin.alter_table(self.path, add_columns=[column])
         await self.refresh()
 
     async def set_properties(self, properties: Mapping[str, Any]) -> None:
@@ -141,6 +147,7 @@ class TableDescription(Generic[T]):
         Example:
             await orders.set_properties({"table.log.ttl": "3d"})
         """
+        split_properties(properties)  # a misspelt one is refused
         await self._database._admin.alter_table(
             self.path,
             set_properties={name: _text(value) for name, value in properties.items() if value is not None},

@@ -31,6 +31,7 @@ from fluss.options import (
     Size,
     Text,
     Whole,
+    read_yaml,
 )
 from fluss.protocol.scram import SCRAM_HASHES
 from fluss.server.exposure import REDACTED, is_hidden_lake_setting
@@ -425,14 +426,7 @@ def _text(name: str, value: object) -> str:
 
 def load_config_file(path: str | Path) -> dict[str, object]:
     """Options from a YAML file of ``name: value`` lines; nested sections are joined with dots."""
-    import yaml  # most servers have no file
-
-    try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration file '{path}': {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the configuration file '{path}' is no YAML: {' '.join(str(error).split())}") from None
+    document = read_yaml(path, "the configuration file")
     if document is None:
         return {}
     if not isinstance(document, dict):

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss.db.changes import Position
+from fluss.db.file_writers import json_lines
 from fluss.db.internals import open_exact_sink, write_batch
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, Schema, TableBucket, TableDescriptor
 from fluss.tools.drafts import TableDraft, check_numbers, check_partitions, descriptor_of, differences
-from fluss.tools.files import json_lines, write_json
+from fluss.tools.files import write_json
 from fluss.tools.status import bucket_offsets
 
 if TYPE_CHECKING:

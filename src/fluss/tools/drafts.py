@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fluss.db.schemas import arrow_schema, source_of, split_properties
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import Column, Schema, TableDescriptor, TableInfo
-from fluss.tools.files import file_schema, is_file_name
+from fluss.tools.files import UTF8, TextStyle, file_schema, is_file_name
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database, Table
@@ -102,7 +102,12 @@ def draft_of(name: str, schema: str, primary_key: Sequence[str] | None = None) -
 
 
 def draft_like(
-    db: Database | None, name: str, like: str, primary_key: Sequence[str] | None = None, kind: str | None = None
+    db: Database | None,
+    name: str,
+    like: str,
+    primary_key: Sequence[str] | None = None,
+    kind: str | None = None,
+    style: TextStyle = UTF8,
 ) -> TableDraft:
     """A draft with the columns of a file, or with everything of another table.
 
@@ -110,7 +115,7 @@ def draft_like(
         draft_like(db, "orders", "orders.parquet", ["id"])
     """
     if kind is not None or like == "-" or is_file_name(like):
-        return TableDraft(name, TableDescriptor(arrow_schema(file_schema(like, kind), primary_key or ())))
+        return TableDraft(name, TableDescriptor(arrow_schema(file_schema(like, kind, style), primary_key or ())))
     if db is None:
         raise InvalidArgumentError(f"{like!r} is a table: its server is needed")
     made = descriptor_of(db.table(like).info)

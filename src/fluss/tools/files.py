@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import gzip
@@ -13,14 +14,14 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss._text import json_text, json_value
+from fluss.db.file_writers import open_writer
 from fluss.errors import InvalidArgumentError
-from fluss.tools.plain_values import plain_values
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Table
@@ -42,10 +43,27 @@ _SUFFIXES = {
 }
 _INFER_LINES = 10_000
 _INFER_BYTES = 1024 * 1024
+_ARRAY_BYTES_MAX = 256 << 20
 _DELIMITERS = (",", ";", "\t", "|")
 _LEADING_ZERO = re.compile(rb"""(?:^|[,;\t|"\n\r])-?0[0-9]""")
 
-Write = Callable[[pa.RecordBatch], None]
+
+@dataclass(frozen=True)
+class TextStyle:
+    """How a CSV or JSON file is written, where its bytes do not say it."""
+
+    encoding: str | None = None
+    """None: UTF-8, or UTF-16 if the file begins with its mark."""
+    null: str | None = None
+    """A text of CSV that means null. Nothing between two commas always does."""
+
+    @property
+    def nulls(self) -> list[str]:
+        """The texts of CSV that mean null."""
+        return [""] if self.null is None else ["", self.null]
+
+
+UTF8 = TextStyle()
 
 
 def format_of(path: str, given: str | None = None) -> str:
@@ -109,7 +127,16 @@ def header_of(source: IO[bytes], label: str) -> str:
 
 
 def not_utf8(label: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{label} is not a text in UTF-8; convert it, such as with iconv -f latin1 -t utf-8")
+    return InvalidArgumentError(f"{label} is not a text in UTF-8; convert it, or say what it is: --encoding latin1")
+
+
+@contextlib.contextmanager
+def decoding(label: str) -> Iterator[None]:
+    """Report a text that is not in the encoding that was given for it."""
+    try:
+        yield
+    except UnicodeError as error:
+        raise InvalidArgumentError(f"{label} is not a text in the encoding that was given for it: {error}") from None
 
 
 def check_text(schema: pa.Schema, label: str) -> None:
@@ -125,13 +152,24 @@ def csv_error(label: str, error: pa.ArrowException) -> InvalidArgumentError:
     return InvalidArgumentError(f"{label} is not a CSV file with a header: {error}")
 
 
-def open_bytes(path: str) -> IO[bytes]:
-    """Open a file for reading; ``-`` is standard input, and ``.gz`` is decompressed."""
-    if path == STANDARD_INPUT:
-        return sys.stdin.buffer
-    if path.lower().endswith(".gz"):
-        return gzip.open(path, "rb")  # type: ignore[return-value]
-    return open(path, "rb")
+def open_bytes(path: str, encoding: str | None = None) -> IO[bytes]:
+    """Open a text for reading, as UTF-8; ``-`` is standard input, and ``.gz`` is decompressed.
+
+    A file in UTF-16 is known by its first bytes.
+    """
+    try:
+        codecs.lookup(encoding or "utf-8")
+    except LookupError:
+        raise InvalidArgumentError(f"there is no encoding {encoding!r}; write for instance latin1 or cp1252") from None
+    source: Any = sys.stdin.buffer
+    if path != STANDARD_INPUT:
+        opened = gzip.open if path.lower().endswith(".gz") else open
+        source = opened(path, "rb")
+        if encoding is None and source.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            encoding = "utf-16"
+    if encoding is None:
+        return source  # type: ignore[no-any-return]
+    return io.BufferedReader(pa.transcoding_input_stream(pa.PythonFile(source, "r"), encoding, "utf-8"))
 
 
 def open_arrow(path: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -163,7 +201,7 @@ def open_parquet(path: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch], int]:
     return file.schema_arrow, file.iter_batches(), file.metadata.num_rows
 
 
-def file_schema(path: str, given: str | None = None) -> pa.Schema:
+def file_schema(path: str, given: str | None = None, style: TextStyle = UTF8) -> pa.Schema:
     """The columns of a file: as the file has them, or as its first rows suggest (CSV and JSON).
 
     Example:
@@ -181,11 +219,11 @@ def file_schema(path: str, given: str | None = None) -> pa.Schema:
         return open_arrow(path)[0]
     if path == STANDARD_INPUT:
         raise InvalidArgumentError("the columns of standard input cannot be known beforehand: write it to a file first")
-    with open_bytes(path) as source:
-        return _csv_schema(source, path) if kind == "csv" else _json_schema(source, path)
+    with open_bytes(path, style.encoding) as source, decoding(f"'{path}'"):
+        return _csv_schema(source, path, style) if kind == "csv" else _json_schema(source, path)
 
 
-def _csv_schema(source: IO[bytes], path: str) -> pa.Schema:
+def _csv_schema(source: IO[bytes], path: str, style: TextStyle) -> pa.Schema:
     import pyarrow.csv as pc
 
     label = f"'{path}'"
@@ -200,7 +238,8 @@ def _csv_schema(source: IO[bytes], path: str) -> pa.Schema:
     )
     try:
         # Not `open_csv`: its thread ends the process with an abort if that exits while it reads.
-        schema = pc.read_csv(io.BytesIO(head), pc.ReadOptions(use_threads=False), parse).schema
+        nulls = pc.ConvertOptions(null_values=style.nulls)  # not those of Arrow, which reads NA as null too
+        schema = pc.read_csv(io.BytesIO(head), pc.ReadOptions(use_threads=False), parse, nulls).schema
         codes = _codes(head, parse, [item.name for item in schema if pa.types.is_integer(item.type)])
     except pa.ArrowException as error:
         raise csv_error(label, error) from None
@@ -236,28 +275,43 @@ def _whole_lines(text: bytes) -> bytes:
 NOT_AN_OBJECT = "not a JSON object with the columns as keys"
 
 
-def json_array_advice(line: bytes, path: str) -> str:
-    """What to add to an error about a JSON file that is one array, and not a line for each row."""
-    if not line.lstrip().startswith(b"["):
-        return ""
-    file = "" if path == STANDARD_INPUT else f" {shlex.quote(path)}"
-    return f"; of an array of rows, make a line for each first: jq -c '.[]'{file}"
+def json_objects(lines: Iterable[bytes], path: str) -> Iterator[bytes]:
+    """The rows of a JSON file, one a line. One that begins with ``[`` is an array of rows, and read as a whole."""
+    source = iter(lines)
+    for line in source:
+        if not line.lstrip().startswith(b"["):
+            yield line
+            if line.strip():
+                yield from source
+            continue
+        text = bytearray(line)
+        for more in source:
+            text += more
+            if len(text) > _ARRAY_BYTES_MAX:
+                raise InvalidArgumentError(
+                    f"the array in '{path}' is larger than {_ARRAY_BYTES_MAX >> 20} MiB; make a line for each row "
+                    f"first: jq -c '.[]' {shlex.quote(path)}"
+                )
+        try:
+            rows = json.loads(text)
+        except ValueError as error:
+            raise InvalidArgumentError(f"'{path}' is neither an array of rows nor a row a line: {error}") from None
+        yield from (json.dumps(row).encode() for row in rows)
 
 
 def _json_schema(source: IO[bytes], path: str) -> pa.Schema:
     from fluss.db.schemas import as_arrow
 
     rows = []
-    for number, line in enumerate(source, 1):
+    for number, line in enumerate(json_objects(source, path), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except ValueError as error:
-            advice = json_array_advice(line, path)
-            raise InvalidArgumentError(f"'{path}', line {number}: not JSON: {error}{advice}") from None
+            raise InvalidArgumentError(f"'{path}', line {number}: not JSON: {error}") from None
         if not isinstance(row, dict):
-            raise InvalidArgumentError(f"'{path}', line {number}: {NOT_AN_OBJECT}{json_array_advice(line, path)}")
+            raise InvalidArgumentError(f"'{path}', line {number}: {NOT_AN_OBJECT}")
         rows.append(row)
         if len(rows) == _INFER_LINES:
             break
@@ -272,113 +326,6 @@ def _wider(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_time32(kind) and kind.unit == "s":
         return pa.time32("ms")
     return kind
-
-
-# -- writing ------------------------------------------------------------------------------------------------------
-
-
-def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch that CSV can hold: nested values as JSON, bytes as base64, decimals with all their digits."""
-    kinds = pa.types
-    arrays = []
-    for column in batch.columns:
-        if kinds.is_nested(column.type):
-            texts = [None if v is None else json.dumps(v, ensure_ascii=False) for v in plain_values(column)]
-            column = pa.array(texts, pa.string())
-        elif kinds.is_decimal(column.type) or kinds.is_interval(column.type) or _is_bytes(column.type):
-            texts = [None if value is None else str(value) for value in plain_values(column)]
-            column = pa.array(texts, pa.string())
-        arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
-
-
-@contextlib.contextmanager
-def open_writer(target: str | IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Write]:
-    """Write batches to a file or stream in a format; a file appears under its name only when it is complete.
-
-    Example:
-        with open_writer("orders.parquet", "parquet", schema) as write:
-            write(batch)
-    """
-    if not isinstance(target, str):
-        with _format_writer(target, kind, schema) as write:
-            yield write
-        return
-    partial = f"{target}.partial"
-    compressed = target.lower().endswith(".gz")
-    try:
-        with open(partial, "wb") as raw:
-            sink: Any = gzip.GzipFile(fileobj=raw, mode="wb") if compressed else raw
-            with _format_writer(sink, kind, schema) as write:
-                yield write
-            if compressed:
-                sink.close()
-        os.replace(partial, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
-
-
-@contextlib.contextmanager
-def _format_writer(sink: Any, kind: str, schema: pa.Schema) -> Iterator[Write]:
-    if kind == "parquet":
-        import pyarrow.parquet as pq
-
-        with pq.ParquetWriter(sink, schema) as parquet:
-            yield parquet.write_batch
-    elif kind == "arrow":
-        with pa.ipc.new_file(sink, schema) as arrow:
-            yield arrow.write_batch
-    elif kind == "csv":
-        import pyarrow.csv as pc
-
-        sink.write((",".join(_quoted(name) for name in schema.names) + "\n").encode())
-        options = pc.WriteOptions(include_header=False, quoting_style="needed")
-
-        def write(batch: pa.RecordBatch) -> None:
-            if batch.num_rows:
-                pc.write_csv(_flat(batch), sink, options)
-
-        yield write
-    else:
-
-        def write_lines(batch: pa.RecordBatch) -> None:
-            sink.write(json_lines(batch).encode())
-
-        yield write_lines
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if any(mark in name for mark in ',"\n\r') else name
-
-
-def json_lines(batch: pa.RecordBatch) -> str:
-    """A batch as text, one JSON object a line.
-
-    Example:
-        print(json_lines(batch), end="")
-    """
-    return "".join(json_text(json_value(row)) + "\n" for row in python_dicts(batch))
-
-
-def python_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch as dicts; maps are dicts too.
-
-    Example:
-        rows = python_dicts(batch)
-    """
-    columns = [
-        [None if value is None else dict(value) for value in column.to_pylist()]
-        if pa.types.is_map(column.type)
-        else column.to_pylist()
-        for column in batch.columns
-    ]
-    return [dict(zip(batch.schema.names, values)) for values in zip(*columns)]
 
 
 def write_folders(

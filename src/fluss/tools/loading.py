@@ -18,7 +18,7 @@ from fluss.db.inputs import Missing
 from fluss.db.internals import open_exact_sink, open_sink, wait_for_write
 from fluss.db.suggest import check_columns
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
-from fluss.tools.files import NOT_AN_OBJECT, STANDARD_INPUT, file_schema, write_json
+from fluss.tools.files import NOT_AN_OBJECT, STANDARD_INPUT, UTF8, TextStyle, file_schema, write_json
 from fluss.tools.row_files import BadLine, FilePiece, RowFile
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ class Load:
         lines: Sequence[str] | None = None,
         exact: bool = False,
         missing: Missing = None,
+        style: TextStyle = UTF8,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         if atomic and "-" in files and lines is None:
@@ -143,7 +144,7 @@ class Load:
         if missing is not None and operation != "upsert":
             raise InvalidArgumentError(f"table {table.path}: --missing is for rows that are upserted")
         if missing == "keep":
-            known = check_columns(_columns_of(files, kind, lines), table.info)
+            known = check_columns(_columns_of(files, kind, lines, style), table.info)
         self._sink = (
             open_exact_sink(db, table, operation)
             if exact
@@ -152,7 +153,7 @@ class Load:
         what = f"table {table.path}"
         whole = operation == "upsert" and not exact and missing != "null"
         self._files = [
-            RowFile(file, self._sink.rows.columns, kind, what=what, known=known, lines=lines, whole=whole)
+            RowFile(file, self._sink.rows.columns, kind, what=what, known=known, lines=lines, whole=whole, style=style)
             for file in files
         ]
         self._on_error = on_error
@@ -247,10 +248,10 @@ class Load:
             yield file
 
 
-def _columns_of(files: Sequence[str], kind: str | None, lines: Sequence[str] | None) -> list[str]:
+def _columns_of(files: Sequence[str], kind: str | None, lines: Sequence[str] | None, style: TextStyle) -> list[str]:
     """The columns of files that have some of a table: those of the first one."""
     if lines is None:
-        return list(file_schema(files[0], kind).names)
+        return list(file_schema(files[0], kind, style).names)
     try:
         return list(json.loads(lines[0]))
     except (ValueError, TypeError):

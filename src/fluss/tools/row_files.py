@@ -29,12 +29,15 @@ from fluss.metadata import types as t
 from fluss.rows import BadValues, ColumnConverter
 from fluss.tools.files import (
     NOT_AN_OBJECT,
+    UTF8,
+    TextStyle,
     check_file,
     csv_error,
+    decoding,
     delimiter_of,
     format_of,
     header_of,
-    json_array_advice,
+    json_objects,
     open_arrow,
     open_bytes,
     open_parquet,
@@ -99,9 +102,11 @@ class RowFile:
         known: Sequence[str] | None = None,
         lines: Sequence[str] | None = None,
         whole: bool = False,
+        style: TextStyle = UTF8,
     ) -> None:
         self.path = path
         self._whole = whole
+        self._style = style
         self.kind = "jsonl" if lines is not None else format_of(path, kind)
         self.label = "standard input" if path == "-" else path
         self.columns = list(columns)
@@ -130,9 +135,13 @@ class RowFile:
             schema, found = open_arrow(self.path)
             yield from self._arrow(schema, found, skip)
         else:
-            source = open_bytes(self.path)
+            source = open_bytes(self.path, self._style.encoding)
             try:
-                yield from self._csv(source, skip) if self.kind == "csv" else self._json(source, skip)
+                with decoding(self.label):
+                    if self.kind == "csv":
+                        yield from self._csv(source, skip)
+                    else:
+                        yield from self._json(json_objects(source, self.path), skip)
             finally:
                 if self.path != "-":
                     source.close()
@@ -244,7 +253,7 @@ class RowFile:
         if from_stdin:
             names, delimiter = _header(source, self.path, self.label)
         else:
-            with open_bytes(self.path) as peek:
+            with open_bytes(self.path, self._style.encoding) as peek:
                 names, delimiter = _header(peek, self.path, self.label)
         self._check_names(names)
         try:
@@ -260,7 +269,7 @@ class RowFile:
                 ),
                 convert_options=csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),
-                    null_values=[""],
+                    null_values=self._style.nulls,
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=False,
                 ),
@@ -363,7 +372,7 @@ class RowFile:
 
     # -- JSON -----------------------------------------------------------------------------------------------------
 
-    def _json(self, lines: Iterator[bytes] | IO[bytes], skip: int) -> Iterator[FilePiece]:
+    def _json(self, lines: Iterator[bytes], skip: int) -> Iterator[FilePiece]:
         numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
         row = 0
         while chunk := list(itertools.islice(numbered, _LINES_AT_ONCE)):
@@ -384,12 +393,12 @@ class RowFile:
             try:
                 row = json.loads(line)
                 if not isinstance(row, dict):
-                    errors[position] = None, f"it is {NOT_AN_OBJECT}{json_array_advice(line, self.path)}"
+                    errors[position] = None, f"it is {NOT_AN_OBJECT}"
                 elif row.keys() - known:
                     name = next(name for name in row if name not in known)
                     errors[position] = name, f"{self.what} has no such column{did_you_mean(name, self._known)}"
             except (ValueError, RecursionError) as error:
-                errors[position] = None, f"it is not JSON: {error}{json_array_advice(line, self.path)}"
+                errors[position] = None, f"it is not JSON: {error}"
             rows.append(row if isinstance(row, dict) else {})
         arrays = []
         for column, target in zip(self.columns, self._schema):

@@ -261,11 +261,15 @@ def measure_table(db: Database, table: Table[Any]) -> TableReport:
         BucketReport(bucket, partition, first.get((partition, bucket), end), end, counts.get(bucket))
         for (partition, bucket), end in last.items()
     ]
-    return TableReport(rows, _size(db, table.info), _lake_lag(db, table, buckets), buckets)
+    return TableReport(rows, table_size(data_folder(db), table.info), _lake_lag(db, table, buckets), buckets)
 
 
-def _size(db: Database, info: TableInfo) -> int | None:
-    folder = data_folder(db)
+def table_size(folder: Path | None, info: TableInfo) -> int | None:
+    """The bytes of a table in the data folder of its server; None if that is not on this machine.
+
+    Example:
+        table_size(data_folder(db), db.table("orders").info)
+    """
     if folder is None:
         return None
     place = folder / "tables" / info.table_path.database_name / f"{info.table_path.table_name}-{info.table_id}"

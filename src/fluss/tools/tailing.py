@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from fluss.db.changes import Position
 from fluss.db.conditions import Condition, parse_condition
+from fluss.db.file_writers import python_dicts
 from fluss.db.follow import Start
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, TableBucket
-from fluss.tools.files import python_dicts
 from fluss.tools.status import bucket_offsets, parse_time
 
 if TYPE_CHECKING:
@@ -46,16 +46,29 @@ def start_of(db: Database, table: Table[Any], text: str) -> Start:
     if text in ("full", "earliest", "latest") or text.lstrip().startswith("{"):
         return text
     if text.isdigit():
-        first = bucket_offsets(db, table, OffsetSpec.earliest())
-        last = bucket_offsets(db, table, OffsetSpec.latest())
-        wanted = {key[1]: max(first.get(key, end), min(int(text), end)) for key, end in last.items()}
-        return Position(table.info.table_id, wanted)
+        return _position(db, table, lambda end: min(int(text), end))
     found = parse_time(text)
     if found is None:
         raise InvalidArgumentError(
             f"cannot begin at {text!r}: write full, earliest, latest, an offset, 10m (minutes ago) or 2026-01-01T00:00"
         )
     return found
+
+
+def before_end(db: Database, table: Table[Any], records: int) -> Position:
+    """The position so many records before the end of each bucket.
+
+    Example:
+        newest = orders.follow(before_end(db, orders, 3), stop_at_end=True)
+    """
+    return _position(db, table, lambda end: end - records)
+
+
+def _position(db: Database, table: Table[Any], offset: Callable[[int], int]) -> Position:
+    first = bucket_offsets(db, table, OffsetSpec.earliest())
+    last = bucket_offsets(db, table, OffsetSpec.latest())
+    wanted = {key[1]: max(first.get(key, end), offset(end)) for key, end in last.items()}
+    return Position(table.info.table_id, wanted)
 
 
 class Tail:

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fluss.db.plain_values import plain_values
 from fluss.metadata import types as t
 from fluss.rows import ColumnConverter
-from fluss.tools.plain_values import plain_values
 from fluss.tools.row_files import text_value
 
 NANOS = 1_751_373_000_123_456_789
