@@ -31,7 +31,7 @@ def main() -> None:
         print(len(orders), "orders,", orders.count(where="item = 'tea'"), "of them tea")
         print(orders.to_arrow(columns=["id", "price"], where="price > 249"))
 
-        kinds = [change.kind for change in orders.changes(stop_at_end=True)]
+        kinds = [change.kind for change in orders.changes()]
         print({kind: kinds.count(kind) for kind in dict.fromkeys(kinds)})
 
     with fluss.connect(folder) as db:  # the next program finds everything again

@@ -69,6 +69,7 @@ DB_HEADER = '''\
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -230,7 +231,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fluss.config import Login
-from fluss.db.targets import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments
+from fluss.db.targets import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments, read_only_options
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database
@@ -244,9 +245,9 @@ def render_connect() -> str:
         f"{CONNECT_HEADER}\n\ndef connect({ast.unparse(node.args)}) -> Database:\n{docstring(node, '    ')}"
         "    login = Login(user, password, tls, ca, fingerprint)\n"
         "    check_arguments(login, database, timeout, options, server)\n"
-        "    finding = TargetSearch(target, login, server)\n"
+        "    finding = TargetSearch(target, login, server, read_only)\n"
         "    from fluss.db.blocking import make_database\n\n"
-        "    return make_database(finding.result(), database, timeout, options)\n"
+        "    return make_database(finding.result(), database, timeout, read_only_options(options, read_only))\n"
     )
 
 
@@ -298,7 +299,12 @@ DB = Target(
     run="run",
     wraps=re.compile(r"(Table|Follow|TableWriter)\b"),
     on_loop={"writer"},
-    wrapped={("Database", "table"): "Table", ("Table", "follow"): "Follow", ("Database", "follow"): "Follow"},
+    wrapped={
+        ("Database", "create_table"): "Table",
+        ("Database", "table"): "Table",
+        ("Table", "follow"): "Follow",
+        ("Database", "follow"): "Follow",
+    },
 )
 
 CLIENT_IMPORTS = """

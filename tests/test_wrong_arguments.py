@@ -15,6 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -81,6 +82,7 @@ RIGHT: dict[str, Any] = {
     "offset_spec": "latest",
     "offsets": {BUCKET: 0},
     "offsets_path": "file:///absent",
+    "path": "rows",
     "partition_bucket_offsets": {(1, 0): 0},
     "partition_id": 1,
     "partition_name": "p",
@@ -388,7 +390,10 @@ def test_the_full_client_refuses_wrong_arguments(server: fluss.LocalServer, face
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "fluss.aio"])
-def test_the_front_door_refuses_wrong_arguments(server: fluss.LocalServer, face: Any) -> None:
+def test_the_front_door_refuses_wrong_arguments(
+    server: fluss.LocalServer, face: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some calls write files
     prefix = "door_plain" if face is fluss else "door_twin"
     walk = Walk()
 

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.ports import free_port
 
 import fluss
+from fluss.cli import main as cli
 from fluss.db import targets
 from fluss.server.datadir import live_addresses
 
@@ -259,6 +261,10 @@ def test_user_and_password(tmp_path: Path) -> None:
         with pytest.raises(fluss.AuthenticateError) as caught:
             fluss.connect(server.bootstrap_servers, user="alice", password="secret-2", timeout=30)
         assert "secret-2" not in str(caught.value)
+        with pytest.raises(fluss.AuthenticateError, match="asks for a login; connect with user= and password="):
+            fluss.connect(server.bootstrap_servers, timeout=30)
+        refused = CliRunner().invoke(cli, ["ls", "-b", server.bootstrap_servers])
+        assert (refused.exit_code, "asks for a login; add --user NAME" in refused.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("target", [7, b"x", "http://host:1/x", "", " ", ":memory:", "host:912x", "host:"])
@@ -398,3 +404,70 @@ def test_a_server_with_options_is_not_taken_over(tmp_path: Path) -> None:
     """Another program does not know them: they may ask for a login."""
     with fluss.LocalServer(tmp_path, options={"default.bucket.number": 2}), fluss.connect(tmp_path) as db:
         assert db._core._target.successor is None
+
+
+def test_read_only(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    with pytest.raises(fluss.InvalidArgumentError, match="no database in"):
+        fluss.connect(folder, read_only=True)
+    assert not folder.exists()
+    with fluss.connect(folder) as db:
+        db.create_table("t", [{"id": 1, "v": 2}], primary_key="id")
+        db.create_table("log", [{"id": 1}])
+    with fluss.connect(folder, read_only=True) as db:
+        table = db.table("t")
+        assert table.get(1) == {"id": 1, "v": 2}
+        assert table.to_pylist() == [row.row for row in table.follow(stop_at_end=True)]
+        assert (table.count(), db.log.count()) == (1, 1)
+        for change in (
+            lambda: table.upsert({"id": 2, "v": 3}),
+            lambda: table.update(1, v=3),
+            lambda: table.delete(1),
+            lambda: table.add_column("w", "int"),
+            lambda: db.log.append({"id": 2}),
+            lambda: db.create_table("u", "id int"),
+            lambda: db.create_database("d"),
+            lambda: db.drop_table("t"),
+            lambda: next(table.follow(group="g", timeout=5)),
+        ):
+            with pytest.raises(fluss.InvalidArgumentError, match="read-only"):
+                change()
+        assert (db.tables(), table.to_pylist()) == (["log", "t"], [{"id": 1, "v": 2}])
+
+
+def test_workers_that_fork_after_the_program_was_loaded(tmp_path: Path) -> None:
+    """As web servers do that load an application once: workers share a socket, each with a connection of its own."""
+    program = f"""
+        import functools, os, socket
+        import fluss
+
+        folder = {str(tmp_path / "shop")!r}
+        database = functools.lru_cache(lambda pid: fluss.connect(folder))
+        table = lambda: database(os.getpid()).table("t")
+
+        database(os.getpid()).create_table("t", "worker int, request int", primary_key="worker,request")
+        inherited = table()
+        listener = socket.create_server(("127.0.0.1", 0))
+        workers = []
+        for worker in range(3):
+            if (pid := os.fork()) == 0:
+                for request in range(5):
+                    with listener.accept()[0] as client:
+                        table().upsert({{"worker": worker, "request": request}})
+                        try:
+                            inherited.count()
+                        except fluss.ConnectionClosedError as error:
+                            client.sendall(str(table().count(f"worker = {{worker}}") - request).encode())
+                database(os.getpid()).close()
+                os._exit(0)
+            workers.append(pid)
+        answers = set()
+        for _ in range(15):
+            with socket.create_connection(listener.getsockname()) as client:
+                answers.add(client.recv(100))
+        codes = {{os.waitpid(pid, 0)[1] for pid in workers}}
+        print(answers, codes, table().count())
+        database(os.getpid()).close()
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "{b'1'} {0} 15\n", done.stderr

@@ -45,7 +45,7 @@ def test_the_changes_of_a_primary_key_table(db: fluss.Database) -> None:
         ("update_after", b),
         ("delete", b),
     ]
-    assert [(change.kind, change.old, change.new) for change in table.changes(stop_at_end=True)] == [
+    assert [(change.kind, change.old, change.new) for change in table.changes()] == [
         ("insert", None, a),
         ("update", a, b),
         ("delete", b, None),
@@ -60,8 +60,9 @@ def test_every_position_resumes_exactly_there(db: fluss.Database, paired: bool) 
     table.delete([0, 3])
 
     def read(**arguments: Any) -> list:
-        follow: Any = table.changes if paired else table.follow
-        return list(follow(**{"start": "earliest", "stop_at_end": True, **arguments}))
+        if paired:
+            return list(table.changes(**arguments))
+        return list(table.follow(**{"start": "earliest", "stop_at_end": True, **arguments}))
 
     every = read()
     for taken, change in enumerate(every, 1):
@@ -212,12 +213,22 @@ def test_an_interrupt(db: fluss.Database, bounded: bool) -> None:
     follow = table.follow(timeout=30) if bounded else table.follow()
     assert next(follow).row == {"id": 1}
     threading.Timer(0.2, _thread.interrupt_main).start()
-    if bounded:
-        with pytest.raises(KeyboardInterrupt):
-            next(follow)
-    else:
-        assert list(follow) == []
+    with pytest.raises(KeyboardInterrupt):
+        next(follow)
     assert table.count() == 1, "the connection goes on"
+
+
+def test_what_never_ends_is_not_collected(db: fluss.Database) -> None:
+    table = db.create_table("t", [{"id": 1}], primary_key="id")
+    for never_ends in (table.follow(), table.follow("latest", batches=True), table.changes(live=True)):
+        with pytest.raises(fluss.InvalidArgumentError, match="stop_at_end=True"):
+            list(never_ends)
+    assert [change.new for change in list(table.changes())] == [{"id": 1}]
+    assert [change.new for change in table.changes(timeout=0.2)] == [{"id": 1}]
+    live = table.changes(live=True)
+    assert next(live).new == {"id": 1}
+    table.upsert({"id": 2})
+    assert next(live).new == {"id": 2}, "it waits for more"
 
 
 @pytest.mark.parametrize("arguments", [{"stop_at_end": True}, {"timeout": 2}], ids=["to the end", "endless"])
@@ -291,7 +302,7 @@ def test_full_begins_with_the_current_rows(db: fluss.Database, partition_by: str
     changes = list(table.follow(stop_at_end=True))
     assert {change.kind for change in changes} == {"insert"}
     assert sorted(change.row["id"] for change in changes) == list(range(10, 100))
-    assert {change.kind for change in table.changes("full", stop_at_end=True)} == {"insert"}
+    assert {change.kind for change in table.changes("full")} == {"insert"}
 
     with table.follow(timeout=30) as follow:
         live = [next(follow) for _ in range(90)]

@@ -194,7 +194,7 @@ def check(db: fluss.Database, table: fluss.Table, model: Model, at_least: int) -
         check_background(rest, seen)
         return
     state: dict[tuple[Any, ...], Row] = {}
-    for change in table.changes(stop_at_end=True):
+    for change in table.changes():
         row_key = tuple((change.new or change.old or {})[name] for name in model.key)
         if change.kind == "delete":
             assert state.pop(row_key) == change.old

@@ -6,12 +6,16 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import decimal
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pydantic
 import pytest
 
@@ -69,7 +73,7 @@ def test_from_models(db: fluss.Database) -> None:
     }
     assert columns(db.create_table("events", Event)) == {
         "id": "bigint NOT NULL",
-        "at": "timestamp NOT NULL",
+        "at": "timestamp_ltz NOT NULL",
         "note": "string",
     }
 
@@ -355,3 +359,40 @@ async def test_what_tables_and_databases_are_iterated_for(db: fluss.Database, db
         with pytest.raises(TypeError, match=r"await table\.contains\(key\)"):
             1 in await twin.table("t")  # noqa: B015
         assert repr((await twin.table("t")).follow("latest")) == "Follow(fluss.t from latest, endless)"
+
+
+def test_to_files(db: fluss.Database, tmp_path: Path) -> None:
+    table = db.create_table("t", [{"id": i, "name": None if i % 2 else f"n{i}"} for i in range(10)], primary_key="id")
+    assert table.to_parquet(tmp_path / "t.parquet", where="id < 4") == 4
+    assert sorted(pq.read_table(tmp_path / "t.parquet")["id"].to_pylist()) == [0, 1, 2, 3]
+    assert table.to_csv(str(tmp_path / "t.csv"), columns="name", limit=3) == 3
+    assert (tmp_path / "t.csv").read_text().startswith("name\n")
+    with pytest.raises(fluss.InvalidArgumentError, match="there is no folder"):
+        table.to_csv(tmp_path / "nowhere" / "t.csv")
+    with pytest.raises(fluss.InvalidArgumentError, match="no column 'nme'"):
+        table.to_csv(tmp_path / "other.csv", columns="nme")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["t.csv", "t.parquet"]
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        text = pool.submit((tmp_path / "pipe").read_text)
+        assert table.to_csv(tmp_path / "pipe", columns="id", where="id = 3") == 1
+        assert text.result() == "id\n3\n"
+
+
+def test_to_duckdb(db: fluss.Database) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    table = db.create_table("t", [{"id": i, "price": i * 1.5} for i in range(10)], primary_key="id")
+    assert table.to_duckdb().filter("id > 7").order("id").fetchall() == [(8, 12.0), (9, 13.5)]
+    with duckdb.connect() as own:
+        own.execute("create table names as select 3 as id, 'three' as name")
+        assert table.to_duckdb(own).join(own.table("names"), "id").fetchall() == [(3, 4.5, "three")]
+
+
+def test_a_column_that_cannot_be_added(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int", primary_key="id")
+    for arguments in (("n int not null",), ("n", "int not null")):
+        with pytest.raises(fluss.InvalidArgumentError, match="'n' cannot be NOT NULL"):
+            table.add_column(*arguments)
+    with pytest.raises(fluss.InvalidArgumentError, match=r"did you mean 'table\.log\.ttl'"):
+        table.set_properties({"table.log.tll": "1d"})
+    assert table.columns == ["id"]

@@ -12,6 +12,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
 import pydantic
 import pytest
 
@@ -53,7 +55,7 @@ def test_dataclasses_everywhere(db: fluss.Database) -> None:
     assert orders.get(1) == rows[0]
     assert orders.get_many([2, 1]) == rows[::-1]
     assert sorted(change.row.id for change in orders.follow(stop_at_end=True)) == [1, 2]
-    assert {type(change.new) for change in orders.changes(stop_at_end=True)} == {Order}
+    assert {type(change.new) for change in orders.changes()} == {Order}
     assert isinstance(orders.head(1)[0], Order)
     orders.upsert(Order(3, "jam"))
     assert orders.get(3) == Order(3, "jam")
@@ -63,12 +65,60 @@ def test_dataclasses_everywhere(db: fluss.Database) -> None:
 
 
 def test_pydantic_everywhere(db: fluss.Database) -> None:
-    row = Reading(id=1, at=dt.datetime(2026, 7, 1, 12), values=[1.0, 2.0])
-    db.create_table("readings", Reading, primary_key="id").upsert(row)
-    readings = db.table("readings", Reading)
+    row = Reading(id=1, at=dt.datetime(2026, 7, 1, 12, tzinfo=dt.timezone.utc), values=[1.0, 2.0])
+    readings = db.create_table("readings", Reading, primary_key="id")
+    readings.upsert(row)
     assert readings.to_pylist() == [row]
     assert readings.get(1) == row
     assert [change.row for change in readings.follow(stop_at_end=True)] == [row]
+
+
+def test_created_tables_have_typed_rows_that_can_be_updated(db: fluss.Database) -> None:
+    orders = db.create_table("orders", Order, primary_key="id", buckets=2)
+    orders.upsert([Order(1, "tea", 2.5, Address("Elm", 7)), Order(2, "milk")])
+    assert orders.update(1, price=3.0).rows == 1
+    assert orders.get(1) == Order(1, "tea", 3.0, Address("Elm", 7))
+    assert orders.update([{"id": 2, "item": "jam"}, {"id": 3, "item": "none"}]).rows == 1
+    assert orders.update(pa.table({"id": [2, 9], "price": [4, 5]})).rows == 1
+    assert orders.update(pd.DataFrame({"id": [1], "item": ["coffee"]})).rows == 1
+    assert orders.update(Order(2, "jam", 5.0)).rows == 1
+    assert sorted(orders.to_pylist(), key=lambda row: row.id) == [
+        Order(1, "coffee", 3.0, Address("Elm", 7)),
+        Order(2, "jam", 5.0),
+    ]
+    with pytest.raises(fluss.InvalidRowError) as caught:
+        orders.update([{"id": 1, "price": 1.0}, {"id": 2, "price": "dear"}])
+    assert (caught.value.row, caught.value.column) == (1, "price")
+    with pytest.raises(fluss.InvalidArgumentError, match="'item' is NOT NULL"):
+        orders.update(3, price=1.0, upsert=True)
+    assert isinstance(db.create_table("orders", Order, exist_ok=True, primary_key="id").get(1), Order)
+
+
+class Visit(pydantic.BaseModel):
+    id: int
+    at: dt.datetime
+    aware: pydantic.AwareDatetime
+    naive: pydantic.NaiveDatetime | None = None
+    days: list[dt.date] = []
+    times: list[dt.datetime] = []
+
+
+def test_times_of_pydantic(db: fluss.Database) -> None:
+    visits = db.create_table("visits", Visit, primary_key="id")
+    assert dict(visits.schema.get_columns()) == {
+        "id": "bigint NOT NULL",
+        "at": "timestamp_ltz NOT NULL",
+        "aware": "timestamp_ltz NOT NULL",
+        "naive": "timestamp",
+        "days": "array<date NOT NULL> NOT NULL",
+        "times": "array<timestamp_ltz NOT NULL> NOT NULL",
+    }
+    text = "2026-07-01T12:00:00+02:00"
+    row = Visit(id=1, at=text, aware=text, naive="2026-07-01T12:00:00", days=["2026-07-01"], times=[text])
+    visits.upsert(row)
+    assert visits.get(1) == row
+    visits.upsert(row.model_copy(update={"id": 2, "at": dt.datetime(2026, 7, 1, 12)}))
+    assert visits.get(2).at == dt.datetime(2026, 7, 1, 12, tzinfo=dt.timezone.utc), "without a zone, it is UTC"
 
 
 class Size(enum.IntEnum):
@@ -217,7 +267,8 @@ PROGRAM = """
     def plain() -> None:
         with fluss.connect("./shop") as db:
             orders = db.create_table("orders", Order, primary_key="id")
-            assert_type(orders, fluss.Table[dict[str, Any]])
+            assert_type(orders, fluss.Table[Order])
+            assert_type(db.create_table("plain", "id int"), fluss.Table[dict[str, Any]])
             typed = db.table("orders", Order)
             assert_type(typed, fluss.Table[Order])
             assert_type(typed.get(7), Order | None)

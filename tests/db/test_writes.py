@@ -174,13 +174,16 @@ def test_update_does_not_move_a_row_to_another_key(db: fluss.Database) -> None:
     assert table.to_pylist() == [{"id": 1, "a": "y"}]
 
 
-def test_update_needs_nullable_columns(db: fluss.Database) -> None:
-    table = db.create_table("t", "id int, a string not null, b double", primary_key="id")
-    table.upsert((1, "x", 1.0))
+def test_update_of_a_table_with_columns_that_are_not_null(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int, a string not null, b double, at timestamp(9)", primary_key="id")
+    at = pa.array([1_000_000_000_000_000_001], pa.timestamp("ns"))
+    table.upsert(pa.table({"id": pa.array([1], pa.int32()), "a": ["x"], "b": [1.0], "at": at}))
     with pytest.raises(fluss.InvalidArgumentError, match="'a' is NOT NULL"):
-        table.update(1, b=2.0)
-    table.update(1, a="y", b=2.0)
-    assert table.get(1) == {"id": 1, "a": "y", "b": 2.0}
+        table.update(1, b=2.0, upsert=True)
+    assert table.update([{"id": 1, "b": 2.0}, {"id": 2, "b": 3.0}]).rows == 1
+    table.update(1, a="y")
+    assert table.to_arrow(["id", "a", "b"]).to_pylist() == [{"id": 1, "a": "y", "b": 2.0}]
+    assert table.to_arrow("at")["at"].combine_chunks() == at, "with every digit"
 
 
 def test_a_failed_write_is_reported_once(db_server: fluss.LocalServer, db: fluss.Database) -> None:
@@ -495,3 +498,50 @@ def test_keys_that_do_not_exist_are_neither_updated_nor_counted(db: fluss.Databa
     assert table.delete(where="id = 7").rows == 0
     assert table.delete([]).rows == 0
     assert len(table) == 0
+
+
+@pytest.mark.parametrize("form", ["dict", "list", "arrow", "pandas", "polars", "writer"])
+def test_dates_and_times_as_iso_texts(db: fluss.Database, form: str) -> None:
+    table = db.create_table(
+        "t", "day date, at timestamp(6), zoned timestamp_ltz(3), hour time, days array<date>", primary_key="day"
+    )
+    row = {"day": "2026-07-01", "at": "2026-07-01T12:00:00.123456", "zoned": "2026-07-01T12:00Z", "hour": "10:30"}
+    if form == "writer":
+        with table.writer() as writer:
+            writer.upsert({**row, "days": ["2026-07-02"]})
+    elif form in ("dict", "list"):
+        row_of_all = {**row, "days": ["2026-07-02"]}
+        table.upsert(row_of_all if form == "dict" else [row_of_all])
+    else:
+        columns = {name: [value] for name, value in row.items()}
+        frame = {"arrow": pa.table, "pandas": pd.DataFrame, "polars": pl.DataFrame}[form](columns)
+        table.upsert(frame, missing="null")
+    day = dt.date(2026, 7, 1)
+    found = table.get("2026-07-01")
+    assert found is not None
+    assert (found["day"], found["at"], found["zoned"], found["hour"]) == (
+        day,
+        dt.datetime(2026, 7, 1, 12, 0, 0, 123456),
+        dt.datetime(2026, 7, 1, 12, tzinfo=dt.timezone.utc),
+        dt.time(10, 30),
+    )
+    for where in ("day = '2026-07-01'", fluss.col("day") == "2026-07-01", fluss.col("at") < "2026-07-01T12:01"):
+        assert table.count(where) == 1
+    assert [key in table for key in ("2026-07-01", day, "2026-07-02")] == [True, True, False]
+    assert table.update("2026-07-01", at="2026-07-03").rows == 1
+    assert table.delete(["2026-07-01"]).rows == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [("day date", "soon"), ("day date", "2026-07-01T10:00"), ("at timestamp(9)", "2026-07-01T10:00:00.123456789"),
+     ("at timestamp(3)", "2026-07-01T10:00Z"), ("hour time", "25:00"), ("at timestamp(0)", "2026-07-01T10:00:00.5")],
+)  # fmt: skip
+def test_texts_that_are_not_the_date_or_time_of_a_column(db: fluss.Database, column: str, text: str) -> None:
+    table = db.create_table("t", f"id int, {column}")
+    name = column.split()[0]
+    for rows in ([{"id": 1, name: text}], pa.table({"id": pa.array([1], pa.int32()), name: [text]})):
+        with pytest.raises(fluss.InvalidRowError) as caught:
+            table.append(rows)
+        assert (caught.value.row, caught.value.column) == (0, name)
+    assert table.count() == 0

@@ -71,7 +71,7 @@ def _keyed(db: fluss.Database) -> None:
     same([row["id"] for row in orders.to_pylist(where="price = 99 and id < 100")], [8], "where")
     same(orders.to_pylist(where="id = 7", columns=["item"]), [{"item": "tea"}], "where on the key")
     same(len(orders.head(5)), 5, "head")
-    changes = list(orders.changes(stop_at_end=True))
+    changes = list(orders.changes())
     state: dict[int, Any] = {}
     for change in changes:
         row = change.new or change.old

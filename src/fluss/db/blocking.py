@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -225,7 +226,8 @@ class Table(TableBase[T]):
         Args:
             start: ``"full"``: the current rows of one moment as inserts, then every change after it (of a log table:
                 everything); the default for primary-key tables. ``"earliest"``: the oldest change that is kept.
-                ``"latest"``, a datetime, or the `position` of a change: goes on right after it.
+                ``"latest"``, a time (a datetime, or a text such as ``"2026-07-01T12:00"``), or the `position` of a
+                change: goes on right after it.
             batches: Give Arrow batches instead of single changes.
             columns: Only these columns.
             stop_at_end: End where the log ends when it begins, instead of waiting for more.
@@ -235,8 +237,7 @@ class Table(TableBase[T]):
             commit: Take a change for handled when the next one is asked for. False: only `commit()` does it.
             session_timeout: After how many seconds without a sign of life the others take over.
 
-        Ctrl-C while it waits ends an endless one like the end of the table; one with `stop_at_end` or `timeout` is
-        interrupted like any other code.
+        Without `stop_at_end` and `timeout` it never ends; Ctrl-C raises KeyboardInterrupt, as everywhere.
 
         Example:
             for change in orders.follow(start="earliest", stop_at_end=True):
@@ -261,28 +262,31 @@ class Table(TableBase[T]):
         self,
         start: Start = "earliest",
         *,
-        stop_at_end: bool = False,
+        live: bool = False,
         timeout: float | None = None,
         group: str | None = None,
         commit: bool = True,
         session_timeout: float = 2.5,
     ) -> Follow[ChangePair[T]]:
-        """Follow changes, with the old and the new row of an update in one; see `follow`.
+        """The changes so far, with the old and the new row of an update in one.
 
-        It begins with the oldest change that is kept. Changes expire with `table.log.ttl`.
+        They begin with the oldest change that is kept (changes expire with `table.log.ttl`) and end with the newest.
+
+        Args:
+            start: Where to begin; see `follow`.
+            live: Go on with changes as they come, and never end.
+            timeout: Go on with them, and end when nothing came for so many seconds.
+            group: Go on with them, and share them with all processes that give this name; see `follow`.
+            commit: See `follow`.
+            session_timeout: See `follow`.
 
         Example:
-            for change in orders.changes(stop_at_end=True):
+            for change in orders.changes():
                 print(change.kind, change.old, change.new)
         """
         return Follow(
             self._core.changes(
-                start,
-                stop_at_end=stop_at_end,
-                timeout=timeout,
-                group=group,
-                commit=commit,
-                session_timeout=session_timeout,
+                start, live=live, timeout=timeout, group=group, commit=commit, session_timeout=session_timeout
             ),
             self._bridge,
         )
@@ -474,6 +478,44 @@ class Table(TableBase[T]):
         """
         return self._bridge.run_here(self._core.to_pylist(columns, where, limit, snapshot, params=params))
 
+    def to_parquet(
+        self,
+        path: str | os.PathLike[str],
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        snapshot: int | None = None,
+        *,
+        params: Params | None = None,
+    ) -> int:
+        """Write the same to a Parquet file, batch by batch, and return the number of rows; see `to_arrow`.
+
+        The file appears under its name when it is complete.
+
+        Example:
+            orders.to_parquet("orders.parquet", where="price > 10")
+        """
+        return self._bridge.run_here(self._core.to_parquet(path, columns, where, limit, snapshot, params=params))
+
+    def to_csv(
+        self,
+        path: str | os.PathLike[str],
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        snapshot: int | None = None,
+        *,
+        params: Params | None = None,
+    ) -> int:
+        """Write the same to a CSV file with a header, as `to_parquet` does; a name with ``.gz`` is compressed.
+
+        Null is an empty field, and an empty text is ``""``. Bytes are base64, nested values JSON.
+
+        Example:
+            orders.to_csv("orders.csv", columns=["id", "price"])
+        """
+        return self._bridge.run_here(self._core.to_csv(path, columns, where, limit, snapshot, params=params))
+
     def head(self, n: int = 5) -> list[T]:
         """Some rows, to see what they look like.
 
@@ -558,9 +600,11 @@ class Table(TableBase[T]):
         return self._bridge.run_here(self._core.delete(keys, where=where, params=params, progress=progress))
 
     def update(self, key: Any, /, *, upsert: bool = False, **values: Any) -> WriteResult:
-        """Change some columns of rows and leave the others as they are (a partial update).
+        """Change some columns of rows and leave the others as they are. The result has the number of rows there were.
 
-        All other columns outside the primary key must be nullable. The result has the number of rows that were there.
+        It is a partial update, which the server merges with the row. Of a table with other columns that are NOT NULL,
+        such as that of a dataclass, the client reads the rows and writes them whole: what another program writes to
+        the same rows meanwhile is lost.
 
         Args:
             key: The key of one row, whose columns `values` are set; or, without `values`, rows or a frame that have the
@@ -599,6 +643,24 @@ class Database(DatabaseBase[Table[dict[str, Any]]]):
             orders = db.create_table("orders", "id bigint, item string", primary_key="id")
     """
 
+    @overload
+    def create_table(
+        self,
+        name: str | TablePath,
+        source: type[M],
+        *,
+        primary_key: str | Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
+        buckets: int | None = None,
+        bucket_key: str | Sequence[str] | None = None,
+        properties: Mapping[str, Any] | None = None,
+        comment: str | None = None,
+        exist_ok: bool = False,
+        replace: bool = False,
+        progress: bool = False,
+    ) -> Table[M]: ...
+
+    @overload
     def create_table(
         self,
         name: str | TablePath,
@@ -613,14 +675,30 @@ class Database(DatabaseBase[Table[dict[str, Any]]]):
         exist_ok: bool = False,
         replace: bool = False,
         progress: bool = False,
-    ) -> Table[dict[str, Any]]:
+    ) -> Table[dict[str, Any]]: ...
+
+    def create_table(
+        self,
+        name: str | TablePath,
+        source: Any,
+        *,
+        primary_key: str | Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
+        buckets: int | None = None,
+        bucket_key: str | Sequence[str] | None = None,
+        properties: Mapping[str, Any] | None = None,
+        comment: str | None = None,
+        exist_ok: bool = False,
+        replace: bool = False,
+        progress: bool = False,
+    ) -> Any:
         """Create a table, and load it if the source is data.
 
         Args:
             name: ``"orders"``, or ``"shop.orders"`` (the database ``shop`` is created if need be).
             source: A text such as ``"id bigint not null, tags array<string>"``; an Arrow or Fluss schema; a dataclass
-                or pydantic model; data, which is loaded too: Arrow, pandas, polars, a list of dicts; or a
-                `TableDescriptor`, which says everything.
+                or pydantic model, of which rows are instances then; data, which is loaded too: Arrow, pandas, polars,
+                a list of dicts; or a `TableDescriptor`, which says everything.
             primary_key: The column or columns of the primary key. Without one, rows are appended to a log.
             partition_by: The column or columns that partition the table.
             buckets: In how many parts the table (or each partition) is stored and can be read in parallel.
@@ -635,9 +713,10 @@ class Database(DatabaseBase[Table[dict[str, Any]]]):
         Example:
             orders = db.create_table("orders", "id bigint, item string", primary_key="id", buckets=4)
         """
+        core: Any = self._core
         return Table(
             self._bridge.run_here(
-                self._core.create_table(
+                core.create_table(
                     name,
                     source,
                     primary_key=primary_key,

@@ -18,13 +18,13 @@ from fluss.client.runner import Background
 from fluss.db.bridge import DatabaseBridge
 from fluss.db.streams import read_ahead
 from fluss.db.targets import Target, reach
-from fluss.errors import FlussError, MissingDependencyError
+from fluss.errors import FlussError, InvalidArgumentError, MissingDependencyError
 from fluss.metadata.where import Params
 from fluss.net.background import LoopThread
 
 if TYPE_CHECKING:
     import polars as pl
-    from duckdb import DuckDBPyRelation
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from fluss.db import database as _database
     from fluss.db import follow as _follow
@@ -86,6 +86,22 @@ class TableBase(Generic[T]):
         except ImportError:
             raise MissingDependencyError("lazy() needs polars: pip install 'fluss-python[polars]'") from None
         return polars.scan_pyarrow_dataset(self._dataset(as_sql=True))
+
+    def to_duckdb(self, connection: DuckDBPyConnection | None = None) -> DuckDBPyRelation:
+        """The table as a relation of DuckDB, whose columns and filters are read from the table when it is used.
+
+        Args:
+            connection: A connection of DuckDB, to join the relation with tables of it; DuckDB's default one if None.
+
+        Example:
+            orders.to_duckdb().filter("price > 10").aggregate("item, sum(price)").df()
+        """
+        try:
+            import duckdb
+        except ImportError:
+            raise MissingDependencyError("to_duckdb() needs DuckDB: pip install 'fluss-python[sql]'") from None
+        chosen = duckdb.default_connection() if connection is None else connection
+        return chosen.from_arrow(self.dataset())
 
     def _dataset(self, *, as_sql: bool) -> FlussDataset:
         from fluss.db.dataset import DatasetSource, FlussDataset
@@ -264,6 +280,14 @@ class FollowBase(Generic[ItemT]):
     def __next__(self) -> ItemT:
         return next(self._items)
 
+    def __length_hint__(self) -> int:
+        # list(), tuple() and extend() ask for it before they begin, and would never end.
+        if self._core._feed.endless:
+            raise InvalidArgumentError(
+                f"{self._core!r} never ends, so it cannot become a list. Add stop_at_end=True, or a timeout"
+            )
+        return 0
+
 
 def _changes(core: _follow.Follow[ItemT], bridge: DatabaseBridge) -> Iterator[ItemT]:
     """What iterating over a `Follow` gives. Apart from it, so that one that is dropped ends at once."""
@@ -274,8 +298,6 @@ def _changes(core: _follow.Follow[ItemT], bridge: DatabaseBridge) -> Iterator[It
         except KeyboardInterrupt:
             with contextlib.suppress(FlussError):
                 bridge.run(feed.close())
-            if feed.endless:
-                return
             raise
         if found is None:
             return

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fluss.config import Login
-from fluss.db.targets import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments
+from fluss.db.targets import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, TargetSearch, check_arguments, read_only_options
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database
@@ -29,6 +29,7 @@ def connect(
     timeout: float = DEFAULT_TIMEOUT_S,
     options: Mapping[str, Any] | None = None,
     server: Mapping[str, Any] | None = None,
+    read_only: bool = False,
 ) -> Database:
     """Connect to a folder, to a server or cluster, or to what the environment says.
 
@@ -45,6 +46,7 @@ def connect(
         timeout: How long connecting to an address may take, in seconds.
         options: Options of the full client, such as ``{"writer.batch-size": "4mb"}``.
         server: Options of the embedded server, if one is started, such as ``{"datalake.format": "paimon"}``.
+        read_only: Refuse everything that changes tables, and a folder without a database.
 
     Example:
         with fluss.connect("./shop") as db:
@@ -52,7 +54,7 @@ def connect(
     """
     login = Login(user, password, tls, ca, fingerprint)
     check_arguments(login, database, timeout, options, server)
-    finding = TargetSearch(target, login, server)
+    finding = TargetSearch(target, login, server, read_only)
     from fluss.db.blocking import make_database
 
-    return make_database(finding.result(), database, timeout, options)
+    return make_database(finding.result(), database, timeout, read_only_options(options, read_only))

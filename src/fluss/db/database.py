@@ -15,13 +15,22 @@ from fluss.client.runner import Direct, Runner
 from fluss.config import Login
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.bulk_write import checked_table
+from fluss.db.models import is_model
 from fluss.db.opening import opening
 from fluss.db.results import RowRejectedError
 from fluss.db.schemas import TableSource, names, source_of, split_properties
 from fluss.db.session import DatabaseSession
 from fluss.db.suggest import CREATE_HINT, did_you_mean
 from fluss.db.table import Table
-from fluss.db.targets import DEFAULT_DATABASE, DEFAULT_TIMEOUT_S, Target, check_arguments, find_target, reach
+from fluss.db.targets import (
+    DEFAULT_DATABASE,
+    DEFAULT_TIMEOUT_S,
+    Target,
+    check_arguments,
+    find_target,
+    reach,
+    read_only_options,
+)
 from fluss.errors import (
     ConnectionClosedError,
     DatabaseNotExistError,
@@ -58,6 +67,38 @@ class Database(DatabaseSession):
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
+    @overload
+    async def create_table(
+        self,
+        name: str | TablePath,
+        source: type[M],
+        *,
+        primary_key: str | Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
+        buckets: int | None = None,
+        bucket_key: str | Sequence[str] | None = None,
+        properties: Mapping[str, Any] | None = None,
+        comment: str | None = None,
+        exist_ok: bool = False,
+        replace: bool = False,
+        progress: bool = False,
+    ) -> Table[M]: ...
+    @overload
+    async def create_table(
+        self,
+        name: str | TablePath,
+        source: Any,
+        *,
+        primary_key: str | Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
+        buckets: int | None = None,
+        bucket_key: str | Sequence[str] | None = None,
+        properties: Mapping[str, Any] | None = None,
+        comment: str | None = None,
+        exist_ok: bool = False,
+        replace: bool = False,
+        progress: bool = False,
+    ) -> Table[dict[str, Any]]: ...
     @in_caller_thread
     async def create_table(
         self,
@@ -73,14 +114,14 @@ class Database(DatabaseSession):
         exist_ok: bool = False,
         replace: bool = False,
         progress: bool = False,
-    ) -> Table[dict[str, Any]]:
+    ) -> Any:
         """Create a table, and load it if the source is data.
 
         Args:
             name: ``"orders"``, or ``"shop.orders"`` (the database ``shop`` is created if need be).
             source: A text such as ``"id bigint not null, tags array<string>"``; an Arrow or Fluss schema; a dataclass
-                or pydantic model; data, which is loaded too: Arrow, pandas, polars, a list of dicts; or a
-                `TableDescriptor`, which says everything.
+                or pydantic model, of which rows are instances then; data, which is loaded too: Arrow, pandas, polars,
+                a list of dicts; or a `TableDescriptor`, which says everything.
             primary_key: The column or columns of the primary key. Without one, rows are appended to a log.
             partition_by: The column or columns that partition the table.
             buckets: In how many parts the table (or each partition) is stored and can be read in parallel.
@@ -127,14 +168,14 @@ class Database(DatabaseSession):
             await self._admin.create_table(path, descriptor, ignore_if_exists=False)
         except TableAlreadyExistError:
             if exist_ok:
-                return await self.table(path)
+                return await self._open(path, source)
             if not replace:
                 hint = f"open it with db.table({str(name)!r}), or create it with exist_ok=True or replace=True"
                 raise TableAlreadyExistError(f"table {path} exists already", hint=hint) from None
             # Only now: servers refuse a table that they cannot create before they look whether one exists.
             await self._admin.drop_table(path, ignore_if_not_exists=True)
             await self._admin.create_table(path, descriptor, ignore_if_exists=False)
-        table = await self.table(path)
+        table = await self._open(path, source)
         if made.data is not None and len(made.data):
             try:
                 await (table.upsert if made.schema.primary_key else table.append)(made.data, progress=progress)
@@ -143,6 +184,10 @@ class Database(DatabaseSession):
                     await self._admin.drop_table(path, ignore_if_not_exists=True)
                 raise
         return table
+
+    async def _open(self, path: TablePath, source: Any) -> Table[Any]:
+        """Open a table that was made from a source: with its model, if that is one."""
+        return await (self.table(path, source) if is_model(source) else self.table(path))
 
     @overload
     async def table(self, name: str | TablePath) -> Table[dict[str, Any]]: ...
@@ -312,6 +357,7 @@ async def connect(
     timeout: float = DEFAULT_TIMEOUT_S,
     options: Mapping[str, Any] | None = None,
     server: Mapping[str, Any] | None = None,
+    read_only: bool = False,
 ) -> Database:
     """Connect to a folder, to a server or cluster, or to what the environment says.
 
@@ -328,6 +374,7 @@ async def connect(
         timeout: How long connecting to an address may take, in seconds.
         options: Options of the full client, such as ``{"writer.batch-size": "4mb"}``.
         server: Options of the embedded server, if one is started, such as ``{"datalake.format": "paimon"}``.
+        read_only: Refuse everything that changes tables, and a folder without a database.
 
     Example:
         async with fluss.aio.connect("./shop") as db:
@@ -335,9 +382,9 @@ async def connect(
     """
     login = Login(user, password, tls, ca, fingerprint)
     check_arguments(login, database, timeout, options, server)
-    found = await offload(lambda: find_target(target, login, server))
+    found = await offload(lambda: find_target(target, login, server, read_only))
     try:
-        config = found.config(timeout, options or {})
+        config = found.config(timeout, read_only_options(options, read_only))
         connection = await reach(found, timeout, lambda: open_connection(config))
     except BaseException:
         await offload(found.stop)

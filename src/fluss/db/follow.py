@@ -43,7 +43,7 @@ PARTITION_CHECK_S = 1.0
 _POLL_MS = 1_000
 
 Start = str | dt.datetime | Position
-"""``"full"``, ``"earliest"``, ``"latest"``, a time, a position or the text of one."""
+"""``"full"``, ``"earliest"``, ``"latest"``, a time (a datetime, or ISO text), a position or the text of one."""
 
 
 class Feed(Generic[T]):
@@ -212,6 +212,9 @@ class Feed(Generic[T]):
             new = [bucket for bucket in buckets if bucket not in known]
             first = await plan.offsets(new, OffsetSpec.earliest())
             return {bucket: known[bucket] if bucket in known else first[bucket] for bucket in buckets}
+        if isinstance(start, str) and start[:1].isdigit():
+            with contextlib.suppress(ValueError):  # which is reported below
+                start = dt.datetime.fromisoformat(start.replace("Z", "+00:00"))
         if isinstance(start, dt.datetime):
             # A datetime without a zone is one of this machine's clock, as everywhere in Python.
             spec = OffsetSpec.timestamp(int(start.timestamp() * 1000))
@@ -221,7 +224,8 @@ class Feed(Generic[T]):
                 return await plan.offsets(buckets, OffsetSpec.latest())
         if start not in ("full", "earliest", "latest"):
             raise InvalidArgumentError(
-                f"start is 'full', 'earliest', 'latest', a datetime, or the position of a change, not {start!r:.80}"
+                "start is 'full', 'earliest', 'latest', a time such as '2026-07-01T12:00', or the position of a "
+                f"change, not {start!r:.80}"
             )
         found = await plan.offsets(buckets, OffsetSpec("earliest" if start == "full" else start))
         if start == "earliest" and plan.info.has_primary_key() and any(found.values()):

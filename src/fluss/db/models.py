@@ -57,6 +57,15 @@ _SIMPLE: dict[type, DataType] = {
     dt.datetime: TimestampType(6),
 }
 
+_OF_PYDANTIC: dict[type, DataType] = {**_SIMPLE, dt.datetime: TimestampLtzType(6)}
+"""Pydantic reads times with a zone and without one: only this type takes both."""
+
+_PYDANTIC_NAMES: dict[str, DataType] = {
+    **dict.fromkeys(("AwareDatetime", "PastDatetime", "FutureDatetime"), TimestampLtzType(6)),
+    "NaiveDatetime": TimestampType(6),
+    **dict.fromkeys(("PastDate", "FutureDate"), DateType()),
+}
+
 _VALUES: tuple[tuple[tuple[type[DataType], ...], tuple[type, ...]], ...] = (
     ((BooleanType,), (bool,)),
     ((TinyIntType, SmallIntType, IntType, BigIntType), (int,)),
@@ -254,17 +263,21 @@ def model_fields(cls: type) -> list[ModelField]:
 def model_schema(cls: type, primary_key: Sequence[str] = ()) -> Schema:
     """The schema of a table that holds instances of a dataclass or pydantic model.
 
-    ``int`` is bigint, ``float`` double, ``datetime`` timestamp; ``X | None`` is nullable, everything else is not.
+    ``int`` is bigint, ``float`` double, ``datetime`` timestamp (of pydantic, whose datetimes may have a zone,
+    timestamp_ltz); ``X | None`` is nullable, everything else is not.
     Another type is chosen with ``Annotated[decimal.Decimal, "decimal(10,2)"]``.
     """
     columns = []
     for field in model_fields(cls):
         try:
-            data_type = annotated_data_type(field.annotation, field.metadata)
+            columns.append(Column(field.name, _field_type(cls, field)))
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"field {field.name!r} of {cls.__name__}: {error.message}") from None
-        columns.append(Column(field.name, data_type))
     return Schema.of(columns, primary_key)
+
+
+def _field_type(cls: type, field: ModelField) -> DataType:
+    return annotated_data_type(field.annotation, field.metadata, _OF_PYDANTIC if is_pydantic(cls) else _SIMPLE)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
@@ -275,7 +288,9 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
     return annotation, False
 
 
-def annotated_data_type(annotation: Any, metadata: Sequence[Any] = ()) -> DataType:
+def annotated_data_type(
+    annotation: Any, metadata: Sequence[Any] = (), simple: Mapping[type, DataType] = _SIMPLE
+) -> DataType:
     """The type of a column for an annotation of a field: nullable with ``| None``, chosen with ``Annotated``."""
     plain, nullable = _without_none(annotation)
     if typing.get_origin(plain) is Annotated:
@@ -288,31 +303,30 @@ def annotated_data_type(annotation: Any, metadata: Sequence[Any] = ()) -> DataTy
             return note.with_nullable(nullable)
         if isinstance(note, str):
             return parse_data_type(note).with_nullable(nullable)
-    return python_data_type(plain).with_nullable(nullable)
+    return python_data_type(plain, simple).with_nullable(nullable)
 
 
-def python_data_type(annotation: Any) -> DataType:
+def python_data_type(annotation: Any, simple: Mapping[type, DataType] = _SIMPLE) -> DataType:
     """The type of a column that holds values of a Python type."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if annotation in _SIMPLE:
-        return _SIMPLE[annotation]
+    if annotation in simple:
+        return simple[annotation]
     if origin in (list, set, frozenset, Sequence) and arguments:
-        return ArrayType(annotated_data_type(arguments[0]))
+        return ArrayType(annotated_data_type(arguments[0], (), simple))
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        return ArrayType(annotated_data_type(arguments[0]))
+        return ArrayType(annotated_data_type(arguments[0], (), simple))
     if origin in (dict, Mapping) and arguments:
-        return MapType(annotated_data_type(arguments[0]), annotated_data_type(arguments[1]))
+        return MapType(annotated_data_type(arguments[0], (), simple), annotated_data_type(arguments[1], (), simple))
     if origin is Literal and arguments:
         return python_data_type(type(arguments[0]))
     if isinstance(annotation, type):
         if issubclass(annotation, enum.Enum):
             return python_data_type(type(next(iter(annotation)).value))
         if is_model(annotation):
-            nested = model_fields(annotation)
-            return RowType(
-                tuple(DataField(item.name, annotated_data_type(item.annotation, item.metadata)) for item in nested)
-            )
-        for base, data_type in _SIMPLE.items():
+            return RowType(tuple(DataField(one.name, _field_type(annotation, one)) for one in model_fields(annotation)))
+        if annotation.__module__ == "pydantic.types" and annotation.__name__ in _PYDANTIC_NAMES:
+            return _PYDANTIC_NAMES[annotation.__name__]
+        for base, data_type in simple.items():
             if issubclass(annotation, base):
                 return data_type
     name = getattr(annotation, "__name__", str(annotation))

@@ -167,7 +167,8 @@ class Table(TableWrites[T]):
         Args:
             start: ``"full"``: the current rows of one moment as inserts, then every change after it (of a log table:
                 everything); the default for primary-key tables. ``"earliest"``: the oldest change that is kept.
-                ``"latest"``, a datetime, or the `position` of a change: goes on right after it.
+                ``"latest"``, a time (a datetime, or a text such as ``"2026-07-01T12:00"``), or the `position` of a
+                change: goes on right after it.
             batches: Give Arrow batches instead of single changes.
             columns: Only these columns.
             stop_at_end: End where the log ends when it begins, instead of waiting for more.
@@ -177,8 +178,7 @@ class Table(TableWrites[T]):
             commit: Take a change for handled when the next one is asked for. False: only `commit()` does it.
             session_timeout: After how many seconds without a sign of life the others take over.
 
-        Ctrl-C while it waits ends an endless one like the end of the table; one with `stop_at_end` or `timeout` is
-        interrupted like any other code.
+        Without `stop_at_end` and `timeout` it never ends; Ctrl-C raises KeyboardInterrupt, as everywhere.
 
         Example:
             async for change in orders.follow(start="earliest", stop_at_end=True):
@@ -195,20 +195,29 @@ class Table(TableWrites[T]):
         self,
         start: Start = "earliest",
         *,
-        stop_at_end: bool = False,
+        live: bool = False,
         timeout: float | None = None,
         group: str | None = None,
         commit: bool = True,
         session_timeout: float = 2.5,
     ) -> Follow[ChangePair[T]]:
-        """Follow changes, with the old and the new row of an update in one; see `follow`.
+        """The changes so far, with the old and the new row of an update in one.
 
-        It begins with the oldest change that is kept. Changes expire with `table.log.ttl`.
+        They begin with the oldest change that is kept (changes expire with `table.log.ttl`) and end with the newest.
+
+        Args:
+            start: Where to begin; see `follow`.
+            live: Go on with changes as they come, and never end.
+            timeout: Go on with them, and end when nothing came for so many seconds.
+            group: Go on with them, and share them with all processes that give this name; see `follow`.
+            commit: See `follow`.
+            session_timeout: See `follow`.
 
         Example:
-            async for change in orders.changes(stop_at_end=True):
+            async for change in orders.changes():
                 print(change.kind, change.old, change.new)
         """
+        stop_at_end = not live and timeout is None and group is None
         feed = self._feed(start, None, stop_at_end, timeout, group, commit, session_timeout)
         pairing: Pairing[T] = Pairing()
         return Follow[ChangePair[T]](feed, lambda found: map(pairing.pairs, found._expand(feed.types, feed.model)))

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import pyarrow as pa
 
-from fluss.client.arguments import integer
+from fluss.client.arguments import integer, wrong_argument
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import to_pandas, to_polars
 from fluss.db.bridge import in_caller_thread, offload
+from fluss.db.file_writers import open_writer
 from fluss.db.reads import Read, is_tiered, list_buckets, plan_read, python_rows
 from fluss.db.table_info import TableDescription
 from fluss.errors import InvalidArgumentError, InvalidTableError, UnsupportedVersionError
@@ -132,6 +136,69 @@ class TableReads(TableDescription[T]):
         if self._cls is not None:
             raise InvalidArgumentError(f"rows of {self._cls.__name__} have all its columns; use to_arrow(columns=…)")
         return cast("list[T]", await offload(lambda: python_rows(table, read.info)))
+
+    @in_caller_thread
+    async def to_parquet(
+        self,
+        path: str | os.PathLike[str],
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        snapshot: int | None = None,
+        *,
+        params: Params | None = None,
+    ) -> int:
+        """Write the same to a Parquet file, batch by batch, and return the number of rows; see `to_arrow`.
+
+        The file appears under its name when it is complete.
+
+        Example:
+            await orders.to_parquet("orders.parquet", where="price > 10")
+        """
+        return await self._to_file(path, "parquet", columns, where, limit, snapshot, params)
+
+    @in_caller_thread
+    async def to_csv(
+        self,
+        path: str | os.PathLike[str],
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        snapshot: int | None = None,
+        *,
+        params: Params | None = None,
+    ) -> int:
+        """Write the same to a CSV file with a header, as `to_parquet` does; a name with ``.gz`` is compressed.
+
+        Null is an empty field, and an empty text is ``""``. Bytes are base64, nested values JSON.
+
+        Example:
+            await orders.to_csv("orders.csv", columns=["id", "price"])
+        """
+        return await self._to_file(path, "csv", columns, where, limit, snapshot, params)
+
+    async def _to_file(
+        self,
+        path: str | os.PathLike[str],
+        kind: str,
+        columns: Sequence[str] | str | None,
+        where: Where | None,
+        limit: int | None,
+        snapshot: int | None,
+        params: Params | None,
+    ) -> int:
+        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+            raise wrong_argument(f"to_{kind}", "path", "the path of a file", path)
+        read = await self._plan(columns, where, limit, snapshot, params)
+        rows = 0
+        with contextlib.ExitStack() as file:
+            write = await offload(lambda: file.enter_context(open_writer(os.fspath(path), kind, read.schema)))
+            async with contextlib.aclosing(read.batches()) as batches:
+                async for batch in batches:
+                    await offload(functools.partial(write, batch))
+                    rows += batch.num_rows
+            await offload(file.close)
+        return rows
 
     async def head(self, n: int = 5) -> list[T]:
         """Some rows, to see what they look like.

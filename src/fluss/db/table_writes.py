@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 
 from fluss.client.arguments import wrong_argument
+from fluss.client.write.arrow_input import BatchReader
 from fluss.db.bridge import in_caller_thread
 from fluss.db.bulk_write import BulkWrite, Sink
-from fluss.db.inputs import Missing, RowInput, Rows, frame_of, is_one_row
+from fluss.db.inputs import BadRow, Missing, RowInput, Rows, frame_of, is_one_row
 from fluss.db.keys import key_of, keys_of_many, require_key, rows_of_keys
 from fluss.db.models import as_mapping
-from fluss.db.results import WriteResult
+from fluss.db.results import WriteResult, rejected
 from fluss.db.row_writer import TableWriter
 from fluss.db.suggest import check_columns
 from fluss.db.table_reads import TableReads, Where
@@ -104,15 +105,17 @@ class TableWrites(TableReads[T]):
         if where is None and (hasattr(keys, "__len__") or isinstance(rows, list)):
             rows = rows if hasattr(rows, "__len__") else list(rows)
             with contextlib.suppress(InvalidArgumentError, InvalidRowError):  # of which the write knows the position
-                absent = (await self._exist(rows)).count(False)
+                absent = (await self._lookup(rows)).column(self.primary_key[0]).null_count
         result = await BulkWrite(self._sink("delete"), progress).run(rows)
         return WriteResult(max(0, result.rows - absent), result.seconds)
 
     @in_caller_thread
     async def update(self, key: Any, /, *, upsert: bool = False, **values: Any) -> WriteResult:
-        """Change some columns of rows and leave the others as they are (a partial update).
+        """Change some columns of rows and leave the others as they are. The result has the number of rows there were.
 
-        All other columns outside the primary key must be nullable. The result has the number of rows that were there.
+        It is a partial update, which the server merges with the row. Of a table with other columns that are NOT NULL,
+        such as that of a dataclass, the client reads the rows and writes them whole: what another program writes to
+        the same rows meanwhile is lost.
 
         Args:
             key: The key of one row, whose columns `values` are set; or, without `values`, rows or a frame that have the
@@ -136,22 +139,46 @@ class TableWrites(TableReads[T]):
                     "Upsert the row under its new key, and delete the old one"
                 )
             rows = [{**named, **values}]
-        names, rows = self._named("update", rows)
+        names, rows = self._named("update", rows, whole_rows=not upsert)
         if not upsert:
-            there = await self._exist(rows)
+            found = await self._lookup(rows)
+            there = found.column(self.primary_key[0]).is_valid()
+            if self._required(names):
+                given = self._converted(names, rows)
+                columns = {name: given[name] if name in names else found[name] for name in self.columns}
+                return await BulkWrite(self._sink("upsert"), False).run(pa.table(columns).filter(there))
             if isinstance(rows, list):
-                rows = [row for row, exists in zip(rows, there) if exists]
+                rows = [row for row, exists in zip(rows, there.to_pylist()) if exists]
             else:
-                rows = rows.filter(pa.array(there, pa.bool_())) if isinstance(rows, pa.Table) else rows[there]
+                rows = rows.filter(there) if isinstance(rows, pa.Table) else rows[there.to_pylist()]
         return await BulkWrite(self._sink("upsert", names), False).run(rows)
 
-    async def _exist(self, keys: Any) -> list[bool]:
-        """Whether there are rows with these keys."""
+    async def _lookup(self, keys: Any) -> pa.Table:
+        """The rows with these keys, one of nulls for each that is not there."""
         lookuper = self._handle.new_lookup().create_lookuper()
-        found = await lookuper.lookup_many(keys_of_many(keys, self.primary_key, self.columns), missing="null")
-        return cast("list[bool]", found.column(self.primary_key[0]).is_valid().to_pylist())
+        found: pa.Table = await lookuper.lookup_many(keys_of_many(keys, self.primary_key, self.columns), missing="null")
+        return found
 
-    def _named(self, call: str, rows: Any) -> tuple[list[str], Any]:
+    def _converted(self, names: Sequence[str], rows: Any) -> pa.Table:
+        """Rows or a frame as Arrow of the types of these columns."""
+        columns = [self.schema.column(name) for name in names]
+        if isinstance(rows, list):
+            try:
+                return pa.Table.from_batches([RowInput(str(self.path), columns, self.columns).convert(rows)])
+            except BadRow as bad:
+                raise rejected(bad.error.replace(table=str(self.path)), bad.position, 0) from None
+        reader = BatchReader(str(self.path), columns)
+        table = rows if isinstance(rows, pa.Table) else reader.from_pandas(rows)
+        return pa.Table.from_batches([reader.read(batch) for batch in table.to_batches()], reader.schema)
+
+    def _required(self, names: Sequence[str]) -> list[str]:
+        """The columns because of which a partial update of these columns is refused: those that are NOT NULL."""
+        if set(names) == set(self.columns):
+            return []
+        columns = self._info.schema.columns
+        return [one.name for one in columns if not one.data_type.nullable and one.name not in self.primary_key]
+
+    def _named(self, call: str, rows: Any, *, whole_rows: bool = False) -> tuple[list[str], Any]:
         """The columns of rows that do not have all, and the rows."""
         names, rows = _given_columns(call, rows)
         check_columns(names, self._info)
@@ -160,12 +187,8 @@ class TableWrites(TableReads[T]):
             raise InvalidArgumentError(
                 f"{call}() of table {self.path} needs the primary key; {missing[0]!r} is missing"
             )
-        required = [
-            column.name
-            for column in self._info.schema.columns
-            if not column.data_type.nullable and column.name not in self.primary_key
-        ]
-        if required and set(names) != set(self.columns):
+        required = self._required(names)
+        if required and not whole_rows:
             raise InvalidArgumentError(
                 f"{call}() of some columns of table {self.path} needs every column outside the primary key to be "
                 f"nullable, because a key may not exist yet; {required[0]!r} is NOT NULL. Upsert whole rows"

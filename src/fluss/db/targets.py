@@ -126,13 +126,14 @@ def find_target(
     where: str | os.PathLike[str] | None,
     login: Login,
     server: Mapping[str, Any] | None = None,
+    read_only: bool = False,
 ) -> Target:
     """Find the server to connect to, and start the embedded one if a folder is meant and none runs on it.
 
     What is not named is found in this order, by the command line too: ``FLUSS_BOOTSTRAP_SERVERS``, the active profile.
     If neither is there, `connect` makes a temporary folder, and the command line asks `DEFAULT_SERVER`.
 
-    `server` has options for a server that is started.
+    `server` has options for a server that is started. With `read_only`, no database is created.
     """
     if where is None:
         if servers := os.environ.get("FLUSS_BOOTSTRAP_SERVERS"):
@@ -161,7 +162,15 @@ def find_target(
                 f"cannot connect to {text!r}: write an address as host:port, or a folder such as './shop'. Without an "
                 "argument, connect() uses a temporary folder"
             )
-    return _join_or_start(Path(text).expanduser().resolve(), login, server)
+    folder = Path(text).expanduser().resolve()
+    if read_only and not (folder / "catalog").is_dir():
+        raise InvalidArgumentError(f"there is no database in '{folder}' to read; without read_only=True one is created")
+    return _join_or_start(folder, login, server)
+
+
+def read_only_options(options: Mapping[str, Any] | None, read_only: bool) -> Mapping[str, Any]:
+    """The options of the client, for a connection that may be read-only."""
+    return {**(options or {}), **({"client.read-only": True} if read_only else {})}
 
 
 def _note(text: str) -> None:
@@ -323,10 +332,11 @@ class TargetSearch:
         where: str | os.PathLike[str] | None,
         login: Login,
         server: Mapping[str, Any] | None,
+        read_only: bool,
     ) -> None:
         self._found: Target | None = None
         self._error: BaseException | None = None
-        self._arguments = where, login, server
+        self._arguments = where, login, server, read_only
         self._thread = threading.Thread(target=self._run, name="fluss-connect", daemon=True)
         self._thread.start()
 
@@ -355,7 +365,14 @@ async def reach(target: Target, timeout_s: float, connect: Callable[[], Awaitabl
     """Connect within the timeout, or say what could not be reached and what to start."""
     try:
         return await wait_for(connect(), min(timeout_s, _LONGEST_S) if target.server is None else None)
-    except (AuthenticateError, ConfigError, InvalidArgumentError):
+    except AuthenticateError as error:
+        login = target.login
+        if login.user is None and not (login.tls or login.ca or login.fingerprint):
+            raise AuthenticateError(
+                f"the server at {target.servers} asks for a login", hint="connect with user= and password="
+            ) from None
+        raise error
+    except (ConfigError, InvalidArgumentError):
         raise
     except (FlussError, asyncio.TimeoutError) as error:
         if isinstance(error, FlussError) and not isinstance(error, (NetworkError, DeadlineExceededError)):
