@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from fluss.errors import ConfigError
@@ -107,7 +106,7 @@ def _property(roots: str) -> Provider:
     def read(path: str, key: str) -> str:
         if not path:
             raise ConfigError("file needs a path; use ${file:/path/of.properties:key}")
-        for line in read_file(Path(path)).splitlines():
+        for line in read_file(path).splitlines():
             match = re.fullmatch(r"\s*([^#!\s=:][^\s=:]*)\s*[=:\s]\s*(.*)", line)
             if match is not None and match[1] == key:
                 return match[2]
@@ -122,22 +121,23 @@ def _file_below(roots: str) -> Provider:
     def read(path: str, key: str) -> str:
         if not path:
             raise ConfigError("directory needs a path; use ${directory:/folder:file}")
-        return read_file(Path(path) / key)
+        return read_file(os.path.join(path, key))
 
     return read
 
 
-def _reader(roots: str) -> Callable[[Path], str]:
-    allowed = [Path(root.strip()).resolve() for root in roots.split(",") if root.strip()]
+def _reader(roots: str) -> Callable[[str], str]:
+    # Without pathlib, which a client that only scans would load for this alone.
+    allowed = [os.path.realpath(root.strip()) for root in roots.split(",") if root.strip()]
     if not allowed:
         raise ConfigError("name the folders that may be read, separated by commas")
 
-    def read(path: Path) -> str:
-        real = path.resolve()
-        if not any(real.is_relative_to(root) for root in allowed):
+    def read(path: str) -> str:
+        real = os.path.realpath(path)
+        if not any(os.path.commonpath((real, root)) == root for root in allowed):
             raise ConfigError(f"{path} lies outside of allowed.paths")
         try:
-            with real.open("rb") as file:
+            with open(real, "rb") as file:
                 data = file.read(_BYTES_MAX + 1)
             if len(data) > _BYTES_MAX:
                 raise ConfigError(f"{path} is larger than {_BYTES_MAX} bytes")
