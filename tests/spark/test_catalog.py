@@ -167,6 +167,7 @@ def test_alter_table(sql: Sql) -> None:
     assert (shown["table.log.ttl"], shown["team"]) == ("9d", "b")
     sql("ALTER TABLE fluss.cat.altered UNSET TBLPROPERTIES ('team')")
     assert "team" not in dict(sql("SHOW TBLPROPERTIES fluss.cat.altered"))
+    sql("ALTER TABLE fluss.cat.altered SET TBLPROPERTIES ('primary.key' = 'id', 'bucket.num' = '1')")  # as they are
     for change, message in {
         "RENAME COLUMN name TO title": "no RenameColumn",
         "ADD COLUMN first INT FIRST": "no AddColumn",

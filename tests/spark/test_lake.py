@@ -101,6 +101,26 @@ def test_log_table(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     assert lake.spark_union(path, scan__startup__mode="earliest") == [row(i) for i in range(150)]
 
 
+@pytest.mark.skipif(not BRIDGE, reason="the catalog needs the jar")
+@quick("paimon")
+def test_a_procedure_of_the_catalog_tiers(lake: LakeHarness, lake_spark: SparkHarness) -> None:
+    path = lake.create("called", buckets=2)
+    lake.append(path, [row(i) for i in range(50)])
+    spark = lake_spark.spark.newSession()
+    spark.conf.set("spark.sql.catalog.lake", "fluss.spark.FlussCatalog")
+    spark.conf.set("spark.sql.catalog.lake.bootstrap.servers", lake_spark.bootstrap)
+    [first] = spark.sql(f"CALL lake.system.tier('{path}')").collect()
+    assert first.rows == 50
+    lake.append(path, [row(i) for i in range(50, 60)])
+    [second] = spark.sql(f"CALL lake.system.tier(table => '{path}', compact => true, expire => false)").collect()
+    assert (second.rows, second.expired, second.snapshot_id > first.snapshot_id) == (10, 0, True)
+    assert spark.sql(f"SELECT count(*) FROM lake.{path} VERSION AS OF {first.snapshot_id}").first()[0] == 50
+    dry = lake_spark.create(PARTITIONED, name=f"{path.database_name}.dry")
+    for call, message in {f"tier('{dry}')": "has no lake", "nothing('x')": "FAILED_TO_LOAD_ROUTINE"}.items():
+        with pytest.raises(PySparkException, match=message):
+            spark.sql(f"CALL lake.system.{call}")
+
+
 @keyed
 def test_primary_key_table(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     path = lake.create("pk", primary_keys=["id"], buckets=2)

@@ -172,6 +172,22 @@ def bounded(
     yield from bounded(batch.slice(half), rows_max, bytes_max)
 
 
+PACKED = s.StructType([s.StructField("batch", s.BinaryType())])
+"""The schema of packed batches."""
+
+
+def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Make one row of each batch, for the bridge: Spark would make rows of its columns one by one."""
+    schema = arrow_schema(PACKED)
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        value = sink.getvalue()
+        ends = pa.py_buffer(np.array([0, value.size], np.int32))
+        yield pa.RecordBatch.from_arrays([pa.Array.from_buffers(pa.binary(), 1, [None, ends, value])], schema=schema)
+
+
 def _fit(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     # Spark's timestamps hold microseconds: finer digits are cut off.
     return array if array.type == wanted else array.cast(wanted, safe=False)

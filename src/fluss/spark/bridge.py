@@ -2,7 +2,7 @@
 """The bridge: Java classes in front of the Python source, which learn from Spark which columns and filters it needs.
 
 `format("fluss")` means `fluss.spark.FlussSource` where the jar is on the class path of the driver, and the Python
-source alone elsewhere: same options, same rows. Executors need the jar for UPDATE, DELETE and MERGE only.
+source alone elsewhere: same options, same rows. Executors need the jar as well, and get it from the driver.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from fluss.spark.creation import table_descriptor
 from fluss.spark.layout import Layout, rows_between
 from fluss.spark.options import OPTIONS
 from fluss.spark.overwrite import Overwrite
+from fluss.spark.reader import FlussReader
+from fluss.spark.source import FlussDataSource
 from fluss.spark.types import to_fluss_type
 
 _LAYOUT = {"primary.key": "primary-key", "bucket.key": "bucket-key", "bucket.num": "buckets"}
@@ -35,8 +37,9 @@ _OF_SPARK = frozenset({"provider", "owner", "external", "is_managed_location", "
 class CatalogCalls:
     """What the catalog of a server can do. Arguments and results are JSON documents."""
 
-    def __init__(self, client: BlockingClient) -> None:
+    def __init__(self, client: BlockingClient, lake_options: Mapping[str, str] | None = None) -> None:
         self._client = client
+        self._lake_options = lake_options
         self._admin = client.admin
 
     # -- databases ------------------------------------------------------------------------------------------------
@@ -93,6 +96,12 @@ class CatalogCalls:
         layout = Layout.load(self._client, info)
         return rows_between(layout.earliest(), layout.latest(), layout.buckets)
 
+    def count_exactly(self, options: dict[str, str]) -> int | None:
+        """How many rows a batch read with these options gives, where offsets say that."""
+        source = FlussDataSource(options)
+        reader: FlussReader = source.reader(source.schema())
+        return reader.count()
+
     def create_table(self, table: str, schema: str, partitioning: list[dict[str, Any]], **rest: Any) -> None:
         descriptor = self._described(table, schema, partitioning, **rest)
         self._client.run(self._admin.create_table(_path(table), descriptor))
@@ -106,6 +115,10 @@ class CatalogCalls:
 
     def alter_table(self, table: str, set: dict[str, str], remove: list[str], add: list[dict[str, Any]]) -> None:
         path = _path(table)
+        info = self._client.info(path)
+        now = {**_layout(info), "comment": info.comment}
+        # Pipelines of Spark set all properties of a table again in each run.
+        set = {name: value for name, value in set.items() if name != "provider" and value != now.get(name)}
         fixed = sorted(_LAYOUT.keys() & {*set, *remove})
         if fixed:
             raise InvalidArgumentError(f"table {path}: {fixed[0]} cannot be changed; create another table")
@@ -134,6 +147,28 @@ class CatalogCalls:
         except PartitionNotExistsError:
             return False
         return True
+
+    def tier(self, table: str, compact: bool | None, expire: bool | None) -> dict[str, int | None]:
+        """Move what is new in a table to its lake."""
+        from fluss.lake.rounds import RoundSettings
+        from fluss.lake.service import ServiceSettings, TieringService
+
+        path = _path(table)
+        if not self._client.info(path).config.lake_enabled:
+            raise InvalidArgumentError(f"table {path} has no lake; set its property table.datalake.enabled to true")
+        settings = ServiceSettings(round=RoundSettings(compact=compact, expire=expire))
+        options = self._client.connection.config.to_dict()
+        service = TieringService(options, tables=[path], lake_options=self._lake_options, settings=settings)
+        reports = service.run_once()
+        snapshots = [one.snapshot_id for one in reports if one.snapshot_id is not None]
+        return {
+            "rows": sum(one.rows for one in reports),
+            "files": sum(one.files for one in reports),
+            "bytes": sum(one.size_bytes for one in reports),
+            "snapshot_id": max(snapshots, default=None),
+            "compacted": sum(one.compacted for one in reports),
+            "expired": sum(one.expired for one in reports),
+        }
 
     # -- CREATE and REPLACE TABLE AS SELECT -----------------------------------------------------------------------
 

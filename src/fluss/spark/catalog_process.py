@@ -30,11 +30,13 @@ def answer(line: str) -> dict[str, Any]:
     """Do what one request asks for."""
     from fluss.spark.catalog import CatalogCalls
     from fluss.spark.connect import client_of
-    from fluss.spark.options import client_options
+    from fluss.spark.options import client_options, is_lake_option
 
     try:
         request = json.loads(line)
-        catalog = CatalogCalls(client_of(client_options(request["options"])))
+        options = request["options"]
+        lake = {name: value for name, value in options.items() if is_lake_option(name)}
+        catalog = CatalogCalls(client_of(client_options(options)), lake)
         return {"result": getattr(catalog, request["call"])(**request["arguments"])}
     except errors.FlussError as error:
         kind = next((name for kind, name in _KINDS if isinstance(error, kind)), "failed")

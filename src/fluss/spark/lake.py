@@ -57,7 +57,8 @@ def lake_is_read(options: SourceOptions, info: TableInfo) -> bool:
         return False
     if not info.config.lake_enabled or (options["read.changelog"] and info.has_primary_key()):
         return False
-    ranged = options["endingOffsets"] is not None or options["scan.incremental.start.timestamp"] is not None
+    ends = ("endingOffsets", "scan.incremental.start.timestamp", "scan.as-of.timestamp")
+    ranged = any(options[name] is not None for name in ends)
     return options["scan.startup.mode"] == "full" and not ranged
 
 

@@ -89,6 +89,13 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             reads=True,
         ),
         SparkOption(
+            "scan.as-of.timestamp",
+            Moment(),
+            None,
+            "Batch reads: the rows as they were at that time, by commit time, as far as the server has the log.",
+            reads=True,
+        ),
+        SparkOption(
             "scan.partitions",
             Names(distinct=True),
             None,
@@ -116,6 +123,13 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             _COUNT,
             None,
             "Batch reads: the maximum number of rows of each task, handed over by the bridge for a query with LIMIT.",
+            reads=True,
+        ),
+        SparkOption(
+            "scan.packed-schema",
+            Text(),
+            None,
+            "Batch reads: the schema of the rows, as JSON. Handed over by the bridge, which takes whole Arrow batches.",
             reads=True,
         ),
         SparkOption(
@@ -289,7 +303,7 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "overwrite.partitions",
             Names(distinct=True),
             None,
-            "With mode `overwrite`: replace only these partitions.",
+            "With mode `overwrite`: replace only these partitions; `*` means those that have new rows.",
             writes=True,
         ),
     ),
@@ -392,7 +406,7 @@ def _check_startup(values: Mapping[str, Any]) -> None:
     if start is not None and mode != "full":
         raise ConfigError(f"scan.incremental.start.timestamp cannot be combined with scan.startup.mode {mode!r}")
     if "scan.snapshot-id" in values:
-        for name in ("read.changelog", "endingOffsets", "scan.incremental.start.timestamp"):
+        for name in ("read.changelog", "endingOffsets", "scan.incremental.start.timestamp", "scan.as-of.timestamp"):
             if values.get(name):
                 raise ConfigError(f"scan.snapshot-id reads the lake, where there is no {name}; leave one of them out")
         if mode != "full":
@@ -407,8 +421,10 @@ def _check_side(values: Mapping[str, Any], streaming: bool) -> None:
             "scan.incremental.start.timestamp",
             "scan.incremental.end.timestamp",
             "read.optimized",
+            "scan.as-of.timestamp",
             "scan.snapshot-id",
             "scan.limit",
+            "scan.packed-schema",
         )
         for name in batch_only:
             if name in values:

@@ -14,10 +14,14 @@ import pyarrow as pa
 
 from fluss import aio
 from fluss.client.blocking_client import BlockingClient
+from fluss.client.write.routing import partition_codes
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import PartitionSpec, TableBucket, TableDescriptor, TableInfo, TablePath, split_partition_name
 from fluss.spark.layout import Layout
 from fluss.spark.snapshot import rows_as_of
+
+DYNAMIC = "*"
+"""The name that stands for the partitions that have new rows."""
 
 _NAME_MAX = 150
 _KEPT_PROPERTIES = ("table.merge-engine", "table.delete.behavior")
@@ -37,8 +41,11 @@ class Overwrite:
         self._path = path
         self._descriptor = descriptor
         """What the table is afterwards."""
+        self._dynamic = partitions is not None and list(partitions) == [DYNAMIC]
         self._partitions = (
-            None if partitions is None else [_partition_spec(path, descriptor, name) for name in partitions]
+            None
+            if partitions is None or self._dynamic
+            else [_partition_spec(path, descriptor, name) for name in partitions]
         )
         name = f"{path.table_name[:_NAME_MAX]}__overwrite_{uuid.uuid4().hex[:12]}"
         self.staging = staging or TablePath(path.database_name, name)
@@ -60,6 +67,9 @@ class Overwrite:
     def finish(self, client: BlockingClient) -> None:
         """Replace the old rows by those of the staging table, and drop it."""
         try:
+            if self._dynamic:
+                names = _staged_partitions(client, client.info(self._path), client.table(self.staging))
+                self._partitions = [_partition_spec(self._path, self._descriptor, name) for name in names]
             self.empty(client)
             _copy(client, client.table(self.staging), client.table(self._path))
         except FlussError as error:
@@ -95,6 +105,16 @@ def _partition_spec(path: TablePath, descriptor: TableDescriptor, name: str) -> 
             "the values are joined with '$'"
         )
     return PartitionSpec(split_partition_name(name, keys))
+
+
+def _staged_partitions(client: BlockingClient, info: TableInfo, staged: aio.FlussTable) -> list[str]:
+    """The names of the partitions that rows of the staging table belong to."""
+    keys = info.get_partition_keys()
+    variant = client.connection.config.client_bucketing
+    found: set[str] = set()
+    for batch in _rows(client, staged, staged.get_table_info(), keys):
+        found.update(partition_codes(info, [batch.column(key) for key in keys], variant)[0])
+    return sorted(found)
 
 
 def _copy(client: BlockingClient, source: aio.FlussTable, target: aio.FlussTable) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,12 +26,12 @@ from fluss.errors import (
     TableNotExistError,
 )
 from fluss.metadata import Predicate, TableBucket, TableInfo
-from fluss.spark.batches import METADATA_FIELDS, SparkBatchConverter, check_schema, table_columns
+from fluss.spark.batches import METADATA_FIELDS, SparkBatchConverter, check_schema, packed, table_columns
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filters import parse_filter, prune_partitions, pushed_predicate
 from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part
-from fluss.spark.layout import Bucket, Layout
+from fluss.spark.layout import Bucket, Layout, rows_between
 from fluss.spark.option_types import EARLIEST, LATEST
 from fluss.spark.options import SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
@@ -44,6 +45,8 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
     """Reads a table once. Made on the driver, sent to the tasks."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        if options["scan.packed-schema"] is not None:
+            schema = StructType.fromJson(json.loads(options["scan.packed-schema"]))
         self._options = options
         self._schema = schema
         info = client_of(options.client).info(options.table_path)
@@ -107,7 +110,8 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
     def _keys(self, info: TableInfo) -> list[dict[str, Any]] | None:
         """The keys of the rows that a read of current rows wants, where its filter names them."""
         options = self._options
-        if self._kind(info) != ROWS or options["endingOffsets"] is not None or options["scan.partitions"] is not None:
+        elsewhere = ("endingOffsets", "scan.as-of.timestamp", "scan.partitions")
+        if self._kind(info) != ROWS or any(options[name] is not None for name in elsewhere):
             return None
         predicate = choosing(options, info)
         return None if predicate is None else keys_of(predicate, info)
@@ -125,6 +129,10 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
             stop = layout.given("endingOffsets", options["endingOffsets"], LATEST)
         elif options["scan.incremental.end.timestamp"] is not None:
             stop = layout.at(options["scan.incremental.end.timestamp"])
+        elif options["scan.as-of.timestamp"] is not None:
+            stop = layout.at(options["scan.as-of.timestamp"])
+            if kind == LOG:
+                _check_whole(layout)
         else:
             stop = layout.latest()
         if kind == ROWS:
@@ -148,10 +156,34 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         buckets = [bucket for bucket in start if bucket in stop]
         return {b: max(start[b], earliest.get(b, 0)) for b in buckets}, {b: stop[b] for b in buckets}
 
+    def count(self) -> int | None:
+        """How many rows the read gives, where offsets say that; None where rows must be read."""
+        options = self._options
+        client = client_of(options.client)
+        info = client.info(options.table_path)
+        counted = not info.has_primary_key() and options.view is None and not lake_is_read(options, info)
+        if not counted or choosing(options, info) is not None:
+            return None
+        start, stop = self._range(Layout.load(client, info, options["scan.partitions"]), LOG)
+        return rows_between(start, stop, stop)
+
     # -- in the tasks ---------------------------------------------------------------------------------------------
 
     def read(self, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self._options, self._schema, partition)
+        rows = read_partition(self._options, self._schema, partition)
+        return rows if self._options["scan.packed-schema"] is None else packed(rows)
+
+
+def _check_whole(layout: Layout) -> None:
+    """Refuse to show a table as of a time if rows that it had then may have expired on the server."""
+    if not layout.info.config.lake_enabled:
+        return
+    for bucket, offset in layout.earliest().items():
+        if offset > 0:
+            raise LogOffsetOutOfRangeError(
+                f"{bucket} of {layout.info.table_path} starts at offset {offset} on the server: older rows are in the "
+                "lake only, whose states have numbers. Use VERSION AS OF, or the option scan.snapshot-id"
+            )
 
 
 def check_filter(options: SourceOptions, info: TableInfo) -> None:

@@ -55,7 +55,7 @@ class CatalogTable extends FlussTable
 
   @Override
   public Set<TableCapability> capabilities() {
-    Set<TableCapability> found = EnumSet.of(TableCapability.OVERWRITE_BY_FILTER);
+    Set<TableCapability> found = EnumSet.of(TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC);
     found.addAll(super.capabilities());
     return found;
   }
@@ -79,14 +79,23 @@ class CatalogTable extends FlussTable
   @Override
   synchronized OptionalLong rowCount() {
     if (rows == null) {
-      try {
-        JsonNode counted = catalog.call("count_rows", Map.of("table", path));
-        rows = counted.isNull() ? OptionalLong.empty() : OptionalLong.of(counted.asLong());
-      } catch (CatalogProcess.Failure failure) {
-        rows = OptionalLong.empty(); // the query runs without, and reports what is wrong
-      }
+      rows = counted("count_rows", Map.of("table", path));
     }
     return rows;
+  }
+
+  @Override
+  OptionalLong countExactly(Map<String, String> given) {
+    return counted("count_exactly", Map.of("options", given));
+  }
+
+  private OptionalLong counted(String call, Map<String, ?> arguments) {
+    try {
+      JsonNode found = catalog.call(call, arguments);
+      return found.isNull() ? OptionalLong.empty() : OptionalLong.of(found.asLong());
+    } catch (CatalogProcess.Failure failure) {
+      return OptionalLong.empty(); // the query runs without, and reports what is wrong
+    }
   }
 
   private List<String> names(String field) {

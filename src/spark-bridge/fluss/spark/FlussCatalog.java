@@ -3,6 +3,7 @@ package fluss.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -14,11 +15,13 @@ import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.StructField;
@@ -27,8 +30,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** Databases and tables of a Fluss server as a catalog of Spark; Python does what it is asked for. */
 @SuppressWarnings("deprecation") // the methods with a StructType are those that all versions of Spark call
-public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
+public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
   private static final String DEFAULT_DATABASE = "fluss";
+  private static final Identifier TIER = Identifier.of(new String[] {"system"}, TierProcedure.NAME);
 
   private String name;
   private Map<String, String> given;
@@ -155,6 +159,12 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
   @Override
   public Table loadTable(Identifier ident, String version) throws NoSuchTableException {
     return load(ident, Map.of("scan.snapshot-id", version));
+  }
+
+  /** The table as of a time, in microseconds: {@code TIMESTAMP AS OF '2026-01-01'}. */
+  @Override
+  public Table loadTable(Identifier ident, long timestamp) throws NoSuchTableException {
+    return load(ident, Map.of("scan.as-of.timestamp", String.valueOf(Math.floorDiv(timestamp, 1000))));
   }
 
   private Table load(Identifier ident, Map<String, String> more) throws NoSuchTableException {
@@ -304,6 +314,21 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
       }
       return found;
     }
+  }
+
+  // -- procedures -------------------------------------------------------------------------------------------------
+
+  @Override
+  public UnboundProcedure loadProcedure(Identifier ident) {
+    if (!ident.equals(TIER)) {
+      throw new UnsupportedOperationException("there is no procedure " + name + "." + ident + "; there is " + name + "." + TIER);
+    }
+    return new TierProcedure(this);
+  }
+
+  @Override
+  public Identifier[] listProcedures(String[] namespace) {
+    return Arrays.equals(namespace, TIER.namespace()) ? new Identifier[] {TIER} : new Identifier[0];
   }
 
   // -- names and errors -----------------------------------------------------------------------------------------

@@ -6,30 +6,44 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
+import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
 import org.apache.spark.sql.connector.metric.CustomMetric;
-import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.LocalScan;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.SupportsRuntimeFiltering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** Learns which columns and filters a query needs, and plans the read in Python with these. */
-class FlussScanBuilder implements SupportsPushDownRequiredColumns, SupportsPushDownFilters, SupportsPushDownLimit {
+class FlussScanBuilder
+    implements SupportsPushDownRequiredColumns, SupportsPushDownFilters, SupportsPushDownLimit, SupportsPushDownAggregates {
   /** An option of the Python source: conditions that Spark tests again, as a JSON array of texts. */
   private static final String PUSHED_FILTERS = "scan.pushed-filters";
 
   /** An option of the Python source: the most rows that a task gives. */
   private static final String LIMIT = "scan.limit";
+
+  /** An option of the Python source: the schema of a read that gives packed batches instead of rows. */
+  private static final String PACKED_SCHEMA = "scan.packed-schema";
 
   private final FlussTable table;
   private final StructType schema;
@@ -37,6 +51,7 @@ class FlussScanBuilder implements SupportsPushDownRequiredColumns, SupportsPushD
   private StructType required;
   private Filter[] pushed = new Filter[0];
   private int limit;
+  private OptionalLong counted = OptionalLong.empty();
 
   FlussScanBuilder(FlussTable table, StructType schema, CaseInsensitiveStringMap options) {
     this.table = table;
@@ -49,6 +64,22 @@ class FlussScanBuilder implements SupportsPushDownRequiredColumns, SupportsPushD
   public boolean pushLimit(int rows) {
     limit = rows;
     return rows > 0; // in part: each task gives so many rows
+  }
+
+  @Override
+  public boolean supportCompletePushDown(Aggregation aggregation) {
+    return pushAggregation(aggregation);
+  }
+
+  /** Counts all rows without reading them, where that is exact. Spark asks only if it has no filters of its own. */
+  @Override
+  public boolean pushAggregation(Aggregation aggregation) {
+    AggregateFunc[] wanted = aggregation.aggregateExpressions();
+    if (wanted.length != 1 || !(wanted[0] instanceof CountStar) || aggregation.groupByExpressions().length > 0) {
+      return false;
+    }
+    counted = table.countExactly(options.asCaseSensitiveMap());
+    return counted.isPresent();
   }
 
   @Override
@@ -86,56 +117,110 @@ class FlussScanBuilder implements SupportsPushDownRequiredColumns, SupportsPushD
 
   @Override
   public Scan build() {
-    Map<String, String> given = new LinkedHashMap<>(options.asCaseSensitiveMap());
+    if (counted.isPresent()) {
+      return new Count(counted.getAsLong());
+    }
     List<String> conditions = new ArrayList<>();
     for (Filter filter : pushed) {
       conditions.add(Conditions.text(filter));
     }
-    if (!conditions.isEmpty()) {
-      given.put(PUSHED_FILTERS, Conditions.json(conditions));
-    }
-    if (limit > 0) {
-      given.put(LIMIT, String.valueOf(limit));
-    }
-    SupportsRead python = (SupportsRead) FlussSource.python().getTable(required, new Transform[0], given);
-    return new FlussScan(python.newScanBuilder(new CaseInsensitiveStringMap(given)).build(), required, conditions, limit, table);
+    return new FlussScan(required, conditions, limit, options.asCaseSensitiveMap(), table);
   }
 
-  /** The read in Python, with a description for query plans, and its size for the optimizer. */
-  private record FlussScan(Scan python, StructType readSchema, List<String> conditions, int limit, FlussTable table)
-      implements SupportsReportStatistics {
+  /** The number of rows, as the one row of a query. */
+  private record Count(long number) implements LocalScan {
+    @Override
+    public StructType readSchema() {
+      return new StructType().add("count", DataTypes.LongType, false);
+    }
+
+    @Override
+    public InternalRow[] rows() {
+      return new InternalRow[] {new GenericInternalRow(new Object[] {number})};
+    }
+  }
+
+  /** A read in Python, with a description for query plans, and its size for the optimizer. */
+  private static class FlussScan implements SupportsReportStatistics, SupportsRuntimeFiltering {
+    private final StructType schema;
+    private final List<String> conditions;
+    private final int limit;
+    private final Map<String, String> options;
+    private final FlussTable table;
+
+    FlussScan(StructType schema, List<String> conditions, int limit, Map<String, String> options, FlussTable table) {
+      this.schema = schema;
+      this.conditions = conditions;
+      this.limit = limit;
+      this.options = options;
+      this.table = table;
+    }
+
+    @Override
+    public StructType readSchema() {
+      return schema;
+    }
+
     @Override
     public String description() {
       String rows = conditions.isEmpty() ? "" : " where " + String.join(" and ", conditions);
-      return "fluss " + readSchema.simpleString() + rows + (limit > 0 ? " limit " + limit : "");
+      return "fluss " + schema.simpleString() + rows + (limit > 0 ? " limit " + limit : "");
     }
 
     @Override
     public Statistics estimateStatistics() {
       OptionalLong rows = table.rowCount();
-      return new Size(rows, rows.isPresent() ? OptionalLong.of(rows.getAsLong() * readSchema.defaultSize()) : rows);
+      return new Size(rows, rows.isPresent() ? OptionalLong.of(rows.getAsLong() * schema.defaultSize()) : rows);
     }
 
     private record Size(OptionalLong numRows, OptionalLong sizeInBytes) implements Statistics {}
 
+    /** The columns that partitions are made by: a join may leave few of the partitions to read. */
+    @Override
+    public NamedReference[] filterAttributes() {
+      List<String> read = List.of(schema.fieldNames());
+      return table.partitionedBy().stream().filter(read::contains).map(Expressions::column).toArray(NamedReference[]::new);
+    }
+
+    /** Filters that are known when the query runs. Spark then plans the read again. */
+    @Override
+    public void filter(Filter[] filters) {
+      for (Filter filter : filters) {
+        String condition = Conditions.text(filter);
+        if (condition != null) {
+          conditions.add(condition);
+        }
+      }
+    }
+
+    /** The read in Python, which gives rows of a schema. */
+    private Scan python(StructType given, Map<String, String> more) {
+      Map<String, String> all = new LinkedHashMap<>(options);
+      all.putAll(more);
+      if (!conditions.isEmpty()) {
+        all.put(PUSHED_FILTERS, Conditions.json(conditions));
+      }
+      if (limit > 0) {
+        all.put(LIMIT, String.valueOf(limit));
+      }
+      SupportsRead python = (SupportsRead) FlussSource.python().getTable(given, new Transform[0], all);
+      return python.newScanBuilder(new CaseInsensitiveStringMap(all)).build();
+    }
+
     @Override
     public Batch toBatch() {
-      return python.toBatch();
+      Scan packed = python(ColumnarReaders.PACKED, Map.of(PACKED_SCHEMA, schema.json()));
+      return new ColumnarReaders.Read(packed.toBatch());
     }
 
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
-      return python.toMicroBatchStream(checkpointLocation);
+      return python(schema, Map.of()).toMicroBatchStream(checkpointLocation);
     }
 
     @Override
     public CustomMetric[] supportedCustomMetrics() {
-      return python.supportedCustomMetrics();
-    }
-
-    @Override
-    public CustomTaskMetric[] reportDriverMetrics() {
-      return python.reportDriverMetrics();
+      return python(schema, Map.of()).supportedCustomMetrics();
     }
   }
 }

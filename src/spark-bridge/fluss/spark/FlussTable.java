@@ -70,6 +70,11 @@ class FlussTable implements SupportsRead, SupportsWrite {
     return OptionalLong.empty();
   }
 
+  /** How many rows a read with these options gives, where that is known without reading them. */
+  OptionalLong countExactly(Map<String, String> given) {
+    return OptionalLong.empty();
+  }
+
   /** The columns that partitions are made by, where they are known. */
   List<String> partitionedBy() {
     return List.of();

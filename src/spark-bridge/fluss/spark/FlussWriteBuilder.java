@@ -9,6 +9,7 @@ import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
 import org.apache.spark.sql.connector.write.SupportsOverwrite;
 import org.apache.spark.sql.connector.write.SupportsTruncate;
 import org.apache.spark.sql.connector.write.Write;
@@ -26,9 +27,12 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  *
  * <p>It takes the output mode {@code update} too: a row that changes is upserted, or appended to a log table.
  */
-class FlussWriteBuilder implements SupportsOverwrite, SupportsStreamingUpdateAsAppend {
+class FlussWriteBuilder implements SupportsOverwrite, SupportsDynamicOverwrite, SupportsStreamingUpdateAsAppend {
   /** An option of the Python source: the partitions whose rows are replaced. */
   private static final String OVERWRITE_PARTITIONS = "overwrite.partitions";
+
+  /** Its value for the partitions that have new rows. */
+  private static final String DYNAMIC = "*";
 
   private final LogicalWriteInfo info;
   private final Map<String, String> options;
@@ -46,6 +50,16 @@ class FlussWriteBuilder implements SupportsOverwrite, SupportsStreamingUpdateAsA
     replaces = true;
     if (!everything(filters)) {
       options.put(OVERWRITE_PARTITIONS, partition(filters));
+    }
+    return this;
+  }
+
+  /** Replaces the partitions that have new rows; without partitions, all rows. */
+  @Override
+  public WriteBuilder overwriteDynamicPartitions() {
+    replaces = true;
+    if (!partitionedBy.isEmpty()) {
+      options.put(OVERWRITE_PARTITIONS, DYNAMIC);
     }
     return this;
   }
