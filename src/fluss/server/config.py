@@ -35,7 +35,7 @@ from fluss.options import (
 )
 from fluss.protocol.scram import SCRAM_HASHES
 from fluss.server.exposure import REDACTED, is_hidden_lake_setting
-from fluss.server.foreign_options import PASSED_OVER, REFUSED, STORE_ROWS, store_options
+from fluss.server.foreign_options import PASSED_OVER, PASSED_OVER_DYNAMIC, REFUSED, STORE_ROWS, store_options
 
 _log = logging.getLogger("fluss.server")
 
@@ -202,7 +202,9 @@ def is_secret(name: str, value: str = "") -> bool:
 def is_dynamic(name: str) -> bool:
     """Return whether the option can be changed while the server runs."""
     option = SERVER_OPTIONS.find(name)
-    return option.dynamic if option is not None else name.startswith("datalake.")
+    if option is not None:
+        return option.dynamic
+    return name.startswith("datalake.") or name in PASSED_OVER_DYNAMIC
 
 
 def _option_for(name: str) -> ServerOption[Any]:
@@ -259,7 +261,7 @@ class ServerConfig:
         self._values: dict[str, object] = {}
         self.passed_over: dict[str, str] = {}
         """Options of an Apache Fluss cluster that were given and have nothing to act on here, and why."""
-        found, self._from_providers = config_providers.resolve(options or {})
+        found, self.from_providers = config_providers.resolve(options or {})
         for name, value in found.items():
             if value is None:
                 continue
@@ -282,7 +284,7 @@ class ServerConfig:
 
     def hides(self, name: str) -> bool:
         """Return whether the value of an option that was set must never be shown: it is a secret, or lies elsewhere."""
-        return name in self._from_providers or is_secret(name, self._explicit.get(name, ""))
+        return name in self.from_providers or is_secret(name, self._explicit.get(name, ""))
 
     @property
     def explicit(self) -> Mapping[str, str]:
@@ -293,7 +295,7 @@ class ServerConfig:
         """A copy with some options set, or removed where the new value is None."""
         merged: dict[str, object | None] = {**self._explicit, **changes}
         changed = ServerConfig({name: value for name, value in merged.items() if value is not None})
-        changed._from_providers = self._from_providers
+        changed.from_providers = self.from_providers
         return changed
 
     def with_prefix(self, prefix: str) -> dict[str, str]:

@@ -73,7 +73,9 @@ class ClusterConfigs:
 
     def describe(self) -> list[ConfigEntry]:
         entries = {
-            key: ConfigEntry(key, REDACTED if self.initial.hides(key) else _redact(key, value), "INITIAL_SERVER_CONFIG")
+            key: ConfigEntry(
+                key, REDACTED if key in self.initial.from_providers else _redact(key, value), "INITIAL_SERVER_CONFIG"
+            )
             for key, value in self.initial.explicit.items()
         }
         for key, value in self.dynamic.items():
