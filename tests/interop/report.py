@@ -63,7 +63,27 @@ _DIFFERENCES = [
     "`pyfluss` accepts timestamps only up to 9999-12-30T22:00:00Z.",
     "After `pyfluss` 1.0.0 had refused a row and the table was dropped, the next flush of the same connection did not "
     "return within two minutes; a failed client is therefore replaced before the next scenario.",
+    "Apache Fluss adds a column named `__offset`, `__timestamp` or `__bucket` by ALTER, though not by CREATE. "
+    "Our server refuses it in both: in a lake it would collide with a column of the same name.",
+    "Errors have the codes of Apache Fluss; their texts are our own, and say what to do next. Cases that "
+    "compare whole texts fail on our server.",
+    "Options that a cluster takes while it runs and that have nothing to act on here, such as "
+    "`kv.rocksdb.shared-rate-limiter.bytes-per-sec`, are accepted and have no effect.",
+    "The number of buckets of a table with a lake cannot be changed on our server; Apache Fluss changes it for Paimon.",
 ]
+
+
+_VERSIONS = """\
+## Versions
+
+| Apache Fluss | what holds |
+| --- | --- |
+| 0.9.1 | every client and server above is tested with it |
+| 1.0 | messages, error codes and options are known and used, buckets per partition among them; tested with `pyfluss` \
+1.0.0, with a server as soon as there is one to run |
+| later | unknown fields are passed over, unknown error codes keep their number; the comparison of sources below shows \
+what is new, and is run before each release of ours |
+"""
 
 
 # What the connector cannot do on any server; the scenarios check the refusals.
@@ -170,6 +190,7 @@ def render(results: Results, servers: list[str], clients: list[str]) -> str:
         summary(results, servers, clients),
         "",
     ]
+    lines += [_VERSIONS, ""]
     if results.unpublished:
         lines += [
             f"Apache Fluss {environment.FLUSS_NEXT_VERSION} has no column: {results.unpublished}.",

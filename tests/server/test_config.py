@@ -111,7 +111,7 @@ def test_yaml_file_flat_and_nested(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="name: value"):
         load_config_file(path)
     path.write_text("a: [\n")
-    with pytest.raises(ConfigError, match="no YAML"):
+    with pytest.raises(ConfigError, match="not YAML"):
         load_config_file(path)
     with pytest.raises(ConfigError, match="cannot read"):
         load_config_file(tmp_path / "none.yaml")
@@ -224,6 +224,9 @@ def test_dynamic_options() -> None:
     }
     assert is_dynamic("datalake.paimon.warehouse")
     assert not is_dynamic("data.dir")
+    limiter = "kv.rocksdb.shared-rate-limiter.bytes-per-sec"  # has nothing to act on, but a cluster takes it
+    assert is_dynamic(limiter)
+    assert limiter in ServerConfig().with_options({limiter: "1 mb"}).passed_over
     assert not is_dynamic("no.such.option")
 
 

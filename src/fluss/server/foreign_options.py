@@ -165,6 +165,16 @@ PASSED_OVER: dict[str, str] = {
 }  # fmt: skip
 """Options with nothing to act on in a single process, and why."""
 
+PASSED_OVER_DYNAMIC = frozenset(
+    {
+        "kv.leader-replica.memory-reserved",
+        "kv.rocksdb.shared-rate-limiter.bytes-per-sec",
+        "server.historical-partition.lookup-cache.max-disk-ratio",
+        "server.historical-partition.lookuper-cache.expire-after-access",
+    }
+)
+"""Those of them that a cluster takes while it runs: a script that sets them works here too."""
+
 _REPORTER = "metrics are served as a Prometheus page only; set metrics.reporters to prometheus"
 
 REFUSED: dict[str, str] = {

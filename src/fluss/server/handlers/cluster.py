@@ -100,14 +100,24 @@ async def list_rebalance_progress(
 ) -> pb.ListRebalanceProgressResponse:
     rights.require_cluster(ctx)
     last = ctx.server.catalog.rebalance_id
-    if last is None or (request.HasField("rebalance_id") and request.rebalance_id != last):
-        raise NoRebalanceInProgressError("No such rebalance is in progress.")
+    if last is None:
+        return pb.ListRebalanceProgressResponse()
+    _check_rebalance(request.rebalance_id if request.HasField("rebalance_id") else last, last)
     return pb.ListRebalanceProgressResponse(rebalance_id=last, rebalance_status=REBALANCE_COMPLETED)
 
 
 async def cancel_rebalance(ctx: RequestContext, request: pb.CancelRebalanceRequest) -> pb.CancelRebalanceResponse:
+    """A single server has nothing to move, and therefore nothing to cancel: that is no error, as on a cluster."""
     rights.require_cluster(ctx)
-    raise NoRebalanceInProgressError("No rebalance is in progress: a single server has nothing to move.")
+    last = ctx.server.catalog.rebalance_id
+    if last is not None and request.HasField("rebalance_id"):
+        _check_rebalance(request.rebalance_id, last)
+    return pb.CancelRebalanceResponse()
+
+
+def _check_rebalance(asked: str, last: str) -> None:
+    if asked != last:
+        raise NoRebalanceInProgressError(f"The rebalance {asked!r:.100} is not the last one, which is {last}.")
 
 
 async def get_cluster_health(ctx: RequestContext, request: pb.GetClusterHealthRequest) -> pb.GetClusterHealthResponse:
