@@ -73,11 +73,18 @@ def _show_status(found: dict[str, Any]) -> None:
             ("disk free", size_text(found["disk_free_bytes"])),
             ("memory", size_text(found["memory_bytes"])),
             ("connections", known(found["connections"])),
+            ("backup", _backup_text(found)),
             ("lake lag", known(found["lake_lag_rows"]) if found["lake_tables"] else "no table has a lake"),
         ]
     )
     for warning in found["warnings"]:
         echo(click.style("warning", fg="yellow") + f"  {escaped(warning)}")
+
+
+def _backup_text(found: dict[str, Any]) -> str:
+    if found["backup_behind_seconds"] is None:
+        return "not continuous"
+    return f"{found['backup_behind_seconds']:.0f} s and {size_text(found['backup_behind_bytes'])} behind"
 
 
 @click.command()

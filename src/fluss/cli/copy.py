@@ -156,17 +156,28 @@ def _say(link: CliTarget, done: list[BackedUp], folder: str, word: str) -> None:
         note(f"{count_text(len(done), 'table')} with {count_text(rows, 'row')} ({size_text(size)}) {word} '{folder}'")
 
 
+_store_option = click.option(
+    "-D", "settings", multiple=True, metavar="KEY=VALUE", help="Option of the object store, such as s3.endpoint."
+)
+
+
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False))
 @table_argument("tables", nargs=-1)
+@_store_option
 @connected
-def backup(link: CliTarget, folder: str, tables: tuple[str, ...]) -> None:
+def backup(link: CliTarget, folder: str, tables: tuple[str, ...], settings: tuple[str, ...]) -> None:
     """Write TABLES (all without them) to FOLDER while the server runs: each at one point in time, with checksums.
+
+    With 'verify URL', read back everything in the backup that 'fluss server --replicate URL' keeps.
 
     Example: fluss backup backup-2026-07-01
     """
     from fluss.tools.backups import write_backup
 
+    if folder == "verify" and len(tables) == 1:
+        _from_store(link, tables[0], None, None, settings)
+        return
     with link.database() as db, progress_bar("backup", None, show=not link.as_json) as advance:
         try:
             done = write_backup(db, folder, [check_table(one) for one in tables] or None, lambda _, rows: advance(rows))
@@ -182,14 +193,28 @@ def backup(link: CliTarget, folder: str, tables: tuple[str, ...]) -> None:
 @click.argument("folder", type=click.Path(file_okay=False))
 @click.argument("tables", nargs=-1)
 @click.option("--renumber", is_flag=True, help="Allow new numbers in auto-increment columns.")
+@click.option("--at", metavar="TIME", help="Of a URL: the state at this time, such as '2026-11-17 14:05' or '10m' ago.")
+@_store_option
 @connected
-def restore(link: CliTarget, folder: str, tables: tuple[str, ...], renumber: bool) -> None:
+def restore(
+    link: CliTarget, folder: str, tables: tuple[str, ...], renumber: bool, at: str | None, settings: tuple[str, ...]
+) -> None:
     """Create TABLES (all without them) as they are in the backup FOLDER. None of them may exist.
 
-    Example: fluss restore backup-2026-07-01
+    With a URL and a new folder, make a data folder of the backup that 'fluss server --replicate URL' keeps.
+
+    Example: fluss restore s3://bucket/shop ./data2 --at 10m
     """
+    from fluss.server.replication.layout import is_backup
     from fluss.tools.backups import restore_backup
 
+    if is_backup(folder):
+        if len(tables) != 1:
+            raise click.UsageError("restore a URL into a folder: fluss restore URL DIR")
+        _from_store(link, folder, tables[0], at, settings)
+        return
+    if at is not None:
+        raise click.UsageError("--at needs the URL of a backup that 'fluss server --replicate' keeps")
     with link.database(create=True) as db, progress_bar("restore", None, show=not link.as_json) as advance:
         count = 0
 
@@ -206,3 +231,40 @@ def restore(link: CliTarget, folder: str, tables: tuple[str, ...], renumber: boo
                 f"interrupted; {count_text(count, 'row')} restored: drop the tables before the next try"
             ) from None
     _say(link, done, folder, "restored from")
+
+
+def _from_store(link: CliTarget, url: str, folder: str | None, at: str | None, settings: tuple[str, ...]) -> None:
+    """Restore a continuous backup into a data folder; verify it without one."""
+    from fluss.server.config import ServerConfig
+    from fluss.server.replication.layout import time_text
+    from fluss.server.replication.restoring import restore as restore_from
+    from fluss.server.replication.restoring import verify
+
+    options = ServerConfig(dict(one.split("=", 1) for one in settings if "=" in one)).store_options
+    at_ms = None if at is None else _time_ms(at)
+    with progress_bar("restore" if folder else "verify", None, show=not link.as_json) as advance:
+        if folder is None:
+            found = verify(url, at_ms=at_ms, store_options=options, progress=advance)
+        else:
+            found = restore_from(url, folder, at_ms=at_ms, store_options=options, progress=advance)
+    if link.as_json:
+        print_json({"url": url, "folder": folder, "time": time_text(found.time_ms), **found.__dict__})
+    else:
+        done = f"restored into '{folder}'" if folder else "verified"
+        size = f"{count_text(found.files, 'file')} ({size_text(found.size_bytes)})"
+        note(
+            f"{size} {done}: everything that was acknowledged before {time_text(found.time_ms)}. "
+            f"What was written in the {found.missing_seconds:.0f} s since then may be missing."
+        )
+    if found.damages:
+        shown = "\n".join(found.damages[:20])
+        raise Failure(f"the backup '{url}' is damaged in {count_text(len(found.damages), 'place')}:\n{shown}")
+
+
+def _time_ms(text: str) -> int:
+    from fluss.tools.status import parse_time
+
+    found = parse_time(text)
+    if found is None:
+        raise click.UsageError(f"--at takes a time such as '2026-11-17 14:05' or '10m' ago, not {text!r}")
+    return int(found.timestamp() * 1000)

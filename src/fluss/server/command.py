@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ from fluss.errors import FlussError
 from fluss.net.tls import certificate_fingerprint
 from fluss.server.certificates import ensure_self_signed
 from fluss.server.config import DEFAULT_PORT, SERVER_OPTIONS, ServerConfig, load_config_file
-from fluss.server.datadir import check_new_folder
+from fluss.server.datadir import check_new_folder, is_data_folder
+from fluss.server.replication.layout import time_text
+from fluss.server.replication.restoring import is_half_restored, restore
 from fluss.server.runner import run, set_up_logging
+
+logger = logging.getLogger("fluss.server")
 
 _LISTENER_OPTIONS = ("bind.listeners", "internal.listener.name")
 _COMMON_NAME_RULE = "RULE:(?:.*,)?CN=([^,]+).*/$1/,DEFAULT"
@@ -32,6 +37,8 @@ def build_config(
     tls_client_ca: str | None = None,
     tls_self_signed: bool = False,
     create: bool = False,
+    replicate: str | None = None,
+    replicate_interval: str | None = None,
 ) -> ServerConfig:
     """File first, then ``-D``, then the short options."""
     options: dict[str, object] = dict(load_config_file(config_file)) if config_file else {}
@@ -45,6 +52,8 @@ def build_config(
     options["data.dir"] = str(folder)
     if not create:
         check_new_folder(folder)
+    short = {"replication.url": replicate, "replication.interval": replicate_interval}
+    options.update((name, value) for name, value in short.items() if value is not None)
     if host is not None or port is not None:
         if "bind.listeners" in options:
             raise click.UsageError("--host and --port cannot be combined with the option 'bind.listeners'")
@@ -78,6 +87,20 @@ def build_config(
     return ServerConfig(options)
 
 
+def restore_if_empty(config: ServerConfig, url: str) -> None:
+    """Restore a backup into a data folder that is new. One that has data already goes on with it."""
+    folder = Path(str(config.get("data.dir")))
+    if is_data_folder(folder) and not is_half_restored(folder):
+        return
+    found = restore(url, folder, store_options=config.store_options, remote_dir=config.text("remote.data.dir"))
+    for damage in found.damages:
+        logger.error("the backup '%s' is damaged: %s", url, damage)
+    logger.warning(
+        "restored '%s' from '%s' as of %s; up to %.0f s before the loss may be missing",
+        folder, url, time_text(found.time_ms), found.missing_seconds,
+    )  # fmt: skip
+
+
 @click.command()
 @click.option("--data-dir", help="Folder of the data.  [default: ./fluss-data]")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
@@ -95,9 +118,12 @@ def build_config(
     help="Clients log in by certificate, signed by these authorities; its CN is the user.",
 )
 @click.option("--tls-self-signed", is_flag=True, help="Encrypt with a certificate made for development.")
+@click.option("--replicate", metavar="URL", help="Copy everything continuously to this folder or object store.")
+@click.option("--replicate-interval", metavar="TIME", help="Time between two rounds of it.  [default: 5s]")
+@click.option("--restore-from", metavar="URL", help="Begin with this backup if the data folder is empty.")
 @click.option("--create", is_flag=True, help="Use the data folder even if it has other files.")
 @click.option("--watch-stdin", is_flag=True, hidden=True, help="Stop when standard input ends.")
-def server(watch_stdin: bool, **given: Any) -> None:
+def server(watch_stdin: bool, restore_from: str | None, **given: Any) -> None:
     """Run the embedded server until SIGTERM or Ctrl-C.
 
     Example: fluss server --data-dir ./shop --port 9123
@@ -105,6 +131,8 @@ def server(watch_stdin: bool, **given: Any) -> None:
     try:
         config = build_config(**given)
         set_up_logging(config)
+        if restore_from is not None:
+            restore_if_empty(config, restore_from)
         is_plain = not given["config_file"] and not given["settings"]
         run(config, watch_stdin=watch_stdin, replaceable=watch_stdin and is_plain)
     except FlussError as error:

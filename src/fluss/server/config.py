@@ -137,7 +137,14 @@ _ROWS: tuple[ServerOption[Any], ...] = (
     # Remote log.
     _o("remote.log.task-interval-duration", Duration(), MINUTE_MS, "time between two copying rounds; 0 turns it off"),
     _o("remote.log.task-max-upload-segments", Whole(1), 5, "most segments copied per bucket and round"),
-    # Object stores of remote.data.dir.
+    # Continuous backup.
+    _o("replication.url", Text(), None, "folder or file-system URI to which everything is copied continuously; "
+       "'fluss restore' makes a data folder of it"),
+    _o("replication.interval", Duration(1), 5 * SECOND_MS, "time between two copying rounds, which a lost machine may "
+       "lose"),
+    _o("replication.retention", Duration(1), 7 * DAY_MS, "how long earlier states stay in the backup"),
+    _o("replication.bandwidth", Size(), 0, "most bytes per second sent to the backup; 0 sends as fast as possible"),
+    # Object stores of remote.data.dir and replication.url.
     *(_o(key, kind, None, doc, aliases=aliases, secret=secret) for key, kind, doc, aliases, secret in STORE_ROWS),
     # Key-value state.
     _o("kv.memory-size", Size(1), 256 * MB, "rows of primary-key tables kept in memory before they move to disk"),

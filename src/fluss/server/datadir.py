@@ -18,6 +18,8 @@ logger = logging.getLogger("fluss.server")
 LOCK_NAME = ".lock"
 CLEAN_NAME = ".clean-shutdown"
 ADDRESS_NAME = ".address"
+RESTORING_NAME = ".restoring"
+"""Is there while a backup is restored into the folder."""
 _REPLACEABLE = "# replaceable"
 _PARTS = ("catalog", "tables")
 _BEFORE_START = frozenset({"tables", "remote", "tls", "users.json", "lost+found"})
@@ -93,6 +95,8 @@ class DataDir:
             )
 
     def _begin(self) -> None:
+        if disk.exists(self.path / RESTORING_NAME):
+            raise ConfigError(f"the restore into '{self.path}' was interrupted. Run 'fluss restore' again.")
         disk.truncate(self._fds[-1], 0)
         disk.write_at(self._fds[-1], f"{os.getpid()}\n".encode(), 0)
         clean = self.path / CLEAN_NAME

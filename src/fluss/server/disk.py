@@ -146,6 +146,12 @@ def size_of(path: StrPath) -> int:
     return os.stat(path).st_size
 
 
+def version_of(path: StrPath) -> tuple[int, int, int]:
+    """What changes whenever a file is replaced or written."""
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 def usage(folder: StrPath) -> float:
     """How full the disk of a folder is, from 0 to 1."""
     used, free = space(folder)

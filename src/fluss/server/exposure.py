@@ -109,19 +109,18 @@ def has_credentials(text: str) -> bool:
     return bool(parts.query) or ";" in url
 
 
-def check_remote_dir(remote_dir: str | None) -> None:
-    """Refuse a remote data directory with credentials in it: it is reported to clients."""
+def check_remote_dir(remote_dir: str | None, option: str = "remote.data.dir") -> None:
+    """Refuse a remote data directory or backup with credentials in its URL: it is reported to clients."""
     if remote_dir is None:
         return
     if urlsplit(remote_dir).netloc.rpartition("@")[0]:
         raise ConfigError(
-            "server option 'remote.data.dir' has credentials in its URL, and clients get that URL. Give them to "
+            f"server option '{option}' has credentials in its URL, and clients get that URL. Give them to "
             "the server in its environment instead, or in the options s3.access-key and s3.secret-key."
         )
     if "://" in remote_dir and "?" in remote_dir:
         raise ConfigError(
-            "server option 'remote.data.dir' has parameters in its URL. Set the options s3.endpoint and s3.region "
-            "instead."
+            f"server option '{option}' has parameters in its URL. Set the options s3.endpoint and s3.region instead."
         )
 
 

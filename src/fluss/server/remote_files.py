@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,13 +59,18 @@ class RemoteFiles:
 
     def put(self, local: Path, path: str) -> Copied:
         """Copy a local file to a new path."""
+        copied = self.put_chunks(_chunks(local), path)
+        if self._filesystem is None:
+            disk.share_like(self._inner(path), self._base)
+        return copied
+
+    def put_chunks(self, chunks: Iterable[memoryview], path: str) -> Copied:
+        """Write a new file of the bytes that are given piece by piece."""
         inner, size_bytes, checksum = self._inner(path), 0, 0
         if self._filesystem is None:
-            copied = _copy(local, Path(inner))
-            disk.share_like(inner, self._base)
-            return copied
+            return _store(chunks, Path(inner))
         with self._filesystem.open_output_stream(inner) as target:
-            for chunk in _chunks(local):
+            for chunk in chunks:
                 target.write(chunk)
                 size_bytes, checksum = size_bytes + len(chunk), zlib.crc32(chunk, checksum)
         return Copied(size_bytes, checksum)
@@ -74,7 +79,7 @@ class RemoteFiles:
         """Copy a file to a local path. It need not survive a power cut."""
         inner, size_bytes, checksum = self._inner(path), 0, 0
         if self._filesystem is None:
-            return _copy(Path(inner), local, durable=False)
+            return _store(_chunks(Path(inner)), local, durable=False)
         fd = disk.open_file(local, disk.REPLACE)
         try:
             with self._filesystem.open_input_stream(inner) as source:
@@ -183,11 +188,11 @@ def _chunks(path: Path) -> Iterator[memoryview]:
         disk.close(fd)
 
 
-def _copy(source: Path, target: Path, *, durable: bool = True) -> Copied:
+def _store(chunks: Iterable[memoryview], target: Path, *, durable: bool = True) -> Copied:
     size_bytes = checksum = 0
     fd = disk.open_file(target, disk.REPLACE)
     try:
-        for chunk in _chunks(source):
+        for chunk in chunks:
             _write(fd, chunk)
             size_bytes, checksum = size_bytes + len(chunk), zlib.crc32(chunk, checksum)
         if durable:

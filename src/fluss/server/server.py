@@ -33,6 +33,8 @@ from fluss.server.loop_watch import LoopWatch
 from fluss.server.metrics import Labels
 from fluss.server.metrics_page import MetricsPage
 from fluss.server.quotas import Quotas
+from fluss.server.replication.replicator import Replicator
+from fluss.server.replication.sources import Sources
 from fluss.server.scheduler import Share
 from fluss.server.services import Services
 from fluss.server.session import ServerSession
@@ -53,7 +55,8 @@ class Server(Services):
         initial = config if isinstance(config, ServerConfig) else ServerConfig(config)
         check_users(initial)
         check_tls(initial)
-        check_remote_dir(initial.text("remote.data.dir"))
+        for option in ("remote.data.dir", "replication.url"):
+            check_remote_dir(initial.text(option), option)
         super().__init__(initial, environment or Environment())
         self.handlers: dict[int, Handler] = {}
         register_all(self.handlers)
@@ -62,6 +65,7 @@ class Server(Services):
         self.loop_watch = LoopWatch(is_idle=lambda: not self.sessions)
         self.committer: GroupCommitter
         self.metrics_page: MetricsPage | None = None
+        self.replicator: Replicator | None = None
         self._data_dir: DataDir | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._tls: dict[str, TlsListener] = {}
@@ -112,6 +116,15 @@ class Server(Services):
             self.catalog.lake.log_end_of = self._log_end_of
             writer = self.environment.kv_writer()
             self.kv = Kv(self.catalog, self.tablets, self.config, self.executor, self.clock, writer)
+            if self.config.text("replication.url") is not None:
+                self.replicator = Replicator(
+                    self.config,
+                    self.catalog,
+                    Sources(self.catalog, self.tablets, self.kv.snapshotter),
+                    self.environment.executor(1, "fluss-replication"),
+                    self.clock,
+                )
+                await self.replicator.start()
             for dropped in self.catalog.unfinished_drops:
                 await self.catalog.notify(self.catalog.on_table_dropped, dropped)
             for endpoint in self.config.bind_endpoints:
@@ -143,6 +156,8 @@ class Server(Services):
         self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
         self._every("remote.log.task-interval-duration", self.tablets.move_to_remote)
         self._every("server.data-disk.check-interval", self._check_disk)
+        if self.replicator is not None:
+            self._every("replication.interval", self.replicator.run_round)
         if self._tls:
             self._every("security.ssl.reload.interval", self._reload_certificates)
         self._tasks.append(loop.create_task(self._take_snapshots()))
@@ -210,6 +225,8 @@ class Server(Services):
         await self.committer.stop()
         clean = False
         try:
+            if self.replicator is not None:
+                await self.replicator.stop()
             await asyncio.get_running_loop().run_in_executor(None, lambda: self.kv.close(keep=True))
             await self.kv.snapshotter.close()
             clean = await self.tablets.close()
@@ -310,6 +327,11 @@ class Server(Services):
         add_process_gauges(self.metrics)
         DataMetrics(self)
         gauge = self.metrics.gauge
+        replicator = self.replicator
+        if replicator is not None:
+            gauge("replication_behindBytes", lambda: replicator.behind_bytes)
+            gauge("replication_behindSeconds", lambda: replicator.behind_seconds)
+            gauge("replication_uploadedBytes", lambda: replicator.uploaded_bytes)
         gauge("coordinator_activeCoordinatorCount", lambda: 1)
         gauge("coordinator_aliveCoordinatorCount", lambda: 1)
         gauge("coordinator_activeTabletServerCount", lambda: 1)

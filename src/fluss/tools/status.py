@@ -8,6 +8,7 @@ import datetime as dt
 import os
 import re
 import shutil
+import time
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from fluss.db.internals import admin_call
 from fluss.errors import FlussError, InvalidArgumentError, InvalidTimestampError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo
 from fluss.metadata.info import ConfigEntry
+from fluss.server.replication.layout import BackupState
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
@@ -51,6 +53,9 @@ class ServerStatus:
     connections: int | None = None
     lake_tables: int = 0
     lake_lag_rows: int = 0
+    backup_behind_seconds: float | None = None
+    """The age of what the continuous backup has completely; None without one."""
+    backup_behind_bytes: int | None = None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -76,6 +81,8 @@ def server_status(db: Database) -> ServerStatus:
         if usage.free < usage.total * _DISK_FREE_MIN:
             found.warnings.append(f"the disk of '{folder}' is almost full; free some space or lower table.log.ttl")
     _metrics(found, options)
+    if folder is not None and options.get("replication.url"):
+        _backup(found, folder)
     for database in sorted(db.databases()):
         found.databases += 1
         for name in sorted(db.tables(database)):
@@ -97,6 +104,14 @@ def _security(found: ServerStatus, options: Mapping[str, str | None]) -> None:
         )
 
 
+def _backup(found: ServerStatus, folder: Path) -> None:
+    state = BackupState.load(folder)
+    found.backup_behind_seconds = round(max(0.0, time.time() - state.uploaded_ms / 1000), 1)
+    found.backup_behind_bytes = state.behind_bytes
+    if state.error is not None:
+        found.warnings.append(f"the backup is {found.backup_behind_seconds:.0f} s behind: {state.error}")
+
+
 def _metrics(found: ServerStatus, options: Mapping[str, str | None]) -> None:
     """Read the metrics page, if the server has one that can be reached from here."""
     port = options.get("metrics.prometheus.port")
@@ -112,6 +127,10 @@ def _metrics(found: ServerStatus, options: Mapping[str, str | None]) -> None:
     for name, value in values.items():
         if name.endswith("tabletserver_openConnections"):
             found.connections = int(value)
+        elif name.endswith("replication_behindSeconds"):
+            found.backup_behind_seconds = round(value, 1)
+        elif name.endswith("replication_behindBytes"):
+            found.backup_behind_bytes = int(value)
     memory = [
         value
         for name, value in values.items()

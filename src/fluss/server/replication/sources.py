@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a backup: what is committed of each log, the snapshots, and the documents of the catalog."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fluss.server import disk
+from fluss.server.catalog import Catalog, TableEntry
+from fluss.server.kv.sequence import FILE_NAME as AUTO_INCREMENT_NAME
+from fluss.server.kv.snapshots import CHECKSUMS_NAME, METADATA_NAME
+from fluss.server.kv.snapshotter import Snapshotter
+from fluss.server.log.segment import LOG_SUFFIX, segment_name
+from fluss.server.log.tablet import LogTablet
+from fluss.server.remote_files import RemoteFiles
+from fluss.server.tablets import REGISTER_NAME, Tablets
+from fluss.server.users import USERS_FILE
+
+REMOTE_FOLDER = "remote"
+"""Where a backup has the files of the remote data directory, wherever that is."""
+_CHUNK_BYTES = 1024 * 1024
+_LOGS_AT_ONCE = 64
+"""Logs that are looked at before requests have the event loop again."""
+_SKIPPED = frozenset({"staging", "dropped", REGISTER_NAME})
+"""What a start makes anew. A register read after the logs may name buckets that the backup does not have yet."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that only grows, up to the size it had, or the content of a small one."""
+
+    path: str = ""
+    size_bytes: int = 0
+    store: RemoteFiles | None = None
+    """None for a file of the local disk."""
+    content: bytes | None = None
+
+    def chunks(self, start: int, stop: int) -> Iterator[memoryview]:
+        """Bytes of the file; raises OSError if it has fewer."""
+        if self.content is not None:
+            yield memoryview(self.content)[start:stop]
+            return
+        with _Opened(self) as read:
+            while start < stop:
+                chunk = read(start, min(_CHUNK_BYTES, stop - start))
+                if not chunk:
+                    raise OSError(f"'{self.path}' ends at byte {start}, {stop} were expected")
+                start += len(chunk)
+                yield chunk
+
+
+class _Opened:
+    def __init__(self, source: Source) -> None:
+        self._remote = source.store.open(source.path) if source.store is not None else None
+        self._fd = disk.open_file(source.path, disk.READ) if self._remote is None else -1
+
+    def __enter__(self) -> _Opened:
+        return self
+
+    def __call__(self, position: int, size_bytes: int) -> memoryview:
+        if self._remote is not None:
+            return self._remote.read(position, size_bytes)
+        buffer = memoryview(bytearray(size_bytes))
+        return buffer[: disk.read_into_at(self._fd, [buffer], position)]
+
+    def __exit__(self, *_: object) -> None:
+        if self._remote is not None:
+            self._remote.close()
+        else:
+            disk.close(self._fd)
+
+
+@dataclass
+class Captured:
+    """What the server had at one time."""
+
+    files: dict[str, Source] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    """Folders of buckets that are out of service: what the backup has of them stays as it is."""
+
+
+class Sources:
+    """Finds the files of a running server."""
+
+    def __init__(self, catalog: Catalog, tablets: Tablets, snapshotter: Snapshotter) -> None:
+        self._catalog = catalog
+        self._tablets = tablets
+        self._snapshotter = snapshotter
+        self._root = catalog.data_dir
+        self._remote = RemoteFiles(catalog.remote_data_dir, catalog.configs.initial.store_options)
+        self._documents: dict[str, tuple[tuple[int, ...], Source]] = {}
+
+    async def capture(self) -> Captured:
+        """Look at all logs, then at the catalog: it has every schema and partition that the logs need."""
+        captured = Captured()
+        for number, log in enumerate(self._tablets):
+            if number % _LOGS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            entry = self._catalog.table_by_id(log.bucket.table_id)
+            if entry is not None and not log.deleted:
+                await self._add(captured, log, entry)
+        captured.files.update(await self._catalog.in_storage_thread(self._read_documents))
+        return captured
+
+    async def _add(self, captured: Captured, log: LogTablet, entry: TableEntry) -> None:
+        folder = log.folder.relative_to(self._root).as_posix()
+        snapshots = await self._snapshotter.loaded(entry, log.bucket) if entry.table_info.has_primary_key() else None
+        if log.damage is not None or log.failure is not None:
+            captured.unreadable.append(f"{folder}/")
+            if snapshots is not None:
+                captured.unreadable.append(f"{self._below_remote(snapshots.folder)}/")
+            return
+        # No await from here on: snapshot and log are of one moment.
+        local_start = log.segments[0].base_offset if log.segments else 0
+        if log.remote is not None:
+            for copied in log.remote.segments:
+                if copied.start_offset < local_start:
+                    name = segment_name(copied.start_offset, LOG_SUFFIX)
+                    path = f"{log.remote.folder}/{copied.segment_id}/{name}"
+                    captured.files[f"{folder}/{name}"] = Source(path, copied.size_in_bytes, self._remote)
+        for segment in log.segments:
+            if segment.base_offset <= log.high_watermark:
+                name = segment_name(segment.base_offset, LOG_SUFFIX)
+                captured.files[f"{folder}/{name}"] = Source(str(segment.path), log.readable_end(segment))
+        if snapshots is not None and snapshots.newest is not None:
+            newest = snapshots.newest
+            location = self._below_remote(newest.location)
+            captured.files[f"{location}/{METADATA_NAME}"] = Source(content=newest.to_json())
+            captured.files[f"{location}/{CHECKSUMS_NAME}"] = Source(content=newest.checksums())
+            for file in newest.files:
+                captured.files[self._below_remote(file.path)] = Source(file.path, file.size_bytes, self._remote)
+
+    def _below_remote(self, path: str) -> str:
+        return f"{REMOTE_FOLDER}/{path[len(self._remote.root) :].lstrip('/')}"
+
+    # Documents ---------------------------------------------------------------------------------------------------
+
+    def _read_documents(self) -> dict[str, Source]:
+        """Read the small files that changed. Runs in the thread that writes the catalog."""
+        paths = list(_files_below(self._root / "catalog"))
+        paths.append(self._root / USERS_FILE)
+        paths += [
+            self._tablets.table_folder(entry) / AUTO_INCREMENT_NAME
+            for entry in self._catalog.tables()
+            if entry.table_info.schema.auto_increment_columns
+        ]
+        found: dict[str, tuple[tuple[int, ...], Source]] = {}
+        for path in paths:
+            name = path.relative_to(self._root).as_posix()
+            try:
+                version = disk.version_of(path)
+                known = self._documents.get(name)
+                if known is not None and known[0] == version:
+                    found[name] = known
+                else:
+                    found[name] = version, Source(content=disk.read_file(path))
+            except FileNotFoundError:
+                continue
+        self._documents = found
+        return {name: source for name, (_, source) in found.items()}
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for name in disk.names(folder):
+        if name in _SKIPPED or name.endswith(".tmp"):
+            continue
+        path = Path(os.path.join(folder, name))
+        if disk.is_folder(path):
+            yield from _files_below(path)
+        else:
+            yield path
