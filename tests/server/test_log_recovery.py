@@ -111,6 +111,24 @@ def test_unsynced_hole_with_whole_batches_behind_it_is_cut(tmp_path: Path) -> No
     again.crash()
 
 
+def test_a_segment_after_a_batch_that_was_not_flushed_is_deleted(tmp_path: Path) -> None:
+    """A power cut keeps the name of the next file and may take whole batches before it."""
+    harness = LogHarness(tmp_path / "log")
+    fill(harness, 2)
+    flushed = harness.log.segments[-1].size_bytes
+    harness.append(make_batch(6, writer_id=1, sequence=2))
+    harness.log.roll_if_not_empty()
+    harness.append(make_batch(9, writer_id=1, sequence=3))
+    harness.crash()
+    os.truncate(tmp_path / "log" / LOG, flushed)
+    again = LogHarness(tmp_path / "log")
+    assert again.log.damage is None
+    assert again.write(make_batch(6, writer_id=1, sequence=2)) == 6
+    assert again.read_all() == list(range(9))
+    assert not (tmp_path / "log" / f"{12:020d}.log").exists()
+    again.crash()
+
+
 @pytest.mark.parametrize("damage", ["header", "rows", "last batch gone"])
 def test_acknowledged_bytes_are_never_cut_away(tmp_path: Path, damage: str) -> None:
     harness = LogHarness(tmp_path / "log")

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 FAILED_BEFORE = {
     20033: "the remote log took the committed segment away from a repair, which had deleted the next one",
+    70015: "a power cut that took a whole batch at the end of a file put the bucket out of service",
     102: "bytes of a failed write were copied to the remote log with a closed segment",
 }
 """Seeds of this scenario: each change of it gives them another meaning, so that every bug has a test of its own too."""

@@ -214,7 +214,15 @@ def _check_from(segments: list[Segment], start: int, position: int, scan: _Scan,
             segments.pop().delete()  # it could not be begun, and the log went on in the one before
             break
         if segment.base_offset > scan.next_offset:
-            raise DamagedLogError(f"a log file before '{segment.path}' is gone: offset {scan.next_offset} is missing")
+            if number == start or scan.next_offset < committed:
+                raise DamagedLogError(
+                    f"a log file before '{segment.path}' is gone: offset {scan.next_offset} is missing"
+                )
+            logger.warning(
+                "deleting '%s' and later: offset %d before it was not flushed", segment.path, scan.next_offset
+            )
+            _delete_from(segments, number)
+            break
         if segment.size_bytes == scan_from > 0:
             # Nothing was written since. The index stays on disk until it is needed: there may be thousands of logs.
             segment.end_offset = scan.next_offset
@@ -322,8 +330,12 @@ def _cut(segments: list[Segment], number: int, bad: BadBatch, file_end: int) -> 
     )  # fmt: skip
     segment.file.truncate(bad.position)
     disk.sync(segment.file.fd)
-    for later in segments[number + 1 :]:
-        later.delete()
-    del segments[number + 1 :]
+    _delete_from(segments, number + 1)
     if segment.size_bytes == 0 and number > 0 and segments[number - 1].end_offset != segment.base_offset:
         segments.pop().delete()
+
+
+def _delete_from(segments: list[Segment], number: int) -> None:
+    for later in segments[number:]:
+        later.delete()
+    del segments[number:]
