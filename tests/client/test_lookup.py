@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 from decimal import Decimal
 
@@ -16,86 +15,84 @@ import fluss.aio
 
 
 @pytest.fixture
-def open_tables(config, database):
-    """Open a connection; gives it and `create(name, fields, keys, …)`, which makes a table and gives it."""
+async def conn(config):
+    with await fluss.FlussConnection.create(config) as conn:
+        yield conn
 
-    @contextlib.asynccontextmanager
-    async def opened():
-        with await fluss.FlussConnection.create(config) as conn:
-            admin = await conn.get_admin()
-            await admin.create_database(database)
 
-            async def create(name, fields, keys, **options):
-                path = fluss.TablePath(database, name)
-                schema = fluss.Schema(pa.schema(fields), primary_keys=keys)
-                await admin.create_table(path, fluss.TableDescriptor(schema, **options))
-                return await conn.get_table(path)
+@pytest.fixture
+async def create(conn, database):
+    """Makes a table and gives it: `create(name, fields, keys, …)`."""
+    admin = await conn.get_admin()
+    await admin.create_database(database)
 
-            yield conn, create
-            await admin.drop_database(database)
+    async def create(name, fields, keys, **options):
+        path = fluss.TablePath(database, name)
+        schema = fluss.Schema(pa.schema(fields), primary_keys=keys)
+        await admin.create_table(path, fluss.TableDescriptor(schema, **options))
+        return await conn.get_table(path)
 
-    return opened
+    yield create
+    await admin.drop_database(database)
 
 
 @pytest.mark.parametrize("kv_format", ["COMPACTED", "INDEXED"])
-async def test_lookup(open_tables, kv_format):
-    async with open_tables() as (_, create):
-        table = await create(
-            "t",
-            [("id", pa.int32()), ("name", pa.string()), ("age", pa.int64())],
-            ["id"],
-            bucket_count=3,
-            kv_format=kv_format,
-        )
-        writer = table.new_upsert().create_writer()
-        for number in range(20):
-            writer.upsert({"id": number, "name": f"n{number}", "age": None if number % 2 else number})
-        await writer.flush()
-        lookuper = table.new_lookup().create_lookuper()
-        assert await lookuper.lookup({"id": 4}) == {"id": 4, "name": "n4", "age": 4}
-        assert await lookuper.lookup([5]) == {"id": 5, "name": "n5", "age": None}
-        assert await lookuper.lookup((99,)) is None
-        await writer.upsert({"id": 4, "name": "changed", "age": 0}).wait()
-        assert (await lookuper.lookup((4,)))["name"] == "changed"
-        await writer.delete({"id": 4}).wait()
-        assert await lookuper.lookup((4,)) is None
-        found = await asyncio.gather(*(lookuper.lookup([number % 25]) for number in range(200)))
-        assert [row and row["id"] for row in found] == [
-            None if number % 25 in (4, 20, 21, 22, 23, 24) else number % 25 for number in range(200)
-        ]
-        many = await lookuper.lookup_many([[number] for number in range(25)])
-        assert many.column("id").to_pylist() == [number for number in range(20) if number != 4]
-        assert many.schema.names == ["id", "name", "age"]
-        lined_up = await lookuper.lookup_many(pa.table({"id": pa.array([3, 4, 3], pa.int32())}), missing="null")
-        assert lined_up.column("name").to_pylist() == ["n3", None, "n3"]
-        assert (await lookuper.lookup_many([])).num_rows == 0
-        with pytest.raises(fluss.InvalidArgumentError, match="missing must be"):
-            await lookuper.lookup_many([], missing="what")
-        with pytest.raises(fluss.InvalidRowError, match="'id'"):
-            await lookuper.lookup({"id": "x"})
+async def test_lookup(create, kv_format):
+    table = await create(
+        "t",
+        [("id", pa.int32()), ("name", pa.string()), ("age", pa.int64())],
+        ["id"],
+        bucket_count=3,
+        kv_format=kv_format,
+    )
+    writer = table.new_upsert().create_writer()
+    for number in range(20):
+        writer.upsert({"id": number, "name": f"n{number}", "age": None if number % 2 else number})
+    await writer.flush()
+    lookuper = table.new_lookup().create_lookuper()
+    assert await lookuper.lookup({"id": 4}) == {"id": 4, "name": "n4", "age": 4}
+    assert await lookuper.lookup([5]) == {"id": 5, "name": "n5", "age": None}
+    assert await lookuper.lookup((99,)) is None
+    await writer.upsert({"id": 4, "name": "changed", "age": 0}).wait()
+    assert (await lookuper.lookup((4,)))["name"] == "changed"
+    await writer.delete({"id": 4}).wait()
+    assert await lookuper.lookup((4,)) is None
+    found = await asyncio.gather(*(lookuper.lookup([number % 25]) for number in range(200)))
+    assert [row and row["id"] for row in found] == [
+        None if number % 25 in (4, 20, 21, 22, 23, 24) else number % 25 for number in range(200)
+    ]
+    many = await lookuper.lookup_many([[number] for number in range(25)])
+    assert many.column("id").to_pylist() == [number for number in range(20) if number != 4]
+    assert many.schema.names == ["id", "name", "age"]
+    lined_up = await lookuper.lookup_many(pa.table({"id": pa.array([3, 4, 3], pa.int32())}), missing="null")
+    assert lined_up.column("name").to_pylist() == ["n3", None, "n3"]
+    assert (await lookuper.lookup_many([])).num_rows == 0
+    with pytest.raises(fluss.InvalidArgumentError, match="missing must be"):
+        await lookuper.lookup_many([], missing="what")
+    with pytest.raises(fluss.InvalidRowError, match="'id'"):
+        await lookuper.lookup({"id": "x"})
 
 
-async def test_the_builder_is_the_lookuper_too(open_tables):
-    async with open_tables() as (_, create):
-        table = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"])
-        writer = table.new_upsert()
-        await writer.upsert({"id": 1, "name": "a"}).wait()
-        writer.delete({"id": 2})
-        await writer.flush()
-        assert await table.new_lookup().lookup({"id": 1}) == {"id": 1, "name": "a"}
-        partial = table.new_upsert(columns=["id", "name"])
-        partial.upsert({"id": 1, "name": "b"})
-        await partial.flush()
-        assert await table.new_lookup().lookup({"id": 1}) == {"id": 1, "name": "b"}
-        with pytest.raises(fluss.InvalidArgumentError, match="Unknown column name 'nope'"):
-            table.new_upsert(columns=["id", "nope"])
-        with pytest.raises(fluss.InvalidArgumentError, match="Column index 7"):
-            table.new_upsert().partial_update_by_index([0, 7])
-        with pytest.raises(fluss.InvalidArgumentError, match="new_upsert"):
-            table.new_append()
+async def test_the_builder_is_the_lookuper_too(create):
+    table = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"])
+    writer = table.new_upsert()
+    await writer.upsert({"id": 1, "name": "a"}).wait()
+    writer.delete({"id": 2})
+    await writer.flush()
+    assert await table.new_lookup().lookup({"id": 1}) == {"id": 1, "name": "a"}
+    partial = table.new_upsert(columns=["id", "name"])
+    partial.upsert({"id": 1, "name": "b"})
+    await partial.flush()
+    assert await table.new_lookup().lookup({"id": 1}) == {"id": 1, "name": "b"}
+    with pytest.raises(fluss.InvalidArgumentError, match="Unknown column name 'nope'"):
+        table.new_upsert(columns=["id", "nope"])
+    with pytest.raises(fluss.InvalidArgumentError, match="Column index 7"):
+        table.new_upsert().partial_update_by_index([0, 7])
+    with pytest.raises(fluss.InvalidArgumentError, match="new_upsert"):
+        table.new_append()
 
 
-async def test_every_type_comes_back(open_tables):
+async def test_every_type_comes_back(create):
     fields = [
         ("k", pa.string()),
         ("b", pa.bool_()),
@@ -128,144 +125,136 @@ async def test_every_type_comes_back(open_tables):
     }
     empty = {name: None for name, _ in fields} | {"k": ""}
 
-    async with open_tables() as (_, create):
-        table = await create("t", fields, ["k"])
-        writer = table.new_upsert().create_writer()
-        writer.upsert(full)
-        writer.upsert(empty)
-        await writer.flush()
-        lookuper = table.new_lookup().create_lookuper()
-        assert await lookuper.lookup([full["k"]]) == full
-        assert await lookuper.lookup([""]) == empty
-        many = await lookuper.lookup_many([[""], [full["k"]]])
-        assert many.column("dec").to_pylist() == [None, Decimal("12.34")]
-        assert many.schema == table.arrow_schema
+    table = await create("t", fields, ["k"])
+    writer = table.new_upsert().create_writer()
+    writer.upsert(full)
+    writer.upsert(empty)
+    await writer.flush()
+    lookuper = table.new_lookup().create_lookuper()
+    assert await lookuper.lookup([full["k"]]) == full
+    assert await lookuper.lookup([""]) == empty
+    many = await lookuper.lookup_many([[""], [full["k"]]])
+    assert many.column("dec").to_pylist() == [None, Decimal("12.34")]
+    assert many.schema == table.arrow_schema
 
 
-async def test_partitioned_tables(open_tables):
-    async with open_tables() as (conn, create):
-        fields = [("id", pa.int32()), ("region", pa.string()), ("score", pa.int64())]
-        table = await create("t", fields, ["id", "region"], partition_keys=["region"], bucket_count=2)
-        admin = await conn.get_admin()
-        for region in ("US", "EU"):
-            await admin.create_partition(table.get_table_path(), {"region": region})
-        writer = table.new_upsert().create_writer()
-        for number in range(10):
-            writer.upsert({"id": number, "region": "US" if number % 2 else "EU", "score": number})
-        await writer.flush()
-        lookuper = table.new_lookup().create_lookuper()
-        assert (await lookuper.lookup({"id": 3, "region": "US"}))["score"] == 3
-        assert await lookuper.lookup({"id": 3, "region": "EU"}) is None
-        assert await lookuper.lookup({"id": 3, "region": "MARS"}) is None
-        keys = [{"id": number, "region": region} for number in range(10) for region in ("US", "EU", "MARS")]
-        found = await lookuper.lookup_many(keys)
-        assert found.column("score").to_pylist() == list(range(10))
+async def test_partitioned_tables(conn, create):
+    fields = [("id", pa.int32()), ("region", pa.string()), ("score", pa.int64())]
+    table = await create("t", fields, ["id", "region"], partition_keys=["region"], bucket_count=2)
+    admin = await conn.get_admin()
+    for region in ("US", "EU"):
+        await admin.create_partition(table.get_table_path(), {"region": region})
+    writer = table.new_upsert().create_writer()
+    for number in range(10):
+        writer.upsert({"id": number, "region": "US" if number % 2 else "EU", "score": number})
+    await writer.flush()
+    lookuper = table.new_lookup().create_lookuper()
+    assert (await lookuper.lookup({"id": 3, "region": "US"}))["score"] == 3
+    assert await lookuper.lookup({"id": 3, "region": "EU"}) is None
+    assert await lookuper.lookup({"id": 3, "region": "MARS"}) is None
+    keys = [{"id": number, "region": region} for number in range(10) for region in ("US", "EU", "MARS")]
+    found = await lookuper.lookup_many(keys)
+    assert found.column("score").to_pylist() == list(range(10))
 
 
-async def test_rows_of_a_partition_that_was_dropped_are_not_found(open_tables, caplog):
+async def test_rows_of_a_partition_that_was_dropped_are_not_found(conn, create, caplog):
     """As retention does it, without a word to this connection: the answer is the same as if it had never been."""
 
-    async with open_tables() as (conn, create):
-        fields = [("region", pa.string()), ("id", pa.int32()), ("at", pa.int32())]
-        table = await create(
-            "t", fields, ["region", "id", "at"], partition_keys=["region"], bucket_keys=["id"], bucket_count=2
-        )
-        path, key = table.get_table_path(), {"region": "EU", "id": 1, "at": 1}
-        one = table.new_lookup().create_lookuper()
-        by_prefix = table.new_lookup().lookup_by(["region", "id"]).create_lookuper()
-        async with await fluss.aio.FlussConnection.create(conn.config) as other:
-            admin = other.get_admin()
-            for ask, found, missing in (
-                (lambda: one.lookup(key), key, None),
-                (lambda: by_prefix.lookup(("EU", 1)), [key], []),
-                (lambda: one.lookup_many([key]), 1, 0),
-            ):
-                await admin.create_partition(path, {"region": "EU"})
-                async with table.new_upsert().create_writer() as writer:
-                    writer.upsert(key)
-                for expected in (found, missing):
-                    answer = await asyncio.wait_for(ask(), 10)
-                    assert (answer.num_rows if isinstance(answer, pa.Table) else answer) == expected
-                    if expected is found:
-                        await admin.drop_partition(path, {"region": "EU"})
+    fields = [("region", pa.string()), ("id", pa.int32()), ("at", pa.int32())]
+    table = await create(
+        "t", fields, ["region", "id", "at"], partition_keys=["region"], bucket_keys=["id"], bucket_count=2
+    )
+    path, key = table.get_table_path(), {"region": "EU", "id": 1, "at": 1}
+    one = table.new_lookup().create_lookuper()
+    by_prefix = table.new_lookup().lookup_by(["region", "id"]).create_lookuper()
+    async with await fluss.aio.FlussConnection.create(conn.config) as other:
+        admin = other.get_admin()
+        for ask, found, missing in (
+            (lambda: one.lookup(key), key, None),
+            (lambda: by_prefix.lookup(("EU", 1)), [key], []),
+            (lambda: one.lookup_many([key]), 1, 0),
+        ):
+            await admin.create_partition(path, {"region": "EU"})
+            async with table.new_upsert().create_writer() as writer:
+                writer.upsert(key)
+            for expected in (found, missing):
+                answer = await asyncio.wait_for(ask(), 10)
+                assert (answer.num_rows if isinstance(answer, pa.Table) else answer) == expected
+                if expected is found:
+                    await admin.drop_partition(path, {"region": "EU"})
 
     assert [record.getMessage() for record in caplog.records if "lookup" in record.getMessage().lower()] == []
 
 
-async def test_prefix_lookup(open_tables):
-    async with open_tables() as (_, create):
-        fields = [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64()), ("v", pa.string())]
-        table = await create("t", fields, ["region", "user", "event"], bucket_keys=["region", "user"], bucket_count=3)
-        async with table.new_upsert().create_writer() as writer:
-            for event in (3, 1, 2):
-                writer.upsert(("eu", 1, event, f"e{event}"))
-            writer.upsert(("us", 1, 1, "u"))
-        lookuper = table.new_lookup().lookup_by(["region", "user"]).create_lookuper()
-        rows = await lookuper.lookup({"region": "eu", "user": 1})
-        assert sorted(row["event"] for row in rows) == [1, 2, 3]
-        assert rows[0].keys() == {"region", "user", "event", "v"}
-        assert [row["v"] for row in await lookuper.lookup(("us", 1))] == ["u"]
-        assert await lookuper.lookup(["us", 2]) == []
-        assert "PrefixLookuper" in repr(lookuper)
+async def test_prefix_lookup(create):
+    fields = [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64()), ("v", pa.string())]
+    table = await create("t", fields, ["region", "user", "event"], bucket_keys=["region", "user"], bucket_count=3)
+    async with table.new_upsert().create_writer() as writer:
+        for event in (3, 1, 2):
+            writer.upsert(("eu", 1, event, f"e{event}"))
+        writer.upsert(("us", 1, 1, "u"))
+    lookuper = table.new_lookup().lookup_by(["region", "user"]).create_lookuper()
+    rows = await lookuper.lookup({"region": "eu", "user": 1})
+    assert sorted(row["event"] for row in rows) == [1, 2, 3]
+    assert rows[0].keys() == {"region", "user", "event", "v"}
+    assert [row["v"] for row in await lookuper.lookup(("us", 1))] == ["u"]
+    assert await lookuper.lookup(["us", 2]) == []
+    assert "PrefixLookuper" in repr(lookuper)
 
 
-async def test_prefix_lookup_of_an_unknown_partition_is_empty(open_tables):
-    async with open_tables() as (_, create):
-        fields = [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64())]
-        table = await create(
-            "t", fields, ["region", "user", "event"], partition_keys=["region"], bucket_keys=["user"], bucket_count=3
-        )
-        lookuper = table.new_lookup().lookup_by(["region", "user"]).create_lookuper()
-        assert await lookuper.lookup({"region": "nowhere", "user": 1}) == []
+async def test_prefix_lookup_of_an_unknown_partition_is_empty(create):
+    fields = [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64())]
+    table = await create(
+        "t", fields, ["region", "user", "event"], partition_keys=["region"], bucket_keys=["user"], bucket_count=3
+    )
+    lookuper = table.new_lookup().lookup_by(["region", "user"]).create_lookuper()
+    assert await lookuper.lookup({"region": "nowhere", "user": 1}) == []
 
 
 @pytest.mark.parametrize("kv_format", ["COMPACTED", "INDEXED"])
-async def test_rows_of_older_schemas_have_nulls_in_new_columns(open_tables, kv_format):
-    async with open_tables() as (conn, create):
-        old = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"], kv_format=kv_format)
-        async with old.new_upsert().create_writer() as writer:
-            writer.upsert((1, "old"))
-        path = old.get_table_path()
-        await conn.get_admin().alter_table(path, add_columns={"age": pa.int64()})
-        new = await conn.get_table(path)
-        async with new.new_upsert().create_writer() as writer:
-            writer.upsert((2, "new", 7))
-        lookuper = new.new_lookup().create_lookuper()
-        assert await lookuper.lookup([1]) == {"id": 1, "name": "old", "age": None}
-        assert await lookuper.lookup([2]) == {"id": 2, "name": "new", "age": 7}
-        many = await lookuper.lookup_many([[2], [1], [2]])
-        assert many.to_pylist() == [
-            {"id": 2, "name": "new", "age": 7},
-            {"id": 1, "name": "old", "age": None},
-            {"id": 2, "name": "new", "age": 7},
-        ]
-        # A table obtained before the change keeps its columns.
-        assert await old.new_lookup().create_lookuper().lookup([2]) == {"id": 2, "name": "new"}
+async def test_rows_of_older_schemas_have_nulls_in_new_columns(conn, create, kv_format):
+    old = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"], kv_format=kv_format)
+    async with old.new_upsert().create_writer() as writer:
+        writer.upsert((1, "old"))
+    path = old.get_table_path()
+    await conn.get_admin().alter_table(path, add_columns={"age": pa.int64()})
+    new = await conn.get_table(path)
+    async with new.new_upsert().create_writer() as writer:
+        writer.upsert((2, "new", 7))
+    lookuper = new.new_lookup().create_lookuper()
+    assert await lookuper.lookup([1]) == {"id": 1, "name": "old", "age": None}
+    assert await lookuper.lookup([2]) == {"id": 2, "name": "new", "age": 7}
+    many = await lookuper.lookup_many([[2], [1], [2]])
+    assert many.to_pylist() == [
+        {"id": 2, "name": "new", "age": 7},
+        {"id": 1, "name": "old", "age": None},
+        {"id": 2, "name": "new", "age": 7},
+    ]
+    # A table obtained before the change keeps its columns.
+    assert await old.new_lookup().create_lookuper().lookup([2]) == {"id": 2, "name": "new"}
 
 
-async def test_kv_snapshots_and_stats(open_tables):
-    async with open_tables() as (conn, create):
-        table = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"], bucket_count=2)
-        async with table.new_upsert().create_writer() as writer:
-            for number in range(10):
-                writer.upsert((number % 5, "x"))
-        admin = conn.get_admin()
-        stats = await admin.get_table_stats(table.get_table_path())
-        assert stats.row_count == 5
-        snapshots = await admin.get_latest_kv_snapshots(table.get_table_path())
-        assert [snapshot.bucket.bucket_id for snapshot in snapshots] == [0, 1]
+async def test_kv_snapshots_and_stats(conn, create):
+    table = await create("t", [("id", pa.int32()), ("name", pa.string())], ["id"], bucket_count=2)
+    async with table.new_upsert().create_writer() as writer:
+        for number in range(10):
+            writer.upsert((number % 5, "x"))
+    admin = conn.get_admin()
+    stats = await admin.get_table_stats(table.get_table_path())
+    assert stats.row_count == 5
+    snapshots = await admin.get_latest_kv_snapshots(table.get_table_path())
+    assert [snapshot.bucket.bucket_id for snapshot in snapshots] == [0, 1]
 
 
-async def test_many_keys_at_once(open_tables):
-    async with open_tables() as (_, create):
-        table = await create("t", [("id", pa.int64()), ("name", pa.string())], ["id"], bucket_count=3)
-        count = 20_000
-        rows = pa.table({"id": range(count), "name": [f"n{number}" for number in range(count)]})
-        async with table.new_upsert().create_writer() as writer:
-            writer.write_arrow(rows)
-        lookuper = table.new_lookup().create_lookuper()
-        found = await lookuper.lookup_many(rows.select(["id"]))
-        assert found.to_pydict() == rows.to_pydict()
+async def test_many_keys_at_once(create):
+    table = await create("t", [("id", pa.int64()), ("name", pa.string())], ["id"], bucket_count=3)
+    count = 20_000
+    rows = pa.table({"id": range(count), "name": [f"n{number}" for number in range(count)]})
+    async with table.new_upsert().create_writer() as writer:
+        writer.write_arrow(rows)
+    lookuper = table.new_lookup().create_lookuper()
+    found = await lookuper.lookup_many(rows.select(["id"]))
+    assert found.to_pydict() == rows.to_pydict()
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio])
@@ -322,15 +311,14 @@ async def test_insert_if_not_exists_in_partitions(config, database, face):
         assert await ids.lookup(("ada", dt.date(2024, 5, 3), 7)) is None, "there is no such partition"
 
 
-async def test_insert_if_not_exists_where_it_cannot_be(open_tables):
-    async with open_tables() as (_, create):
-        strict = await create("strict", [("id", pa.int32()), pa.field("v", pa.int32(), nullable=False)], ["id"])
-        with pytest.raises(fluss.InvalidArgumentError, match="non-nullable field 'v'"):
-            strict.new_lookup().enable_insert_if_not_exists().create_lookuper()
-        table = await create(
-            "p", [("region", pa.string()), ("id", pa.int32()), ("v", pa.int32())], ["region", "id"],
-            partition_keys=["region"], bucket_count=1,
-        )  # fmt: skip
-        builder = table.new_lookup().enable_insert_if_not_exists()
-        with pytest.raises(fluss.InvalidArgumentError, match="a prefix is not a whole key"):
-            builder.lookup_by(["region", "id"])
+async def test_insert_if_not_exists_where_it_cannot_be(create):
+    strict = await create("strict", [("id", pa.int32()), pa.field("v", pa.int32(), nullable=False)], ["id"])
+    with pytest.raises(fluss.InvalidArgumentError, match="non-nullable field 'v'"):
+        strict.new_lookup().enable_insert_if_not_exists().create_lookuper()
+    table = await create(
+        "p", [("region", pa.string()), ("id", pa.int32()), ("v", pa.int32())], ["region", "id"],
+        partition_keys=["region"], bucket_count=1,
+    )  # fmt: skip
+    builder = table.new_lookup().enable_insert_if_not_exists()
+    with pytest.raises(fluss.InvalidArgumentError, match="a prefix is not a whole key"):
+        builder.lookup_by(["region", "id"])
