@@ -158,7 +158,8 @@ class IcebergLake(Lake):
             for column in new:
                 update.add_column(column.name, iceberg_type(column.data_type, next_id), column.comment)
                 # The system columns stay last, as every reader of such tables expects.
-                update.move_before(column.name, SYSTEM_COLUMNS[0])
+                if SYSTEM_COLUMNS[0] in known:
+                    update.move_before(column.name, SYSTEM_COLUMNS[0])
 
     def close(self) -> None:
         self._catalog.close()
@@ -360,10 +361,11 @@ def _no_retry() -> None:
 
 
 def _first_offset(table: IcebergStore):  # type: ignore[no-untyped-def]
-    field_id = table.table.schema().find_field(OFFSET_COLUMN).field_id
+    fields = {field.name: field.field_id for field in table.table.schema().fields}
+    field_id = fields.get(OFFSET_COLUMN)  # a clean table keeps no offsets, and files no order
 
     def key(task: FileScanTask) -> int:
-        bound = (task.file.lower_bounds or {}).get(field_id)
+        bound = (task.file.lower_bounds or {}).get(field_id) if field_id is not None else None
         return int.from_bytes(bound, "little", signed=True) if bound else 0
 
     return key

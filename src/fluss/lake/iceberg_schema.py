@@ -109,11 +109,15 @@ class _Ids:
         return self._next - 1
 
 
-def iceberg_schema(descriptor: m.TableDescriptor) -> Schema:
-    """User columns, then the three system columns, which are required; the primary key as identifier fields."""
+def iceberg_schema(descriptor: m.TableDescriptor, *, clean: bool = False) -> Schema:
+    """User columns, then the three system columns, which are required; the primary key as identifier fields.
+
+    A clean table has no system columns: Apache Fluss creates such tables from 1.0 on.
+    """
     check_column_names(descriptor)
     columns = descriptor.schema.columns
-    next_id = _Ids(len(columns) + len(_SYSTEM_TYPES) + 1)
+    system = {} if clean else _SYSTEM_TYPES
+    next_id = _Ids(len(columns) + len(system) + 1)
     fields = [
         NestedField(
             i,
@@ -125,15 +129,14 @@ def iceberg_schema(descriptor: m.TableDescriptor) -> Schema:
         for i, column in enumerate(columns, 1)
     ]
     fields += [
-        NestedField(len(columns) + i, name, kind, required=True)
-        for i, (name, kind) in enumerate(_SYSTEM_TYPES.items(), 1)
+        NestedField(len(columns) + i, name, kind, required=True) for i, (name, kind) in enumerate(system.items(), 1)
     ]
     key = [field.field_id for field in fields if field.name in descriptor.schema.primary_key]
     return Schema(*fields, identifier_field_ids=key)
 
 
 def iceberg_spec(descriptor: m.TableDescriptor, schema: Schema) -> PartitionSpec:
-    """The partition keys as they are, then the bucket: of the bucket key, or the column that says it."""
+    """The partition keys as they are, then the bucket: of the bucket key, or the column that holds it if there is one."""
     if len(descriptor.bucket_keys) > 1:
         raise InvalidTableError(
             f"Iceberg tables have at most one bucket key, this one has {', '.join(descriptor.bucket_keys)}"
@@ -149,10 +152,23 @@ def iceberg_spec(descriptor: m.TableDescriptor, schema: Schema) -> PartitionSpec
         source = schema.find_field(descriptor.bucket_keys[0])
         transform: BucketTransform[Any] = BucketTransform(num_buckets=descriptor.bucket_count or 1)
         fields.append(PartitionField(source.field_id, field_id, transform, f"{source.name}_bucket"))
-    else:
+    elif not is_clean(schema):
         source = schema.find_field(BUCKET_COLUMN)
         fields.append(PartitionField(source.field_id, field_id, IdentityTransform(), BUCKET_COLUMN))
     return PartitionSpec(*fields)
+
+
+def is_clean(schema: Schema) -> bool:
+    """Return whether a table has no system columns."""
+    return not any(field.name in SYSTEM_COLUMNS for field in schema.fields)
+
+
+def has_bucket_field(spec: PartitionSpec) -> bool:
+    """Return whether files are partitioned by bucket; those of a clean log table without a bucket key are not."""
+    if not spec.fields:
+        return False
+    last = spec.fields[-1]
+    return isinstance(last.transform, BucketTransform) or last.name == BUCKET_COLUMN
 
 
 def iceberg_sort_order(schema: Schema) -> SortOrder:
@@ -190,7 +206,8 @@ def differences(schema: Schema, columns: Sequence[m.Column]) -> tuple[list[m.Col
                 f"column '{column.name}' is {'required ' if field.required else ''}{type_text(field.field_type)}, "
                 f"not {'' if column.data_type.nullable else 'required '}{wanted}"
             )
-    wrong += [f"column '{name}' is missing" for name in SYSTEM_COLUMNS if name not in known]
+    if not is_clean(schema):
+        wrong += [f"column '{name}' is missing" for name in SYSTEM_COLUMNS if name not in known]
     wrong += [
         f"column '{name}' is required and unknown to Fluss"
         for name, field in known.items()
@@ -202,7 +219,7 @@ def differences(schema: Schema, columns: Sequence[m.Column]) -> tuple[list[m.Col
 def layout_differences(table: TableMetadata, descriptor: m.TableDescriptor) -> list[str]:
     """What of keys and partitions of an Iceberg table does not fit."""
     schema = table.schema()
-    wanted_schema = iceberg_schema(descriptor)
+    wanted_schema = iceberg_schema(descriptor, clean=is_clean(schema))
     wanted = _spec_text(iceberg_spec(descriptor, wanted_schema), wanted_schema)
     found = _spec_text(table.spec(), schema)
     wrong = [] if found == wanted else [f"it is partitioned by {found}, not {wanted}"]

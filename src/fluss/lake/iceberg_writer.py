@@ -26,6 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
 from fluss.lake.api import LakeBucket, LakeWriter, OpenLakeTable, Rows, WrittenFiles
+from fluss.lake.iceberg_schema import has_bucket_field
 from fluss.lake.layout import LakeBatchConverter, cast_array, to_fluss
 from fluss.metadata import ChangeType, TableInfo, TablePath
 from fluss.rows import kv_key_encoder
@@ -55,7 +56,8 @@ class BucketFiles:
     def __init__(self, table: IcebergStore, bucket: LakeBucket) -> None:
         self._table = table.table
         self._bucket = bucket.bucket
-        self._partition = _Given(Record(*bucket.partition, bucket.bucket), self._table)
+        place = (bucket.bucket,) if has_bucket_field(self._table.spec()) else ()
+        self._partition = _Given(Record(*bucket.partition, *place), self._table)
         properties = self._table.metadata.properties
         self._size_max = int(
             properties.get(
@@ -249,9 +251,11 @@ class IcebergStore(OpenLakeTable):
         return list(self.table.scan(snapshot_id=snapshot_id).plan_files())
 
     def bucket_of(self, file: DataFile) -> LakeBucket:
-        """Return the bucket whose rows a file holds."""
-        values = [file.partition[i] for i in range(len(self.table.spec().fields))]
-        return LakeBucket(int(values[-1]), tuple(str(value) for value in values[:-1]))
+        """Return the bucket whose rows a file holds; 0 where files are not parted by bucket."""
+        spec = self.table.spec()
+        values = [file.partition[i] for i in range(len(spec.fields))]
+        bucket = int(values.pop()) if has_bucket_field(spec) else 0
+        return LakeBucket(bucket, tuple(str(value) for value in values))
 
     def read_files(self, tasks: Sequence[FileScanTask], projected: Schema) -> Iterator[pa.RecordBatch]:
         """Read the rows of some files."""

@@ -49,8 +49,11 @@ def paimon_type(data_type: t.DataType) -> Any:
     return AtomicType(str(data_type.with_nullable(True)).upper(), nullable)
 
 
-def paimon_schema(descriptor: TableDescriptor) -> Any:
-    """The Paimon table of a Fluss table: user columns, the three system columns, aligned buckets."""
+def paimon_schema(descriptor: TableDescriptor, *, clean: bool = False) -> Any:
+    """The Paimon table of a Fluss table: user columns, the three system columns, aligned buckets.
+
+    A clean table has no system columns: Apache Fluss creates such tables from 1.0 on.
+    """
     check_column_names(descriptor)
     options = {"partition.legacy-name": "false"}
     if descriptor.bucket_keys:
@@ -66,7 +69,8 @@ def paimon_schema(descriptor: TableDescriptor) -> Any:
         DataField(next_id(), column.name, paimon_type(column.data_type), column.comment)
         for column in descriptor.schema.columns
     ]
-    fields += [DataField(next_id(), name, AtomicType(text)) for name, text in _SYSTEM_TYPES.items()]
+    if not clean:
+        fields += [DataField(next_id(), name, AtomicType(text)) for name, text in _SYSTEM_TYPES.items()]
     for field in fields:
         _number(field.type, next_id)
     return PaimonSchema(
