@@ -136,7 +136,7 @@ def iceberg_schema(descriptor: m.TableDescriptor, *, clean: bool = False) -> Sch
 
 
 def iceberg_spec(descriptor: m.TableDescriptor, schema: Schema) -> PartitionSpec:
-    """The partition keys as they are, then the bucket: of the bucket key, or the column that holds it if there is one."""
+    """The partition keys as they are, then the bucket: of the bucket key, or the column that holds it, if any."""
     if len(descriptor.bucket_keys) > 1:
         raise InvalidTableError(
             f"Iceberg tables have at most one bucket key, this one has {', '.join(descriptor.bucket_keys)}"
