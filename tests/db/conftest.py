@@ -28,3 +28,12 @@ def db(shared: fluss.Database) -> Iterator[fluss.Database]:
     yield shared
     for name in shared.tables():
         shared.drop_table(name)
+
+
+@pytest.fixture(scope="module")
+def lake_db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
+    pytest.importorskip("pypaimon")
+    folder = tmp_path_factory.mktemp("lake")
+    options = {"datalake.format": "paimon", "datalake.paimon.warehouse": str(folder / "warehouse")}
+    with fluss.connect(folder / "data", server=options) as db:
+        yield db

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 import fluss
 from fluss.db.conditions import parse_condition
+from fluss.db.schemas import source_of
 from fluss.errors import InvalidArgumentError
+from fluss.lake import TieringService
 
 duckdb = pytest.importorskip("duckdb")
 COLUMNS = "id bigint, item string, price double, day string, moment timestamp, cost decimal(10,2), tags array<string>"
@@ -41,22 +43,37 @@ ROWS = [
 ]
 
 
+def made(db: fluss.Database, name: str, **options: Any) -> fluss.Table[Any]:
+    """A table of the database `conditions` with the rows."""
+    table = db.create_table(f"conditions.{name}", COLUMNS, **KINDS[name], **options)
+    (table.upsert if table.primary_key else table.append)(ROWS)
+    return table
+
+
 @pytest.fixture(scope="module")
 def tables(shared: fluss.Database) -> Iterator[dict[str, fluss.Table[Any]]]:
     """The same rows in a log table, in one with a primary key, and in one with partitions, too."""
-    made = {name: shared.create_table(f"conditions.{name}", COLUMNS, **kind) for name, kind in KINDS.items()}
-    for table in made.values():
-        (table.upsert if table.primary_key else table.append)(ROWS)
-    yield made
+    yield {name: made(shared, name) for name in KINDS}
     shared.drop_database("conditions", cascade=True)
 
 
 @pytest.fixture(scope="module")
-def theirs(tables: dict[str, fluss.Table[Any]]) -> Any:
+def tiered(lake_db: fluss.Database) -> dict[str, fluss.Table[Any]]:
+    """The same rows in tables with a lake; some were written again after it was."""
+    found = {name: made(lake_db, name, properties={"table.datalake.enabled": True}) for name in KINDS}
+    TieringService({"bootstrap.servers": lake_db.address}).run_once()
+    for table in found.values():
+        if table.primary_key:
+            table.upsert(ROWS[::3])
+    return found
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
     """A table of DuckDB's own with the same rows."""
     connection = duckdb.connect(":memory:")
     connection.execute("set timezone='UTC'")
-    source = pa.Table.from_pylist(ROWS, schema=tables["log"].schema.arrow_schema)
+    source = pa.Table.from_pylist(ROWS, schema=source_of(COLUMNS, None).schema.arrow_schema)
     connection.register("source", source)
     connection.execute("create table t as select * from source")
     return connection
@@ -252,3 +269,13 @@ def test_conditions_keep_the_rows_that_duckdb_keeps(
 ) -> None:
     expected = [row for (row,) in theirs.execute(f"select id from t where {where} order by id").fetchall()]
     assert ids(tables[name], where) == expected
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(conditions, st.sampled_from(list(KINDS)))
+def test_conditions_on_a_lake_keep_the_rows_that_duckdb_keeps(
+    tiered: dict[str, fluss.Table[Any]], theirs: Any, where: str, name: str
+) -> None:
+    expected = [row for (row,) in theirs.execute(f"select id from t where {where} order by id").fetchall()]
+    assert ids(tiered[name], where) == expected

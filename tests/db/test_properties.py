@@ -8,7 +8,6 @@ import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -220,15 +219,6 @@ def test_tables_hold_what_was_written(db: fluss.Database, shape: dict[str, Any],
 @given(shape=shapes, steps=steps)
 def test_tables_hold_what_was_written_at_length(db: fluss.Database, shape: dict[str, Any], steps: Any) -> None:
     run_steps(db, shape, steps)
-
-
-@pytest.fixture(scope="module")
-def lake_db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
-    pytest.importorskip("pypaimon")
-    folder: Path = tmp_path_factory.mktemp("lake")
-    options = {"datalake.format": "paimon", "datalake.paimon.warehouse": str(folder / "warehouse")}
-    with fluss.connect(folder / "data", server=options) as db:
-        yield db
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import fluss
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, TableNotExistError
+from fluss.lake import TieringService
 
 duckdb = pytest.importorskip("duckdb")
 COLUMNS = "id bigint, item string, n int, price double"
@@ -217,27 +218,60 @@ statements = st.one_of(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def copies(shared: fluss.Database) -> Iterator[dict[str, Any]]:
-    """A table with a primary key and one with partitions, with DuckDB tables that have the same columns."""
+Copies = dict[str, tuple[fluss.Database, Any]]
+
+
+def copied(db: fluss.Database, kinds: dict[str, str]) -> Iterator[Copies]:
+    """Tables of these kinds, and DuckDB tables that have the same columns."""
     made = {}
-    for name, partitions in {"plain": "", "parts": " partitioned by (day)"}.items():
-        columns = f"(id bigint, item text, n int, price double, day text, primary key (id{', day' * bool(partitions)}))"
-        shared.sql(f"create table changed.{name} {columns}{partitions}")
-        made[name] = duckdb.connect(":memory:")
-        made[name].execute(f"create schema changed; create table changed.{name} {columns}")
+    for name, options in kinds.items():
+        key = "id, day" if "partitioned" in options else "id"
+        columns = f"(id bigint, item text, n int, price double, day text, primary key ({key}))"
+        db.sql(f"create table changed.{name} {columns} {options}")
+        theirs = duckdb.connect(":memory:")
+        theirs.execute(f"create schema changed; create table changed.{name} {columns}")
+        made[name] = db, theirs
     yield made
-    shared.drop_database("changed", cascade=True)
+    db.drop_database("changed", cascade=True)
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(statements, min_size=1, max_size=2), st.sampled_from(["plain", "parts"]))
-def test_statements_leave_the_rows_that_duckdb_leaves(
-    shared: fluss.Database, copies: dict[str, Any], drawn: list[str], name: str
-) -> None:
+@pytest.fixture(scope="module")
+def copies(shared: fluss.Database) -> Iterator[Copies]:
+    yield from copied(shared, {"plain": "", "parts": "partitioned by (day)"})
+
+
+@pytest.fixture(scope="module")
+def lake_copies(lake_db: fluss.Database) -> Iterator[Copies]:
+    lake = "with ('table.datalake.enabled' = 'true')"
+    yield from copied(lake_db, {"plain": lake, "parts": f"partitioned by (day) {lake}"})
+
+
+def check(copies: Copies, name: str, drawn: list[str], tier: Callable[[], object] = lambda: None) -> None:
+    db, theirs = copies[name]
     table, values = f"changed.{name}", ", ".join(str((*row, "d")).replace("None", "null") for row in ROWS)
     for statement in [f"delete from {table}", f"insert into {table} values {values}", *drawn]:
         statement = statement.format(t=table)
-        assert shared.sql(statement).fetchall() == copies[name].execute(statement).fetchall(), statement
-    query = f"select * from {table} order by all"
-    assert shared.sql(query).fetchall() == copies[name].sql(query).fetchall()
+        assert db.sql(statement).fetchall() == theirs.execute(statement).fetchall(), statement
+        if statement.startswith("insert into"):
+            tier()
+    for query in (f"select * from {table} order by all", f"select count(*) from {table}"):
+        assert db.sql(query).fetchall() == theirs.sql(query).fetchall()
+
+
+drawn_statements = given(st.lists(statements, min_size=1, max_size=2), st.sampled_from(["plain", "parts"]))
+
+
+@settings(max_examples=50, deadline=None)
+@drawn_statements
+def test_statements_leave_the_rows_that_duckdb_leaves(copies: Copies, drawn: list[str], name: str) -> None:
+    check(copies, name, drawn)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+@settings(max_examples=50, deadline=None)
+@drawn_statements
+def test_statements_on_a_lake_leave_the_rows_that_duckdb_leaves(
+    lake_db: fluss.Database, lake_copies: Copies, drawn: list[str], name: str
+) -> None:
+    check(lake_copies, name, drawn, TieringService({"bootstrap.servers": lake_db.address}).run_once)
