@@ -12,6 +12,7 @@ from tests.interop.environment import wheel_python
 from benchmarks.cases import client_cold, client_lookup, client_process, client_read, client_write, java
 from benchmarks.cases.encrypted import encrypted_cases
 from benchmarks.cases.pair import Pair
+from benchmarks.cases.replicated import replicated_cases
 from benchmarks.cases.server import growth_cases, life_cases, raw_cases
 from benchmarks.cases.start import start_cases
 from benchmarks.harness import Result, Seat, Settings, Worker, free_python
@@ -53,6 +54,7 @@ def bench(settings: Settings) -> Iterator[Result]:
             yield from raw_cases(settings, fresh)
         yield from growth_cases(settings, ours)
     yield from encrypted_cases(settings)
+    yield from replicated_cases(settings)
     yield from life_cases(settings)
     yield from start_cases(settings)
     if settings.wanted("tiering") and not settings.quick:
