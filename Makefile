@@ -134,6 +134,10 @@ crash: $(READY) ## Kill the server N times at random moments and check what is l
 crash-groups: $(READY) ## Kill, stop and restart members of a group N times and check what they handled (ARGS="--seed 7")
 	$(BIN)/python -m tests.crash.groups --kills $(or $(N),500) $(ARGS)
 
+.PHONY: crash-lost
+crash-lost: $(READY) ## Lose the machine N times, restore its backup and check what is there (ARGS="--store s3" after `make s3`)
+	$(BIN)/python -m tests.crash.lost --rounds $(or $(N),100) $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(READY) ## Read N batches and frames with changed content and valid checksums (ARGS="--seed 7 --start 5000")
 	$(BIN)/python -m tests.fuzz --cases $(or $(N),1000000) $(ARGS)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash.harness import CrashRun
+from tests.crash.lost import LostRun
 
 
 def survive(folder: Path, rounds: int, seed: int) -> None:
@@ -30,3 +31,10 @@ def test_ten_kills(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_two_hundred_kills(tmp_path: Path, seed: int) -> None:
     survive(tmp_path, 200, seed)
+
+
+@pytest.mark.slow
+def test_three_losses_of_the_machine(tmp_path: Path) -> None:
+    run = LostRun(tmp_path, str(tmp_path / "backup"), seed=1)
+    run.run(3)
+    assert run.batches > 6

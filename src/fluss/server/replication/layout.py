@@ -142,6 +142,9 @@ class Backup:
         newest = self._owner(writer).get("manifest")
         return None if newest is None else str(newest)
 
+    def has_owner(self, writer: str) -> bool:
+        return bool(self._owner(writer))
+
     def seen_ms(self, writer: str) -> int:
         """When an owner last found that the backup has everything, in milliseconds."""
         return int(self._owner(writer).get("seen_ms", 0))

@@ -30,6 +30,7 @@ _MERGED_BYTES_MAX = 8 * 1024 * 1024
 _MERGED_EXTENTS = 16
 """So many extents of a file become one, which is uploaded again. A file that grows by little in every round so has some
 dozens of extents, and each of its bytes is uploaded three or four times."""
+_ATTEMPTS_MAX = 3
 _SEEN_MS = MINUTE_MS
 _EXPIRY_MS = 10 * MINUTE_MS
 _LAST_ROUND_S_MAX = 10.0
@@ -107,16 +108,27 @@ class Replicator:
                 return
             error: Exception | None = None
             try:
-                time_ms = max(self._clock.now_ms(), self._manifest.time_ms + 1)
-                captured = await self._sources.capture()
-                await self._in_thread(self._upload, captured, time_ms)
-                self.caught_up_ms, self.behind_bytes = time_ms, 0
+                self.caught_up_ms = await self._copy()
+                self.behind_bytes = 0
             except StoppedError:
                 return
             except Exception as found:  # stores raise errors of many libraries
                 error = found
                 self._fenced = isinstance(found, FencedError)
             self._report(error)
+
+    async def _copy(self) -> int:
+        """Bring the backup up to date; returns with which time."""
+        for attempt in range(_ATTEMPTS_MAX):
+            time_ms = max(self._clock.now_ms(), self._manifest.time_ms + 1)
+            captured = await self._sources.capture()
+            try:
+                await self._in_thread(self._upload, captured, time_ms)
+                break
+            except FileNotFoundError:  # of a table that was dropped, or a segment that expired
+                if attempt == _ATTEMPTS_MAX - 1:
+                    raise
+        return time_ms
 
     def _report(self, error: Exception | None) -> None:
         text = None if error is None else self._explain(error)
@@ -153,8 +165,11 @@ class Replicator:
         if self._writer is not None:
             return
         self._backup.prepare()
-        owner = max(self._backup.owners(), default=None)
         state = self._state
+        owners = set(self._backup.owners())
+        # A list of the store may be old; what is asked for by name is not.
+        owners.update(own for own in (state.writer, state.claim) if own is not None and self._backup.has_owner(own))
+        owner = max(owners, default=None)
         if owner is not None and owner not in (state.writer, state.claim):
             raise self._fence(owner)
         if owner is not None:
