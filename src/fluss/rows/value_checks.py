@@ -95,14 +95,10 @@ def _advice(value: object, expected: str) -> str:
     if expected == "a str" and (type(value).__name__ == "UUID" or hasattr(value, "__fspath__")):
         return ": give its str() instead"
     if expected == "a datetime":
-        if isinstance(value, str):
-            return ": datetime.fromisoformat() reads texts such as '2024-01-15 10:30:00'"
         if isinstance(value, datetime.date):
             return ": datetime.combine(…, time.min) is its midnight"
         if isinstance(value, (int, float)):
             return ": datetime.fromtimestamp() reads seconds since 1970"
-    if expected == "a date" and isinstance(value, str):
-        return ": date.fromisoformat() reads texts such as '2024-01-15'"
     return ""
 
 
