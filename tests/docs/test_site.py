@@ -54,3 +54,12 @@ def test_examples_of_docstrings_become_code() -> None:
     fence = runpy.run_path(str(ROOT / "scripts" / "site" / "examples.py"))["fence"]
     text = "Do it.\n\nExample:\n    for x in y:\n        print(x)\n\nArgs:\n    y: What."
     assert fence(text) == "Do it.\n\n```python\nfor x in y:\n    print(x)\n```\n\nArgs:\n    y: What."
+
+
+def test_the_site_loads_nothing_from_elsewhere() -> None:
+    """The plugin for search from a folder takes a script from the network, unless the site has one of its own."""
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    script = re.search(r"polyfills: \[(assets/iframe-worker\.js)\]", settings)
+    assert script is not None
+    assert (ROOT / "docs" / script[1]).is_file()
+    assert "- offline" in settings
