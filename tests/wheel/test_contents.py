@@ -8,8 +8,9 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from tests.wheel.__main__ import install_commands, main
+from tests.wheel.__main__ import extras, install_commands, main
 from tests.wheel.contents import ROOT, bridge_sources, check_sdist, check_wheel, sources
+from tests.wheel.extras import CHECKS
 
 ABOUT = "fluss_python-0.0.0.dist-info"
 
@@ -76,6 +77,11 @@ def test_one_wheel_and_one_sdist_are_expected(tmp_path: Path, capsys) -> None:
     wheel(tmp_path)
     assert main([str(tmp_path)]) == 1
     assert "1 wheels and 0 sdists" in capsys.readouterr().err
+
+
+def test_every_extra_is_tried() -> None:
+    assert set(extras()) == set(CHECKS)
+    assert {"sql", "spark", "tls"} <= set(CHECKS)
 
 
 def test_the_commands_of_the_readme_are_tried() -> None:
