@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 import fluss
-from fluss.console.routes import data, live, overview, schema, storage, upload
+from fluss.console.routes import access, data, live, overview, schema, storage, upload
 
 from .conftest import Browser, Running
 
@@ -400,6 +400,36 @@ def test_clients_access_and_log(browser: Browser) -> None:
     assert browser.get("access/effective", table="fluss.x", principal="User:a").status == 400
 
 
+def test_consumers_and_rights(browser: Browser, db: fluss.Database) -> None:
+    table = db.create_table("grouped", "n int")
+    table.append([(1,), (2,)])
+    with table.follow("earliest", group="readers", timeout=10) as changes:
+        next(changes)
+        (group,) = [one for one in browser.get("consumers").json["groups"] if one["group"] == "readers"]
+        assert (group["table"], len(group["members"])) == ("fluss.grouped", 1)
+    right = {"principal": "alice", "operation": "read", "resource": "grouped"}
+    for path in ("access/grant", "access/revoke"):
+        assert "authorizer" in browser.post(path, **right).json["error"]
+        assert browser.post(path, **{**right, "principal": " "}).status == 400
+    db.drop_table("grouped")
+
+
+def test_sample_data(browser: Browser, db: fluss.Database) -> None:
+    assert browser.post("samples", run=True).json == {"running": True, "table": "orders"}
+    assert browser.get("health").json["samples"] is True
+    assert db.table("orders").count() >= 100
+    assert browser.post("samples", run=False).json["running"] is False
+    db.drop_table("orders")
+
+
+def test_live_with_a_filter_and_from_an_offset(browser: Browser, events: str) -> None:
+    with browser.events("live", table=events, start="240", where="n >= 245") as stream:
+        event = next(event for event in stream if event.get("changes"))
+        assert [one["new"][0] for one in event["changes"]] == [245, 246, 247, 248, 249]
+        assert (event["count"], event["skipped"]) == (5, 0)
+    assert browser.get("live", table=events, where="nothing = 1").status == 400
+
+
 def test_upload(browser: Browser, db: fluss.Database) -> None:
     text = b"id,item,at\n1,tea,2026-07-01\n2,<b>coffee</b>,2026-07-02\n"
     seen = browser.upload("upload/preview", text, file="a.csv").json
@@ -418,7 +448,7 @@ def test_upload(browser: Browser, db: fluss.Database) -> None:
 
 def test_every_route_has_a_test() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
-    for module in (overview, data, live, schema, storage, upload):
+    for module in (overview, access, data, live, schema, storage, upload):
         for path, _, _ in module.ROUTES:
             assert f'"{path}"' in text, path
 

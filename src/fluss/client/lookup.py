@@ -136,7 +136,7 @@ class Lookuper:
         return await lookup_many(self._runner, self._state, self._keys, self._queue, keys, missing, timeout)
 
     def place_of(self, pk: object) -> tuple[str | None, int]:
-        """The name of the partition, if there are any, and the number of the bucket that a key belongs to."""
+        """The name of a key's partition, if there are any, and its hash: modulo the number of buckets, its bucket."""
         return self._keys.make(pk)[:2]
 
     def __repr__(self) -> str:

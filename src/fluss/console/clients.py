@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict, replace
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+import fluss
 from fluss import aio
 from fluss.console.figures import TableFigures
 from fluss.console.settings import Settings
@@ -24,9 +25,12 @@ from fluss.net.deadline import wait_for
 CURSORS_MAX = 32
 CURSOR_IDLE_S = 120.0
 _CONNECT_S_MAX = 10.0
-_ANSWER_S_MAX = 3.0
+_ANSWER_S_MAX = 5.0
+_ANSWER_VALID_S = 1.0
 _OPTIONS = {"scanner.kv.fetch.max-bytes": "64kb"}
 """A page has a hundred rows: with steps of 4 MB, as for whole tables, the first page of a large one takes seconds."""
+
+T = TypeVar("T")
 
 
 class PageCursor:
@@ -78,6 +82,7 @@ class Client:
         self._connecting = asyncio.Lock()
         self._cursors: dict[str, PageCursor] = {}
         self._operator: bool | None = None
+        self._answered_at = -_ANSWER_VALID_S
         self.figures = TableFigures()
         self.shared_feeds: dict[str, SharedFeed] = {}
         """The newest changes of tables, read once for all browsers that look at them."""
@@ -109,10 +114,24 @@ class Client:
 
     async def require_connected(self) -> None:
         """Fail at once if the server does not answer, rather than after all retries of a long request."""
+        if monotonic() - self._answered_at < _ANSWER_VALID_S:
+            return
         try:
             await wait_for((await self.admin()).list_databases(), _ANSWER_S_MAX)
         except asyncio.TimeoutError:
             raise NetworkError(f"The server {self._settings.bootstrap_servers} does not answer.") from None
+        self._answered_at = monotonic()
+
+    async def in_thread(self, work: Callable[[fluss.Database], T]) -> T:
+        """Run something that needs the synchronous API, on a connection of its own."""
+        await self.require_connected()
+
+        def run() -> T:
+            login = asdict(self._settings.login(self.user, self._password))
+            with fluss.connect(self._settings.bootstrap_servers, **login, timeout=_CONNECT_S_MAX) as db:
+                return work(db)
+
+        return await asyncio.to_thread(run)
 
     def config(self) -> dict[str, Any]:
         """The options of the full client, for what opens connections of its own."""

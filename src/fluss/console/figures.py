@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 from fluss.aio import FlussAdmin
+from fluss.db.targets import DEFAULT_DATABASE
 from fluss.errors import FlussError
 from fluss.metadata import TablePath
 
@@ -73,10 +74,17 @@ async def _figures(admin: FlussAdmin, path: TablePath, kind: str | None) -> dict
     return found
 
 
-async def visible_tables(admin: FlussAdmin) -> dict[str, list[str]]:
-    """All databases with the names of their tables."""
+async def visible_tables(admin: FlussAdmin, databases: Sequence[str] = ()) -> dict[str, list[str]]:
+    """All databases with the names of their tables.
+
+    A server lists databases on which a user has a right. Those with single tables that the user may read are found by
+    asking for their tables: of the default database, and of `databases`.
+    """
+    listed = await admin.list_databases()
     found: dict[str, list[str]] = {}
-    for database in await admin.list_databases():
-        with contextlib.suppress(FlussError):  # dropped since it was listed
-            found[database] = sorted(await admin.list_tables(database))
+    for database in sorted({*listed, *databases, DEFAULT_DATABASE}):
+        with contextlib.suppress(FlussError):  # dropped since it was listed, or hidden
+            tables = sorted(await admin.list_tables(database))
+            if tables or database in listed:
+                found[database] = tables
     return found

@@ -13,7 +13,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections import deque
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 from fluss.errors import FlussError, InvalidArgumentError, NetworkError
@@ -77,6 +77,7 @@ def _fetch(url: str) -> str:
 
 SAMPLE_S = 1.0
 SAMPLES_MAX = 300
+_TABLES_MAX = 50
 _UNWATCHED_S = 30.0
 """Sampling ends when no browser has looked for so long."""
 
@@ -113,6 +114,7 @@ class Sampler:
         self._before: tuple[float, dict[str, float]] | None = None
         self._requests: dict[str, tuple[float, float]] = {}
         self._slots: dict[str, list[int]] = {}
+        self._written: dict[str, float] = {}
         self.problem: str | None = None
 
     def watch(self) -> None:
@@ -156,14 +158,22 @@ class Sampler:
         totals = {name: sum(series.get(key, {}).values()) for name, key in _RATES.items()}
         sample: dict[str, Any] = {name: sum(series.get(key, {}).values()) for name, key in _GAUGES.items()}
         latencies = figures.pop("latencies", {})
-        sample |= figures
+        sample |= {"time_ms": int(time() * 1000)} | figures
+        written = {
+            f"{dict(labels)['database']}.{dict(labels)['table']}": count
+            for labels, count in series.get("fluss_tabletserver_table_messagesIn_total", {}).items()
+        }
         if self._before is not None:
             seconds = max(now - self._before[0], 0.001)
             sample |= {f"{name}_per_s": (totals[name] - self._before[1][name]) / seconds for name in totals}
             sample["apis"] = self._by_request(series, latencies, seconds)
+            rates = {name: (count - self._written.get(name, 0.0)) / seconds for name, count in written.items()}
+            sample["rows_per_s"] = sum(rates.values())
+            busiest = sorted((name for name in rates if rates[name] > 0), key=lambda name: -rates[name])
+            sample["tables_per_s"] = {name: rates[name] for name in busiest[:_TABLES_MAX]}
         else:
             self._by_request(series, latencies, 1.0)
-        self._before = (now, totals)
+        self._before, self._written = (now, totals), written
         self._number += 1
         sample["number"] = self._number
         self._samples.append(sample)

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import secrets
@@ -121,6 +122,8 @@ class Session:
     used_at: float = field(default_factory=monotonic)
     has_returned: bool = False
     """Whether the browser sent its cookie: what only looks whether the console runs never does."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it is closed: its streams end then."""
 
 
 class Sessions:
@@ -138,7 +141,7 @@ class Sessions:
             counts = Counter(id(one.client) for one in self._sessions.values())
             most = max(counts.values())
             own = [one for one in self._sessions.values() if counts[id(one.client)] == most]
-            del self._sessions[min(own, key=lambda one: (one.has_returned, one.used_at)).token]
+            self.close(min(own, key=lambda one: (one.has_returned, one.used_at)))
         session = Session(client)
         self._sessions[session.token] = session
         return session
@@ -154,11 +157,13 @@ class Sessions:
         return session
 
     def close(self, session: Session) -> None:
+        session.ended.set()
         self._sessions.pop(session.token, None)
 
     def _evict_idle(self) -> None:
         limit = monotonic() - SESSION_IDLE_S
-        self._sessions = {token: one for token, one in self._sessions.items() if one.used_at >= limit}
+        for session in [one for one in self._sessions.values() if one.used_at < limit]:
+            self.close(session)
 
 
 def same_secret(given: str, wanted: str) -> bool:

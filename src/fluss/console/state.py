@@ -10,7 +10,7 @@ import json
 import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from fluss.console.clients import Client
 from fluss.console.inspection import Inspection, Sampler
+from fluss.console.samples import SampleWriter
 from fluss.console.security import Session, Sessions
 from fluss.console.settings import BODY_BYTES_MAX, BODY_S_MAX, STREAMS_MAX, Settings
 from fluss.console.sql import SqlSessions
@@ -64,7 +65,15 @@ class State:
         self.sql = SqlSessions()
         self.streams = 0
         self.tiering = asyncio.Lock()
+        self.samples = SampleWriter()
         self._watch: asyncio.Task[None] | None = None
+        self._kept: set[asyncio.Task[None]] = set()
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something to its end beside the requests."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)
 
     async def start(self) -> None:
         self._watch = asyncio.get_running_loop().create_task(self._close_idle())
@@ -73,7 +82,10 @@ class State:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.wait([self._watch])
+        if self._kept:
+            await asyncio.wait(self._kept)
         await self.sampler.stop()
+        await self.samples.stop()
         await self.sql.close()
         for client in [self.shared, *(client for client, _ in self.users.values())]:
             with contextlib.suppress(FlussError):
@@ -139,6 +151,16 @@ class Call:
             raise InvalidArgumentError(f"The argument {name!r} is an object.")
         return value
 
+    def pairs(self, name: str) -> dict[str, str]:
+        """An argument of the address that is an object of texts; empty if it is not given."""
+        try:
+            value = json.loads(self.request.query_params.get(name, "{}"))
+        except ValueError:
+            value = None
+        if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+            raise InvalidArgumentError(f"The argument {name!r} is an object of texts.")
+        return value
+
     def names(self, name: str) -> list[str]:
         """An argument that is a list of texts."""
         value = self.body.get(name)
@@ -156,6 +178,7 @@ class Call:
 
     async def table(self) -> Any:
         """The table that the argument `table` names."""
+        await self.client.require_connected()
         return await self.client.table(self.text("table"))
 
 
@@ -215,23 +238,43 @@ async def read_json(request: Request) -> Mapping[str, Any]:
     return body
 
 
-def event_stream(state: State, events: AsyncIterator[dict[str, Any] | bytes]) -> Response:
-    """Server-sent events. The next one is made when the browser has taken those before: nothing piles up."""
+def event_stream(call: Call, events: AsyncIterator[dict[str, Any] | bytes]) -> Response:
+    """Server-sent events, until the session ends. The next one is made when the browser has taken those before."""
+    state = call.state
     if state.streams >= STREAMS_MAX:
         raise InvalidArgumentError(f"{STREAMS_MAX} streams are open already. Close a page of the console.")
     state.streams += 1
 
     async def lines() -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        ended = loop.create_task(call.session.ended.wait())
+        following: asyncio.Future[Any] | None = None
         try:
             yield b": the first byte opens the stream\n\n"
-            async for event in events:
+            while True:
+                following = asyncio.ensure_future(anext(events, None))
+                await asyncio.wait({following, ended}, return_when=asyncio.FIRST_COMPLETED)
+                if not following.done():
+                    raise AuthenticateError("The session has ended. Log in again.")
+                event = following.result()
+                if event is None:
+                    return
                 yield b"data: " + (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n\n"
         except FlussError as error:
             yield b"event: problem\ndata: " + json.dumps({"error": error.message}).encode() + b"\n\n"
         finally:
             state.streams -= 1
-            close = getattr(events, "aclose", None)
-            if close is not None:
-                await close()
+            ended.cancel()
+            # In a task of its own: the one that sends may be cancelled again while it waits.
+            state.keep(_close(events, following))
 
     return StreamingResponse(lines(), media_type="text/event-stream")
+
+
+async def _close(events: Any, following: asyncio.Future[Any] | None) -> None:
+    if following is not None:
+        following.cancel()
+        await asyncio.wait([following])
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        await close()

@@ -16,12 +16,15 @@ import resource
 import socket
 import sys
 from collections import deque
+from dataclasses import dataclass
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from fluss._version import VERSION
-from fluss.metadata import TableBucket
+from fluss.metadata import TableBucket, TablePath
+from fluss.metadata.acl import OperationType, Resource
 from fluss.server import disk
+from fluss.server.auth import Principal
 
 if TYPE_CHECKING:
     from fluss.server.connections import OpenSession
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 LOG_LINES_MAX = 2_000
 CLIENTS_MAX = 1_000
 BUCKETS_MAX = 10_000
+DATABASES_MAX = 1_000
 _LINE_CHARS_MAX = 2_000
 _QUESTION_BYTES_MAX = 4_096
 
@@ -64,6 +68,15 @@ class RecentLog(logging.Handler):
         return found[-count_max:] if count_max > 0 else []
 
 
+@dataclass
+class _Asked:
+    """A user that is asked about, as if connected from an address that no rule names."""
+
+    principal: Principal
+    host: str
+    listener: str
+
+
 class Inspector:
     """Answers the questions that come over one socket, until it is closed."""
 
@@ -79,6 +92,8 @@ class Inspector:
             "users": self._users,
             "log": self._log_lines,
             "storage": self._storage,
+            "rights": self._rights,
+            "databases": self._databases,
         }
 
     def start(self) -> None:
@@ -175,6 +190,19 @@ class Inspector:
             for name in self._server.listeners
         }
         return {"listeners": listeners}
+
+    def _databases(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"names": sorted(self._server.catalog.databases)[:DATABASES_MAX]}
+
+    def _rights(self, question: dict[str, Any]) -> dict[str, Any]:
+        """What a user may do with a table, by the checks that requests go through."""
+        config = self._server.config
+        names = [endpoint.listener for endpoint in config.bind_endpoints]
+        listener = next((name for name in names if name != config.internal_listener), config.internal_listener)
+        caller = _Asked(Principal(str(question["user"])), "", listener)
+        database, _, table = str(question["table"]).rpartition(".")
+        resource = Resource.table(TablePath(database, table))
+        return {"reasons": {one.name: self._server.authorizer.reason(caller, one, resource) for one in OperationType}}
 
     def _storage(self, question: dict[str, Any]) -> dict[str, Any]:
         """Bytes and segments of the local log, per partition id and bucket."""

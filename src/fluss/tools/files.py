@@ -240,7 +240,7 @@ def _csv_schema(source: IO[bytes], path: str, style: TextStyle) -> pa.Schema:
         # Not `open_csv`: its thread ends the process with an abort if that exits while it reads.
         nulls = pc.ConvertOptions(null_values=style.nulls)  # not those of Arrow, which reads NA as null too
         schema = pc.read_csv(io.BytesIO(head), pc.ReadOptions(use_threads=False), parse, nulls).schema
-        codes = _codes(head, parse, [item.name for item in schema if pa.types.is_integer(item.type)])
+        codes = code_columns(head, parse, [item.name for item in schema if pa.types.is_integer(item.type)])
     except pa.ArrowException as error:
         raise csv_error(label, error) from None
     check_text(schema, label)
@@ -249,7 +249,7 @@ def _csv_schema(source: IO[bytes], path: str, style: TextStyle) -> pa.Schema:
     return pa.schema([item.with_type(_wider(item.type)) for item in schema])
 
 
-def _codes(head: bytes, parse: Any, names: Sequence[str]) -> set[str]:
+def code_columns(head: bytes, parse: Any, names: Sequence[str]) -> set[str]:
     """Columns of digits that are no numbers, because zeros lead some: postal codes, numbers of articles."""
     if not _LEADING_ZERO.search(head) or not names or len(set(names)) < len(names):
         return set()

@@ -165,10 +165,10 @@ async def history(call: Call) -> Any:
     info: TableInfo = table.info
     key = _key(info, call.mapping("key"))
     handle = await (await call.client.db()).connection.get_table(table.path)
-    partition, number = handle.new_lookup().create_lookuper().place_of(key)
+    partition, hashed = handle.new_lookup().create_lookuper().place_of(key)
     admin = await call.client.admin()
     buckets = await table_buckets(admin, info, lambda known: [one for one in known if one.partition_name == partition])
-    bucket = next((one for one in buckets if one.bucket_id == number), None)
+    bucket = next((one for one in buckets if one.bucket_id == hashed % len(buckets)), None)
     changes: list[dict[str, Any]] = []
     first = start = end = 0
     if bucket is not None:

@@ -7,14 +7,20 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from fluss.client.buckets import bucket_offsets, table_buckets
 from fluss.console.clients import SharedFeed
 from fluss.console.json_values import paired_changes, rows_of
 from fluss.console.state import Call, event_stream
-from fluss.db.changes import ChangeBatch
-from fluss.errors import InvalidArgumentError
-from fluss.metadata import TableInfo
+from fluss.db.changes import ChangeBatch, Position
+from fluss.db.suggest import check_columns
+from fluss.errors import InvalidArgumentError, NetworkError
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo
+from fluss.metadata.where import parse_where
+from fluss.net.deadline import wait_for
 
 WINDOW_S = 0.1
 """How long changes are collected before they are sent together."""
@@ -26,8 +32,11 @@ _SHOWN_WHILE_BUSY_MAX = 20
 """The same while window follows window, a screenful: laying more out is work for the browser that is not seen."""
 _BUSY_S = 0.5
 """Windows that follow within this time are busy."""
-_QUIET_S = 10.0
+_ROW = "__row"
+_QUIET_S = 2.0
 """After so long without changes, an empty event shows that the stream is alive."""
+_CHECK_S = 2.0
+"""How often is looked whether the user may still see the table: reading it would be tried again for a minute."""
 
 
 def start_of(text: str) -> Any:
@@ -39,7 +48,7 @@ def start_of(text: str) -> Any:
         moment = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         raise InvalidArgumentError(
-            f"Begin at 'earliest', 'latest' or a time such as 2026-07-01T12:30, not {text!r:.60}."
+            f"Begin at 'earliest', 'latest', an offset or a time such as 2026-07-01T12:30, not {text!r:.60}."
         ) from None
     return moment if moment.tzinfo is not None else moment.astimezone()
 
@@ -47,19 +56,41 @@ def start_of(text: str) -> Any:
 async def live(call: Call) -> Any:
     """Follow a table. With `all`, every change is sent as fast as the browser takes them; else the newest win."""
     table = await call.table()
-    start = start_of(call.text("start", "latest"))
+    start = await _start_of(call, table, call.text("start", "latest"))
+    admin = await call.client.admin()
     every = call.maybe("all") == "1"
-    if start == "latest" and not every:
+    where = call.maybe("where")
+    expression = None
+    if where is not None:
+        predicate = parse_where(where, table.schema)
+        check_columns(list(dict.fromkeys(predicate.columns())), table.info)
+        expression = predicate.to_arrow_expression(table.schema)
+    if start == "latest" and not every and where is None:
         feeds = call.client.shared_feeds
         key = f"{table.name} {table.info.table_id} {table.info.schema_id}"
         feed = feeds.get(key)
         if feed is None or feed.ended:
-            feed = feeds[key] = SharedFeed(lambda: _events(table, start, every=False), lambda: feeds.pop(key, None))
-        return event_stream(call.state, feed.subscribe())
-    return event_stream(call.state, _events(table, start, every=every))
+            feed = feeds[key] = SharedFeed(
+                lambda: _events(admin, table, start, every=False), lambda: feeds.pop(key, None)
+            )
+        return event_stream(call, feed.subscribe())
+    return event_stream(call, _events(admin, table, start, every=every, expression=expression))
 
 
-async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict[str, Any], None]:
+async def _start_of(call: Call, table: Any, text: str) -> Any:
+    """The same as `start_of`; an offset is that of all buckets."""
+    if not text.strip().isdigit():
+        return start_of(text)
+    admin = await call.client.admin()
+    buckets = await table_buckets(admin, table.info)
+    first = await bucket_offsets(admin, table.info, buckets, OffsetSpec.earliest())
+    last = await bucket_offsets(admin, table.info, buckets, OffsetSpec.latest())
+    return Position(table.info.table_id, {one: max(first[one], min(int(text), last[one])) for one in last})
+
+
+async def _events(
+    admin: Any, table: Any, start: Any, *, every: bool, expression: Any = None
+) -> AsyncGenerator[dict[str, Any], None]:
     info: TableInfo = table.info
     columns = list(table.columns)
     types = [str(info.schema.column(name).data_type) for name in columns]
@@ -69,20 +100,53 @@ async def _events(table: Any, start: Any, *, every: bool) -> AsyncGenerator[dict
         windows = _Windows(feed, SHOWN_MAX if every else None)
         last_window = -_BUSY_S
         window_s = WINDOW_S
+        checked = asyncio.get_running_loop().time()
         try:
             while True:
-                window = await windows.next(window_s)
+                window = [LiveBatch.of(batch, expression) for batch in await windows.next(window_s)]
                 if any(one.bucket.partition_id not in (None, *partitions) for one in window):
                     partitions = {one.partition_id: one.partition_name for one in await table.partitions()}
                 now = asyncio.get_running_loop().time()
+                if now - checked > _CHECK_S:
+                    checked = now
+                    with contextlib.suppress(asyncio.TimeoutError, NetworkError):  # the server may be back soon
+                        await wait_for(admin.get_table_info(table.path), _CHECK_S)
                 limit = None if every else _SHOWN_WHILE_BUSY_MAX if now - last_window < _BUSY_S else SHOWN_MAX
                 last_window = now if window else last_window
-                overfull = limit is not None and sum(map(len, window)) > limit
+                overfull = limit is not None and sum(len(one.kinds) for one in window) > limit
                 window_s = _OVERFULL_WINDOW_S if overfull else WINDOW_S
                 for event in window_events(window, partitions, limit):
                     yield event
         finally:
             await windows.close()
+
+
+class LiveBatch(NamedTuple):
+    """Records of one bucket that are shown."""
+
+    rows: pa.RecordBatch
+    kinds: Sequence[str]
+    offsets: Sequence[int]
+    bucket: TableBucket
+    time_ms: int
+    position: Position
+
+    @staticmethod
+    def of(found: ChangeBatch, expression: Any) -> LiveBatch:
+        """Those of a batch that match, or all; an update matches if its old or its new row does."""
+        kinds: Sequence[str] = found.kinds
+        rows, offsets = found.batch, found.offsets
+        if expression is not None:
+            numbered = pa.Table.from_batches([rows]).append_column(_ROW, pa.array(range(len(kinds)), pa.int64()))
+            matched = set(numbered.filter(expression)[_ROW].to_pylist())
+            matched |= {at + 1 for at in matched if kinds[at] == "update_before"}
+            matched |= {
+                at - 1 for at in matched if kinds[at] == "update_after" and at and kinds[at - 1] == "update_before"
+            }
+            chosen = sorted(at for at in matched if at < len(kinds))
+            rows = rows.take(pa.array(chosen, pa.int64()))
+            kinds, offsets = [kinds[at] for at in chosen], [offsets[at] for at in chosen]
+        return LiveBatch(rows, kinds, offsets, found.bucket, int(found.timestamp.timestamp() * 1000), found.position)
 
 
 class _Windows:
@@ -123,21 +187,21 @@ class _Windows:
 
 
 def window_events(
-    window: Sequence[ChangeBatch], partitions: dict[int, str], shown_max: int | None
+    window: Sequence[LiveBatch], partitions: dict[int, str], shown_max: int | None
 ) -> list[dict[str, Any]]:
     """What is sent of the batches of one window: the newest changes and a count, or all in parts."""
     if not window:
         return [{"changes": [], "count": 0, "skipped": 0}]
+    records = sum(len(batch.kinds) for batch in window)
     # The two records of an update are one change.
-    total = sum(len(batch) - batch.kinds.count("update_before") for batch in window)
-    left = sum(map(len, window)) if shown_max is None else shown_max
+    total = records - sum(batch.kinds.count("update_before") for batch in window)
+    left = records if shown_max is None else shown_max
     changes: list[dict[str, Any]] = []
     for batch in reversed(window):
         if left <= 0:
             break
-        part = _changes(batch, min(left, len(batch)), partitions)
-        left -= len(batch)
-        changes[:0] = part
+        changes[:0] = _changes(batch, min(left, len(batch.kinds)), partitions)
+        left -= len(batch.kinds)
     position = str(window[-1].position)
     if shown_max is not None:
         return [{"changes": changes, "count": total, "skipped": total - len(changes), "position": position}]
@@ -147,21 +211,19 @@ def window_events(
     return events
 
 
-def _changes(batch: ChangeBatch, newest: int, partitions: dict[int, str]) -> list[dict[str, Any]]:
+def _changes(batch: LiveBatch, newest: int, partitions: dict[int, str]) -> list[dict[str, Any]]:
     """The newest records of a batch, with the two of an update joined."""
-    first = len(batch) - newest
-    kinds = batch.kinds[first:]
-    if first and kinds and kinds[0] == "update_after":
+    first = len(batch.kinds) - newest
+    if first and batch.kinds[first : first + 1] == ["update_after"]:
         first += 1  # its other half is left out already
-        kinds = kinds[1:]
-    rows = rows_of(batch.batch.slice(first))
-    offsets = batch.offsets[first:]
+    partition_id = batch.bucket.partition_id
     common = {
         "bucket": batch.bucket.bucket_id,
-        "partition": None if batch.bucket.partition_id is None else partitions.get(batch.bucket.partition_id, "?"),
-        "time_ms": int(batch.timestamp.timestamp() * 1000),
+        "partition": None if partition_id is None else partitions.get(partition_id, "?"),
+        "time_ms": batch.time_ms,
     }
-    return paired_changes(kinds, rows, [{**common, "offset": int(offset)} for offset in offsets])
+    about = [{**common, "offset": int(offset)} for offset in batch.offsets[first:]]
+    return paired_changes(batch.kinds[first:], rows_of(batch.rows.slice(first)), about)
 
 
 ROUTES = (("live", live, False),)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server: health, figures of the last minutes, tables, clients, users, access rules and log."""
+"""The server: health, figures of the last minutes, tables, and who reads and writes them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from typing import Any
 from fluss.console.figures import visible_tables
 from fluss.console.settings import TABLES_MAX
 from fluss.console.state import Call, event_stream
-from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError, SecurityDisabledError
+from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError
 from fluss.metadata import TablePath
-from fluss.metadata.acl import OperationType, PermissionType, Resource
+from fluss.tools.bench import SAMPLE_TABLE
+from fluss.tools.groups import describe_groups
+
+_GROUPS_MAX = 500
 
 
 async def tables(call: Call) -> Any:
     """All databases with their tables, by name; kind and number of rows as far as they are counted."""
     await call.client.require_connected()
     admin = await call.client.admin()
-    names = await visible_tables(admin)
+    names = await _names(call)
     figures = call.client.figures.known(admin, _paths(names))
     return {
         "databases": [
@@ -26,6 +29,11 @@ async def tables(call: Call) -> Any:
             for database, found in names.items()
         ]
     }
+
+
+async def _names(call: Call) -> dict[str, list[str]]:
+    known = (await call.state.inspection.ask("databases"))["names"] if call.state.inspection.embedded else ()
+    return await visible_tables(await call.client.admin(), known)
 
 
 def _paths(names: dict[str, list[str]]) -> list[TablePath]:
@@ -48,8 +56,9 @@ async def health(call: Call) -> Any:
         answer["replicas"] = [state.in_sync_replicas, state.num_replicas]
     except FlussError as error:
         answer["problem"] = error.message
+    answer["samples"] = call.state.samples.running
     answer["servers"] = [str(node) for node in await admin.get_server_nodes()][:100]
-    paths = _paths(await visible_tables(admin))
+    paths = _paths(await _names(call))
     figures = await call.client.figures.counted(admin, paths)
     answer["tables"] = [{"name": str(path), **figures[path]} for path in paths if path in figures]
     return answer
@@ -83,12 +92,7 @@ async def stream(call: Call) -> Any:
                 return
             yield {"samples": samples, "problem": problem}
 
-    return event_stream(state, events())
-
-
-_ACLS_MAX = 2_000
-_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-_OPERATIONS = tuple(one for one in OperationType if one not in (OperationType.ANY, OperationType.ALL))
+    return event_stream(call, events())
 
 
 async def clients(call: Call) -> Any:
@@ -97,68 +101,31 @@ async def clients(call: Call) -> Any:
     return await call.state.inspection.ask("clients")
 
 
-async def access(call: Call) -> Any:
-    """Users and access rules."""
-    answer: dict[str, Any] = {"listeners": {}, "acls": [], "problem": None, "users_problem": None}
+async def consumers(call: Call) -> Any:
+    """What reads which table and how far it is: groups of followers, and clients of the embedded server."""
+    answer: dict[str, Any] = {"groups": [], "readers": [], "problem": None}
+    found = await call.client.in_thread(describe_groups)
+    answer["groups"] = [one.to_json() for one in found[:_GROUPS_MAX]]
     try:
         await call.client.require_operator()
-        answer |= await call.state.inspection.ask("users")
-    except (AuthorizationError, InvalidArgumentError) as error:
-        answer["users_problem"] = error.message
-    try:
-        answer["acls"] = [
-            {
-                "principal": f"{one.principal_type}:{one.principal_name}",
-                "host": one.host,
-                "operation": one.operation.name,
-                "resource": one.resource_type.name,
-                "name": one.resource_name,
-            }
-            for one in (await (await call.client.admin()).list_acls())[:_ACLS_MAX]
+        clients = (await call.state.inspection.ask("clients"))["clients"]
+        about = ("peer", "software", "user", "idle_s")
+        answer["readers"] = [
+            {**{name: one[name] for name in about}, **read} for one in clients for read in one["reads"]
         ]
-    except SecurityDisabledError:
-        answer["problem"] = "Access rules are off: every client may do everything (server option 'authorizer.enabled')."
-    except FlussError as error:
+    except (AuthorizationError, InvalidArgumentError) as error:
         answer["problem"] = error.message
     return answer
 
 
-async def effective(call: Call) -> Any:
-    """What a user may do with a table, and which rule says so."""
-    path = _path(call.text("table"))
-    principal = call.text("principal").strip().removeprefix("User:")
-    acls = await (await call.client.admin()).list_acls()
-    covering = set(Resource.table(path).covering())
-    found = []
-    for operation in _OPERATIONS:
-        rule = next(
-            (
-                one
-                for one in acls
-                if one.permission is PermissionType.ALLOW
-                and one.resource in covering
-                and one.operation in (operation, OperationType.ALL)
-                and one.principal_name in (principal, "*")
-            ),
-            None,
-        )
-        because = f"{rule.operation.name} on {rule.resource} for {rule.principal_name}" if rule else None
-        found.append({"operation": operation.name, "allowed": rule is not None, "because": because})
-    return {"operations": found}
-
-
-def _path(text: str) -> TablePath:
-    database, dot, table = text.rpartition(".")
-    return TablePath(database if dot else "fluss", table)
-
-
-async def log(call: Call) -> Any:
-    """The newest lines of the server's log."""
-    await call.client.require_operator()
-    level = call.text("level", "INFO").upper()
-    if level not in _LEVELS:
-        raise InvalidArgumentError(f"A level is one of {', '.join(_LEVELS)}, not {level!r:.40}.")
-    return await call.state.inspection.ask("log", level=level, count=call.number("count", 200, 1, 2_000))
+async def samples(call: Call) -> Any:
+    """Start or stop a writer that fills a sample table."""
+    call.require_writable()
+    if call.body.get("run"):
+        await call.state.samples.start(call.client)
+    else:
+        await call.state.samples.stop()
+    return {"running": call.state.samples.running, "table": SAMPLE_TABLE}
 
 
 ROUTES = (
@@ -166,7 +133,6 @@ ROUTES = (
     ("health", health, False),
     ("overview/stream", stream, False),
     ("clients", clients, False),
-    ("access", access, False),
-    ("access/effective", effective, False),
-    ("log", log, False),
+    ("consumers", consumers, False),
+    ("samples", samples, True),
 )

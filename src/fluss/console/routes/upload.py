@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ from fluss.console.settings import DECODED_BYTES_MAX, UPLOAD_BYTES_MAX
 from fluss.console.state import Call, read_body
 from fluss.db.schemas import source_of
 from fluss.errors import InvalidArgumentError
-from fluss.tools.files import check_text, delimiter_of, header_of
+from fluss.metadata.type_text import parse_data_type
+from fluss.tools.files import check_text, code_columns, delimiter_of, header_of
 
 _ROWS_SHOWN = 20
 _VALUE_BYTES = 8
@@ -24,23 +26,39 @@ _NESTED_BATCH_ROWS = 64
 _TEXT_TYPES = ("string", "large_string", "binary", "large_binary")
 
 
-def read_file(name: str, content: bytes) -> pa.Table:
-    """The rows of a file, by the ending of its name."""
+def read_file(name: str, content: bytes, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
+    """The rows of a file, by the ending of its name; `types` of columns go before those that are inferred."""
+    wanted = types or {}
     try:
         if name.lower().endswith((".parquet", ".pq")):
-            return _read_parquet(content)
+            found = _read_parquet(content)
+            return found.cast(pa.schema([one.with_type(wanted.get(one.name, one.type)) for one in found.schema]))
         if name.lower().endswith((".csv", ".tsv", ".txt")):
-            import pyarrow.csv
-
-            label = f"The file {name[:100]!r}"
-            delimiter = delimiter_of(name, header_of(io.BytesIO(content), label))
-            options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-            found = pyarrow.csv.read_csv(io.BytesIO(content), parse_options=options)
-            check_text(found.schema, label)
-            return found
+            return _read_csv(name, content, wanted)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidArgumentError(f"The file {name[:100]!r} cannot be read: {error}") from None
     raise InvalidArgumentError(f"The file {name[:100]!r} is neither CSV (.csv, .tsv) nor Parquet (.parquet).")
+
+
+def _read_csv(name: str, content: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Read a CSV file. Digits that zeros lead are no numbers, but codes: they stay texts."""
+    import pyarrow.csv
+
+    label = f"The file {name[:100]!r}"
+    delimiter = delimiter_of(name, header_of(io.BytesIO(content), label))
+    options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+
+    def read(chosen: Mapping[str, pa.DataType]) -> pa.Table:
+        convert = pyarrow.csv.ConvertOptions(column_types=dict(chosen))
+        return pyarrow.csv.read_csv(io.BytesIO(content), parse_options=options, convert_options=convert)
+
+    found = read(types)
+    numbers = [one.name for one in found.schema if pa.types.is_integer(one.type) and one.name not in types]
+    codes = code_columns(content, options, numbers)
+    if codes:
+        found = read({**dict.fromkeys(codes, pa.string()), **types})
+    check_text(found.schema, label)
+    return found
 
 
 def _read_parquet(content: bytes) -> pa.Table:
@@ -90,7 +108,8 @@ async def _table(call: Call) -> pa.Table:
     content = await read_body(call.request, UPLOAD_BYTES_MAX)
     if not content:
         raise InvalidArgumentError("The file is empty.")
-    return await asyncio.to_thread(read_file, call.text("file"), content)
+    chosen = {name: parse_data_type(text).to_arrow() for name, text in call.pairs("types").items()}
+    return await asyncio.to_thread(read_file, call.text("file"), content, chosen)
 
 
 async def preview(call: Call) -> Any:

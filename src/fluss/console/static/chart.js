@@ -1,8 +1,19 @@
 // Small charts as SVG.
 import { fill, h, svg } from "./dom.js";
 
-const WIDTH = 400, HEIGHT = 130, LEFT = 64, TOP = 8, BOTTOM = 16;
+const WIDTH = 400, HEIGHT = 130, LEFT = 64, TOP = 8, BOTTOM = 18, GAP_MS = 3500;
 
+function label(x, y, anchor, content) {
+  const text = svg("text", { x, y, "text-anchor": anchor });
+  text.textContent = content;
+  return text;
+}
+
+function axis(width, y, top, format) {
+  return [0, 0.5, 1].flatMap((part) => [svg("line", { class: "axis", x1: LEFT, x2: width, y1: y(top * part), y2: y(top * part) }), label(LEFT - 6, y(top * part) + 4, "end", format(top * part))]);
+}
+
+// A line over time; where samples are missing it has a gap.
 export class LineChart {
   constructor(title, series, format) {
     this.series = series;
@@ -12,24 +23,22 @@ export class LineChart {
     this.element = h("section", { class: "card" }, h("h2", {}, title), this.plot, this.legend);
   }
 
-  show(samples, capacity) {
-    const top = Math.max(1e-9, ...samples.flatMap((sample) => this.series.map((one) => one.value(sample) || 0))) * 1.1;
+  show(samples, span_ms) {
+    const end = samples.at(-1)?.time_ms ?? Date.now(), begin = end - span_ms;
+    const seen = samples.filter((sample) => sample.time_ms >= begin);
+    const top = Math.max(1e-9, ...seen.flatMap((sample) => this.series.map((one) => one.value(sample) || 0))) * 1.1;
     const width = this.plot.clientWidth || WIDTH;
     this.plot.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    const x = (at) => LEFT + (width - LEFT) * (capacity - samples.length + at) / Math.max(1, capacity - 1);
+    const x = (at) => LEFT + (width - LEFT) * (at - begin) / span_ms;
     const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
-    const parts = [0, 0.5, 1].flatMap((part) => {
-      const at = y(top * part / 1.1);
-      const label = svg("text", { x: LEFT - 6, y: at + 4, "text-anchor": "end" });
-      label.textContent = this.format(top * part / 1.1);
-      return [svg("line", { class: "axis", x1: LEFT, x2: width, y1: at, y2: at }), label];
-    });
+    const parts = axis(width, y, top / 1.1, this.format);
+    for (const [part, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) parts.push(label(LEFT + (width - LEFT) * part, HEIGHT - 3, anchor, new Date(begin + span_ms * part).toLocaleTimeString("en-GB")));
     this.series.forEach((one, number) => {
-      const points = samples.map((sample, at) => [x(at), one.value(sample)]).filter(([, value]) => value !== undefined && value !== null);
-      if (points.length < 2) return;
-      const line = points.map(([at, value], index) => `${index ? "L" : "M"}${at.toFixed(1)} ${y(value).toFixed(1)}`).join("");
-      if (number === 0) parts.push(svg("path", { class: `area s${number + 1}`, d: `${line}L${points.at(-1)[0]} ${y(0)}L${points[0][0]} ${y(0)}Z` }));
-      parts.push(svg("path", { class: `line s${number + 1}`, d: line }));
+      for (const run of runs(seen.map((sample) => [sample.time_ms, one.value(sample)]))) {
+        const line = run.map(([at, value], index) => `${index ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+        if (number === 0) parts.push(svg("path", { class: `area s${number + 1}`, d: `${line}L${x(run.at(-1)[0])} ${y(0)}L${x(run[0][0])} ${y(0)}Z` }));
+        parts.push(svg("path", { class: `line s${number + 1}`, d: line }));
+      }
     });
     this.plot.replaceChildren(...parts);
     const last = samples.at(-1);
@@ -38,24 +47,38 @@ export class LineChart {
   }
 }
 
-export function barChart(names, values, label, width = WIDTH) {
-  const top = Math.max(1e-9, ...values), step = (width - LEFT) / Math.max(1, values.length);
-  const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - Math.max(0, value) / top);
-  const plot = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": label });
-  for (const part of [0, 0.5, 1]) {
-    const text = svg("text", { x: LEFT - 6, y: y(top * part) + 4, "text-anchor": "end" });
-    text.textContent = Number((top * part).toPrecision(3)).toLocaleString("en");
-    plot.append(svg("line", { class: "axis", x1: LEFT, x2: width, y1: y(top * part), y2: y(top * part) }), text);
+function runs(points) {
+  const found = [[]];
+  for (const [at, value] of points) {
+    if (value === undefined || value === null) continue;
+    if (found.at(-1).length && at - found.at(-1).at(-1)[0] > GAP_MS) found.push([]);
+    found.at(-1).push([at, value]);
   }
+  return found.filter((run) => run.length > 1);
+}
+
+// The last minutes of one figure in a line of text.
+export function sparkline(values, name) {
+  const top = Math.max(1e-9, ...values), step = 80 / Math.max(1, values.length - 1);
+  const d = values.map((value, at) => `${at ? "L" : "M"}${(at * step).toFixed(1)} ${(18 - 16 * value / top).toFixed(1)}`).join("");
+  return svg("svg", { class: "spark", viewBox: "0 0 80 20", role: "img", "aria-label": name }, svg("path", { class: "line s1", d }));
+}
+
+// Bars or a line over names, or over numbers and times where the names are such.
+export function resultChart(names, values, title, width, kind) {
+  const low = Math.min(0, ...values), top = Math.max(low + 1e-9, 0, ...values), step = (width - LEFT) / Math.max(1, values.length);
+  const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (top - low));
+  const plot = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": title });
+  for (const value of [low, (low + top) / 2, top]) plot.append(svg("line", { class: "axis", x1: LEFT, x2: width, y1: y(value), y2: y(value) }), label(LEFT - 6, y(value) + 4, "end", Number(value.toPrecision(3)).toLocaleString("en")));
+  const centre = (at) => LEFT + step * (at + 0.5);
+  if (kind === "line") plot.append(svg("path", { class: "line s1", d: values.map((value, at) => `${at ? "L" : "M"}${centre(at).toFixed(1)} ${y(value).toFixed(1)}`).join("") }));
   values.forEach((value, at) => {
     const title = svg("title");
     title.textContent = `${names[at]}: ${value}`;
-    plot.append(svg("rect", { class: "s1", x: LEFT + step * at + step * 0.1, width: Math.max(0.5, step * 0.8), y: y(value), height: Math.max(0, y(0) - y(value)) }, title));
-    if (values.length <= 12) {
-      const name = svg("text", { x: LEFT + step * (at + 0.5), y: HEIGHT - 3, "text-anchor": "middle" });
-      name.textContent = String(names[at]).slice(0, Math.max(3, Math.floor(step / 6)));
-      plot.append(name);
-    }
+    if (kind === "bar") plot.append(svg("rect", { class: "s1", x: LEFT + step * at + step * 0.1, width: Math.max(0.5, step * 0.8), y: Math.min(y(value), y(0)), height: Math.abs(y(0) - y(value)) }, title));
+    else plot.append(svg("circle", { class: "s1", cx: centre(at), cy: y(value), r: 2 }, title));
+    const every = Math.ceil(values.length / Math.max(1, Math.floor((width - LEFT) / 80)));
+    if (at % every === 0) plot.append(label(centre(at), HEIGHT - 3, "middle", String(names[at]).slice(0, Math.max(3, Math.floor(step * every / 6)))));
   });
   return plot;
 }

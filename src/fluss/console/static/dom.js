@@ -4,7 +4,7 @@ export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    if (name.startsWith("on")) { element.addEventListener(name.slice(2), value); element.listens = true; }
     else if (name === "class") element.className = value;
     else if (name === "value") element.value = value;
     else element.setAttribute(name, value === true ? "" : String(value));
@@ -24,6 +24,25 @@ export function append(element, children) {
 export function fill(element, ...children) {
   element.replaceChildren();
   return append(element, children);
+}
+
+// The same as `fill`, but elements that are there already stay: their scroll position, focus and selection are kept.
+export function redraw(element, ...children) { morph(element, append(document.createElement("div"), children)); }
+
+function morph(old, fresh) {
+  const before = [...old.childNodes], after = [...fresh.childNodes];
+  after.forEach((node, at) => {
+    const there = before[at];
+    if (!there) old.append(node);
+    else if (there.nodeType !== node.nodeType || there.nodeName !== node.nodeName || there.listens || node.listens) there.replaceWith(node);
+    else if (node.nodeType === Node.TEXT_NODE) { if (there.data !== node.data) there.data = node.data; }
+    else {
+      for (const name of there.getAttributeNames()) if (!node.hasAttribute(name)) there.removeAttribute(name);
+      for (const name of node.getAttributeNames()) if (there.getAttribute(name) !== node.getAttribute(name)) there.setAttribute(name, node.getAttribute(name));
+      morph(there, node);
+    }
+  });
+  before.slice(after.length).forEach((node) => node.remove());
 }
 
 export function svg(tag, attributes = {}, ...children) {

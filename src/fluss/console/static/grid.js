@@ -15,9 +15,12 @@ export function cell(value, type) {
   return h("td", { class: name, title: shown.length > 40 ? shown : null }, shown);
 }
 
-export function grid(columns, types, rows, label, onRow = null) {
-  const head = h("tr", {}, columns.map((name, at) =>
-    h("th", { scope: "col", class: isNumber(types[at]) ? "number" : "" }, name, types[at] ? h("small", {}, types[at]) : null)));
+export function grid(columns, types, rows, label, onRow = null, sort = null) {
+  const head = h("tr", {}, columns.map((name, at) => {
+    const order = sort?.sorted === at ? (sort.down ? "descending" : "ascending") : null;
+    return h("th", { scope: "col", class: [isNumber(types[at]) ? "number" : "", sort ? "sized" : ""].join(" ").trim(), "aria-sort": order },
+      sort ? h("button", { type: "button", class: "sort", title: "Sort", onclick: () => sort.onSort(at) }, name, order ? (sort.down ? " ↓" : " ↑") : "") : name, types[at] ? h("small", {}, types[at]) : null);
+  }));
   const body = h("tbody", {}, rows.map((row) => {
     const line = h("tr", {}, row.map((value, at) => cell(value, types[at])));
     if (onRow) {

@@ -1,11 +1,11 @@
 // The frame of the console: session, menu, connection, theme. Each page is a module with a function `show`.
 import { get, post, leaveTab } from "./api.js";
-import { fill, field, h, problem, toast } from "./dom.js";
+import { fill, field, h, problem, svg, toast } from "./dom.js";
 import { jump } from "./jump.js";
 import { address, link, route } from "./route.js";
 
 const PAGES = {
-  overview: "Overview", sql: "SQL", create: "New table", upload: "Upload a file", clients: "Clients", access: "Access and logs",
+  overview: "Overview", sql: "SQL", create: "New table", upload: "Upload a file", consumers: "Consumers", clients: "Clients", access: "Access and logs",
 };
 const TABLE_PAGES = { data: "Data", live: "Live", edit: "Lookup and edit", schema: "Schema", storage: "Storage", lake: "Lake" };
 // Pages with input of the user are left as they are when the server is back.
@@ -47,7 +47,7 @@ function takeFile() {
 }
 
 function drawNav() {
-  const filter = h("input", { type: "search", placeholder: "Filter tables (Ctrl+K jumps)", "aria-label": "Filter tables", oninput: (event) => {
+  const filter = h("input", { type: "search", placeholder: "Filter (Ctrl+K: jump)", "aria-label": "Filter tables", oninput: (event) => {
     state.filter = event.target.value.toLowerCase();
     drawTables();
   } });
@@ -78,14 +78,20 @@ function drawTables() {
     const group = h("details", { open: !state.closed.has(database.name) },
       h("summary", {}, database.name, " ", h("span", { class: "small" }, database.tables.length)),
       tables.map((one) => {
-        const full = `${database.name}.${one.name}`, kind = one.kind ? (one.kind === "log" ? "≡" : "⚿") : "";
+        const full = `${database.name}.${one.name}`, kind = one.kind ? icon(one.kind) : null;
         return h("a", { href: link(target, full), title: one.kind ? `${full}: ${one.kind === "log" ? "log" : "primary-key table"}` : full, "aria-current": full === table ? "page" : null },
-          h("span", { class: "kind", "aria-hidden": "true" }, kind), h("span", { class: "name" }, one.name), one.rows === null || one.rows === undefined ? null : h("span", { class: "rows" }, short(one.rows)));
+          h("span", { class: "kind" }, kind), h("span", { class: "name" }, one.name), one.rows === null || one.rows === undefined ? null : h("span", { class: "rows" }, short(one.rows)));
       }), tables.length ? null : h("div", { class: "muted small" }, "no tables"));
     group.addEventListener("toggle", () => { if (group.open) state.closed.delete(database.name); else state.closed.add(database.name); });
     return group;
   }));
   if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+}
+
+// A log is lines one below the other; a table with a primary key has a key.
+function icon(kind) {
+  const path = kind === "log" ? "M1 3h10M1 6h10M1 9h10" : "M4.5 7.5a2 2 0 1 1-2-2 2 2 0 0 1 2 2ZM4 6l6-5M8 3l2 2";
+  return svg("svg", { viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": "true" }, svg("path", { d: path }));
 }
 
 function short(rows) {

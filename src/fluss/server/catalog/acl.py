@@ -140,12 +140,31 @@ class Authorizer:
         if not self.enabled or self.trusts(caller):
             return True
         principal = self._fold(caller.principal.type, caller.principal.name)
+        return principal in self._super_users or self._rule(principal, caller.host, operation, resource) is not None
+
+    def reason(self, caller: Caller, operation: OperationType, resource: ResourceLike) -> str | None:
+        """Return why a caller may do something, in words; None if it may not."""
+        if not self.enabled:
+            return "access rules are off"
+        if self.trusts(caller):
+            return "the internal listener is not checked"
+        principal = self._fold(caller.principal.type, caller.principal.name)
         if principal in self._super_users:
-            return True
-        return any(
-            self._grants(acl, principal, caller.host, operation)
-            for covering in as_resource(resource).covering()
-            for acl in self.store.of(covering)
+            return "super user"
+        rule = self._rule(principal, caller.host, operation, resource)
+        return None if rule is None else f"{rule.operation.name} on {rule.resource} for {rule.principal_name}"
+
+    def _rule(
+        self, principal: tuple[str, str], host: str, operation: OperationType, resource: ResourceLike
+    ) -> AclBinding | None:
+        return next(
+            (
+                acl
+                for covering in as_resource(resource).covering()
+                for acl in self.store.of(covering)
+                if self._grants(acl, principal, host, operation)
+            ),
+            None,
         )
 
     def _grants(self, acl: AclBinding, principal: tuple[str, str], host: str, operation: OperationType) -> bool:

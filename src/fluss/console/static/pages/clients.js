@@ -1,5 +1,5 @@
 import { get } from "../api.js";
-import { bytes, count, fill, h, problem, seconds, tile } from "../dom.js";
+import { bytes, count, fill, h, problem, redraw, seconds, tile } from "../dom.js";
 import { list } from "../grid.js";
 
 export async function show(body, { current }) {
@@ -17,10 +17,10 @@ export async function show(body, { current }) {
     before = new Map(found.clients.map((one) => [one.peer, one]));
     at = now;
     if (!current()) return;
-    fill(tiles, tile("Connections", count(found.total)), tile("Users", count(new Set(rows.map((one) => one.user)).size)), tile("Idle for a minute", count(rows.filter((one) => one.idle_s > 60).length)), tile("Slow", count(rows.filter((one) => one.unsent_bytes > 0).length)));
+    redraw(tiles, tile("Connections", count(found.total)), tile("Users", count(new Set(rows.map((one) => one.user)).size)), tile("Idle for a minute", count(rows.filter((one) => one.idle_s > 60).length)), tile("Slow", count(rows.filter((one) => one.unsent_bytes > 0).length)));
     const state = (one) => one.unsent_bytes > 0 ? h("span", { class: "tag bad" }, "slow") : one.requests ? h("span", { class: "tag good" }, "in work") : one.idle_s > 60 ? h("span", { class: "tag" }, "idle") : h("span", { class: "tag good" }, "active");
     const rate = (value) => value === null ? "–" : `${bytes(value)}/s`;
-    fill(place, list([
+    redraw(place, list([
       { name: "address", value: (one) => one.peer }, { name: "client", value: (one) => one.software }, { name: "user", value: (one) => one.user }, { name: "listener", value: (one) => one.listener }, { name: "state", value: state },
       { name: "reads", value: (one) => one.reads.map((read) => read.table).join(", ") },
       { name: "lag", number: true, value: (one) => one.reads.length ? count(one.reads.reduce((sum, read) => sum + read.lag, 0)) : "–" },

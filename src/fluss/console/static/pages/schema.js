@@ -30,20 +30,20 @@ export async function show(body, context) {
       await show(body, context);
     });
   } }, h("h2", {}, "Change the table"), h("div", { class: "bar" }, field("New column", columnName), field("Type", columnType)), propertyPlace, h("p", { class: "muted small" }, "An empty value resets a property to its default."),
-    h("div", { class: "bar" }, h("button", { type: "button", onclick: chosen.add }, "Set a property"), h("button", { type: "button", onclick: () => act(async () => fill(code, codeView(await post("table/alter/code", form())))) }, "Show code"), h("button", { class: "primary", type: "submit" }, "Apply"),
-      h("span", { class: "grow" }), h("button", { class: "danger", type: "button", onclick: () => act(async () => {
-        if (!await confirmDialog("Drop table", `All rows of ${table} will be gone.`, "Drop", table)) return;
-        await post("table/drop", { table, confirm: table });
-        toast(`${table} was dropped.`);
-        await refreshTables();
-        location.hash = "#/overview";
-      }) }, "Drop table")));
+    h("div", { class: "bar" }, h("button", { type: "button", onclick: chosen.add }, "Set a property"), h("button", { type: "button", onclick: () => act(async () => fill(code, codeView(await post("table/alter/code", form())))) }, "Show code"), h("button", { class: "primary", type: "submit" }, "Apply")));
+  const drop = h("section", { class: "card dangerous" }, h("h2", {}, "Drop the table"), h("div", { class: "bar" }, h("span", { class: "wide" }, "All rows will be gone. This cannot be undone."), h("button", { class: "danger", type: "button", onclick: () => act(async () => {
+    if (!await confirmDialog("Drop table", `All rows of ${table} will be gone.`, "Drop", table)) return;
+    await post("table/drop", { table, confirm: table });
+    toast(`${table} was dropped.`);
+    await refreshTables();
+    location.hash = "#/overview";
+  }) }, "Drop table")));
   fill(body, h("div", { class: "tiles" }, tile("Kind", about.kind), tile("Buckets", count(about.buckets)), tile("Partitions", about.partition_keys.length ? count(about.partitions.length) : "none"), tile("Lake", about.lake || "off"), tile("Table id", about.id), tile("Created", new Date(about.created_ms).toLocaleDateString("en-CA"))),
     about.comment ? h("p", {}, about.comment) : null, errors,
     h("section", { class: "card" }, h("h2", {}, "Columns"), list([{ name: "column", value: (one) => h("code", {}, one.name) }, { name: "type", value: (one) => one.type }, { name: "used as", value: uses }, { name: "comment", wrap: true, value: (one) => one.comment || "" }], about.columns, "Columns")),
     h("section", { class: "card" }, h("h2", {}, "Properties"), given.length ? propertyList(given, "Properties that are set") : h("p", { class: "muted" }, "None is set."), Object.keys(about.custom_properties).length ? list([{ name: "custom property", value: ([name]) => name }, { name: "value", value: ([, value]) => value }], Object.entries(about.custom_properties), "Custom properties") : null, h("p", {}),
       h("details", {}, h("summary", {}, `${others.length} properties with their defaults`), propertyList(others, "Other properties"))),
     h("section", { class: "card" }, h("h2", {}, "History of the schema"), list([{ name: "version", value: (one) => one.id }, { name: "columns", number: true, value: (one) => one.columns }, { name: "change", wrap: true, value: (one) => one.change }], versions, "Versions of the schema")),
-    session.read_only ? null : alter, code);
+    session.read_only ? null : alter, code, session.read_only ? null : drop);
   return null;
 }
