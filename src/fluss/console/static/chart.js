@@ -69,7 +69,7 @@ export function resultChart(names, values, title, width, kind) {
   const low = Math.min(0, ...values), top = Math.max(low + 1e-9, 0, ...values), step = (width - LEFT) / Math.max(1, values.length);
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (top - low));
   const plot = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": title });
-  for (const value of [low, (low + top) / 2, top]) plot.append(svg("line", { class: "axis", x1: LEFT, x2: width, y1: y(value), y2: y(value) }), label(LEFT - 6, y(value) + 4, "end", Number(value.toPrecision(3)).toLocaleString("en")));
+  for (const value of [low, (low + top) / 2, top]) plot.append(svg("line", { class: "axis", x1: LEFT, x2: width, y1: y(value), y2: y(value) }), label(LEFT - 6, y(value) + 4, "end", Number(value.toPrecision(4)).toLocaleString("en")));
   const centre = (at) => LEFT + step * (at + 0.5);
   if (kind === "line") plot.append(svg("path", { class: "line s1", d: values.map((value, at) => `${at ? "L" : "M"}${centre(at).toFixed(1)} ${y(value).toFixed(1)}`).join("") }));
   values.forEach((value, at) => {

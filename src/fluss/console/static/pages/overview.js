@@ -16,7 +16,7 @@ export async function show(body, { session, current, refreshTables }) {
   ];
   const chartPlace = h("div", { class: "charts" }, charts.map((one) => one.element));
   const notes = h("div", {});
-  fill(body, notes, tiles, start, figures, tables, apis);
+  fill(body, notes, tiles, start, tables, figures, apis);
   let samples = [], health = null;
 
   const status = () => {
@@ -59,7 +59,8 @@ export async function show(body, { session, current, refreshTables }) {
   const drawSamples = () => {
     drawTiles();
     drawTables();
-    for (const one of charts) one.show(samples, SPAN_MS);
+    const span = Math.max(60000, Math.min(SPAN_MS, samples.at(-1).time_ms - samples[0].time_ms));
+    for (const one of charts) one.show(samples, span);
     const rows = (samples.at(-1)?.apis || []).slice(0, 30);
     redraw(apis, rows.length ? h("section", { class: "card" }, h("h2", {}, "Requests"), list([
       { name: "request", value: (one) => one.request },
@@ -93,6 +94,7 @@ export async function show(body, { session, current, refreshTables }) {
     // A stream that was lost begins with the last minutes again.
     const first = event.samples[0]?.number ?? Infinity;
     samples = samples.filter((sample) => sample.number < first).concat(event.samples).slice(-300);
+    if (!samples.length) return;
     if (!chartPlace.isConnected) fill(figures, chartPlace);
     drawSamples();
   }, (text) => fill(notes, problem(text)));
