@@ -34,11 +34,14 @@ def _serve(
     ui_read_only: bool,
     ui_allow_host: tuple[str, ...],
     watch_stdin: bool,
+    restore_from: str | None,
     **given: Any,
 ) -> None:
     """Run the embedded server until SIGTERM or Ctrl-C."""
     config = server_command.build_config(**given)
     set_up_logging(config)
+    if restore_from is not None:
+        server_command.restore_if_empty(config, restore_from)
     companion = None
     if ui:
         check_installed()
