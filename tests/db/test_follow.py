@@ -6,11 +6,13 @@ from __future__ import annotations
 import _thread
 import asyncio
 import datetime as dt
+import gc
 import itertools
 import random
 import threading
 import time
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +336,22 @@ def test_full_reads_every_change_that_happens_meanwhile(db: fluss.Database) -> N
     # The last row of one bucket came: the others are read to their ends.
     seen += list(table.follow(seen[-1].position, stop_at_end=True))
     assert rows_of(seen) == {row["id"]: row["v"] for row in table.to_pylist()}
+
+
+@pytest.mark.parametrize("start", ["full", "earliest"])
+def test_one_that_is_dropped_ends_at_once(db: fluss.Database, start: str) -> None:
+    """As part of a circle its generators would be closed in any order, and a second time while that goes on."""
+    users = db.create_table("users", {"id": "int"}, primary_key="id", buckets=2)
+    users.upsert([{"id": number} for number in range(100)])
+    changes = users.follow(start, stop_at_end=True)
+    next(changes)
+    feed: Any = weakref.ref(changes._core._feed)
+    gc.disable()
+    try:
+        del changes
+        assert feed() is None
+    finally:
+        gc.enable()
 
 
 def test_positions_within_the_current_rows(db: fluss.Database) -> None:

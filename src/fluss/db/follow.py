@@ -77,7 +77,7 @@ class Feed(Generic[T]):
         self._scan: TableScan | None = None
         self._ends: dict[TableBucket, int] = {}
         self._bounded: AsyncGenerator[RecordBatch, None] | None = None
-        self._full: AsyncGenerator[ChangeBatch, None] | None = None
+        self._full: AsyncGenerator[tuple[ChangeBatch, bool], None] | None = None
         """The current rows, until all of them were given."""
         self._info: TableInfo | None = None
         self._waiting: deque[RecordBatch] = deque()
@@ -167,7 +167,9 @@ class Feed(Generic[T]):
         position = position_of(self._start, info.table_id, str(self._path))
         if info.has_primary_key() and (self._start == "full" or (position is not None and position.full)):
             self._read = {}
-            self._full = self._full_rows(plan, buckets, self._names)
+            self._ends = {}
+            # It must not refer to this feed: the generators of a circle are closed in any order, and that fails.
+            self._full = full_rows(plan, buckets, self._names, self._ends)
         else:
             self._read = await self._offsets(plan, position, buckets)
             if self._stop_at_end:
@@ -175,27 +177,15 @@ class Feed(Generic[T]):
             else:
                 self._subscribe(self._read)
 
-    async def _full_rows(
-        self, plan: ScanPlan, buckets: Sequence[TableBucket], columns: Sequence[str]
-    ) -> AsyncGenerator[ChangeBatch, None]:
-        """The current rows of a primary-key table as inserts; what is read afterwards begins where they end."""
-        ends: dict[TableBucket, int] = {}
-        async with contextlib.aclosing(full_rows(plan, buckets, columns, ends)) as batches:
-            async for found, last in batches:
-                if last:
-                    self._read = self._ends = ends
-                yield found
-        self._read = self._ends = ends
-
-    async def _next_full(self, rows: AsyncGenerator[ChangeBatch, None]) -> ChangeBatch | None:
-        async def read() -> ChangeBatch | None:
-            return await anext(rows, None)
-
+    async def _next_full(self, rows: AsyncGenerator[tuple[ChangeBatch, bool], None]) -> ChangeBatch | None:
+        """The next of the current rows of a primary-key table; what is read afterwards begins where they end."""
         try:
-            found = await self._shielded(read)
+            found, last = await self._shielded(lambda: next_rows(rows))
         except Exception:
             self._full = self._info = None  # the next call begins again with all rows
             raise
+        if last:
+            self._read = self._ends
         if found is None:
             self._full = None
             if not self._stop_at_end:
@@ -392,6 +382,12 @@ async def full_rows(
         if held.num_records > 1:
             yield changes(held, 0, held.num_records - 1), False
         yield changes(held, held.num_records - 1, 1, ends), True
+
+
+async def next_rows(rows: AsyncGenerator[tuple[ChangeBatch, bool], None]) -> tuple[ChangeBatch | None, bool]:
+    """The next batch of `full_rows`, or None, and whether none follows."""
+    found = await anext(rows, None)  # a tuple as the default fails on Python 3.11
+    return (None, True) if found is None else found
 
 
 class Follow(Generic[ItemT]):

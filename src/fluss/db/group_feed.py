@@ -15,11 +15,12 @@ from fluss.client.core import FlussConnection, open_connection
 from fluss.client.groups.member import GroupMember
 from fluss.client.scan.plan import ScanPlan
 from fluss.db.changes import ChangeBatch, position_of
-from fluss.db.follow import Feed, Start, full_rows
+from fluss.db.follow import Feed, Start, full_rows, next_rows
 from fluss.db.models import RowModel
 from fluss.db.reads import list_buckets
 from fluss.errors import FlussError, InvalidArgumentError, PartitionNotExistsError, UnknownTableOrBucketError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.metadata.group_rows import FULL
 from fluss.net.deadline import wait_for
 
 T = TypeVar("T")
@@ -29,8 +30,6 @@ _SESSION_TIMEOUT_S_MIN = 0.5
 _SESSION_TIMEOUT_S_MAX = 300.0
 _NAME_MAX = 200
 _WAIT_S = 1.0
-FULL = -1
-"""The position of a bucket whose current rows were not handled yet."""
 
 
 @dataclass
@@ -174,12 +173,8 @@ class GroupFeed(Feed[T]):
 
     async def _next_whole(self, whole: _WholeBucket) -> ChangeBatch | None:
         """The next of the current rows of a bucket. Changes of the others wait until they are all handled."""
-
-        async def read() -> tuple[ChangeBatch | None, bool]:
-            return await anext(whole.batches, (None, True))
-
         try:
-            found, last = await self._shielded(read)
+            found, last = await self._shielded(lambda: next_rows(whole.batches))
         except FlussError:
             await self._end_whole()  # the next call begins again with all rows
             raise
