@@ -14,10 +14,13 @@ import pytest
 
 import fluss
 import fluss.aio
-from fluss.client.groups.state import MemberRow
-from fluss.client.groups.table import GROUPS_TABLE
+from fluss.client.groups.table import create_groups_table
+from fluss.db.internals import admin_call
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
+from fluss.metadata.group_rows import GROUPS_TABLE, MemberRow
+from fluss.tools.access import grant_right
+from fluss.tools.groups import allow_groups
 
 BUCKETS = 4
 
@@ -174,6 +177,8 @@ def test_batches_and_pairs(db: fluss.Database, orders: fluss.Table[Any]) -> None
 
 def test_a_key_table_begins_with_its_current_rows(db: fluss.Database) -> None:
     users = db.create_table("full_of_groups", {"id": "int", "name": "string"}, primary_key="id", buckets=3)
+    with users.follow(group="empty", timeout=2) as changes:
+        assert list(changes) == []
     users.upsert([{"id": number, "name": "old"} for number in range(50)])
     users.upsert([{"id": number, "name": "new"} for number in range(50)])
     with users.follow(group="billing", timeout=2) as changes:
@@ -282,6 +287,39 @@ def test_a_member_that_was_silent_loses_its_buckets(server: fluss.LocalServer, o
     asyncio.run(use())
 
 
+def test_rows_of_members_that_are_gone_do_not_pile_up(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    sizes = []
+    for number in range(10):
+        write(orders, range(10 * number, 10 * number + 10))
+        with orders.follow(group="short", timeout=20) as changes:
+            assert next(changes).row["id"] >= 0
+        rows = db.table(str(GROUPS_TABLE)).prefix("short", str(orders.path))
+        sizes.append((len(rows), sum(len(row["state"]) for row in rows)))
+    assert max(rows for rows, _ in sizes) <= 2
+    assert sizes[-1][1] < 2 * sizes[1][1] + 500
+
+
+def test_a_member_writes_its_row_once_a_second(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+    """However many changes it handles."""
+    stored = db.table(str(GROUPS_TABLE))
+
+    def beat() -> int:
+        (row,) = stored.prefix("billing", str(orders.path))
+        return MemberRow.from_json(row["member"], row["state"]).beat
+
+    with orders.follow(group="billing", timeout=20) as changes:
+        write(orders, range(10))
+        next(changes)
+        wait_until(lambda: owned(db, orders) == [BUCKETS])
+        first, began = beat(), time.monotonic()
+        for number in range(1, 16):
+            write(orders, range(10 * number, 10 * number + 10))
+            for _ in range(10):
+                next(changes)
+            time.sleep(0.1)
+        assert beat() - first <= time.monotonic() - began + 1
+
+
 def test_a_member_that_is_dropped_without_close_gives_up(server: fluss.LocalServer, orders: fluss.Table[Any]) -> None:
     write(orders, range(10))
     next(orders.follow(group="billing", timeout=20))
@@ -298,6 +336,39 @@ def test_a_member_that_is_dropped_without_close_gives_up(server: fluss.LocalServ
 def test_bad_arguments(orders: fluss.Table[Any], options: dict[str, Any]) -> None:
     with pytest.raises((InvalidArgumentError, TypeError)):
         orders.follow(**options)
+
+
+_SECURED = {
+    "bind.listeners": "FLUSS://127.0.0.1:0,CLIENT://127.0.0.1:0",
+    "security.protocol.map": {"CLIENT": "SASL"},
+    "security.sasl.plain.credentials": {"root": "root-secret", "bob": "bob-secret"},
+    "authorizer.enabled": True,
+    "super.users": "User:root",
+}
+
+
+def test_members_need_rights_on_the_table_of_groups() -> None:
+    with (
+        fluss.LocalServer(options=_SECURED) as server,
+        fluss.connect(server.addresses[1], user="root", password="root-secret") as root,
+        fluss.connect(server.addresses[1], user="bob", password="bob-secret") as bob,
+    ):
+        root.create_table("orders", {"id": "int"}, bucket_key="id", buckets=2).append([{"id": 1}])
+        grant_right(root, "bob", "read", "orders")
+
+        def read() -> int:
+            with bob.table("orders").follow(group="billing", timeout=20) as changes:
+                return int(next(changes).row["id"])
+
+        for rights in ((), ("read",)):  # without any it cannot create the table, with READ it cannot write its row
+            for right in rights:
+                admin_call(root, create_groups_table)
+                grant_right(root, "bob", right, str(GROUPS_TABLE))
+            with pytest.raises(fluss.AuthorizationError) as refused:
+                read()
+            assert "fluss group allow USER" in (refused.value.hint or "")
+        assert [right.operation for right in allow_groups(root, "bob")] == ["read", "write"]
+        assert read() == 1
 
 
 def test_commit_needs_a_group(orders: fluss.Table[Any]) -> None:

@@ -129,6 +129,27 @@ async def test_bytes_are_counted_by_user_until_the_table_is_dropped(tmp_path: Pa
         assert not [name for name in figures(server.metrics.text()) if 'table="t"' in name]
 
 
+async def test_the_lag_of_groups_is_shown(tmp_path: Path) -> None:
+    async with running_server(tmp_path, metrics_prometheus_port="0") as server:
+        address = f"127.0.0.1:{server.listeners['FLUSS'].port}"
+        async with await fluss.connect(address) as db:
+            orders = await db.create_table("orders", {"id": "int"}, buckets=2, bucket_key="id")
+            await orders.append([{"id": number} for number in range(10)])
+            async with orders.follow(group='say "hi"', timeout=10, commit=False) as changes:
+                for _ in range(4):
+                    await anext(changes)
+                await changes.commit()
+                assert server.metrics_page is not None
+                _, body = await http(server.metrics_page.port, "GET /metrics HTTP/1.1\r\n\r\n")
+            check_page(body)
+            found = figures(body)
+            lags = [value for name, value in found.items() if name.startswith("coordinator_group_bucket_lag")]
+            assert len(lags) == 2
+            assert sum(lags) == 6
+            of_group = 'coordinator_group_lag{group="say \\"hi\\"",database="fluss",table="orders"}'
+            assert found[of_group] == 6
+
+
 async def test_waiting_fetches_are_shown(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, await client_of(server) as conn:
         table = await make_table(conn, "t")

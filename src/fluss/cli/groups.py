@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of followers: ``fluss groups``, ``fluss group show``, ``reset``, ``delete``."""
+"""Groups of followers: ``fluss groups``, ``fluss group show``, ``reset``, ``delete``, ``allow``."""
 
 from __future__ import annotations
 
@@ -110,3 +110,18 @@ def group_delete(link: CliTarget, name: str, table: str | None, yes: bool) -> No
     with link.database() as db:
         tables = delete_group(db, name, None if table is None else parse_path(table))
     print_result(link.as_json, {"group": name, "deleted": True, "tables": tables}, f"group {name} deleted")
+
+
+@group.command(name="allow")
+@click.argument("user")
+@connected
+def group_allow(link: CliTarget, user: str) -> None:
+    """Let USER be a member of groups, on a server with access rights. Creates the table that groups are kept in.
+
+    Example: fluss group allow alice
+    """
+    from fluss.tools.groups import allow_groups
+
+    with link.database() as db:
+        rights = [right.document() for right in allow_groups(db, user)]
+    print_result(link.as_json, rights, f"{user} may now be a member of groups; give it READ on the tables to follow")

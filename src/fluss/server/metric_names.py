@@ -64,6 +64,12 @@ METRICS: dict[str, Metric] = {
     ),
     "coordinator_lakeTiering_table_freshness": Metric("gauge", "Milliseconds that its lake may be behind.", _TABLE),
     "coordinator_lakeTiering_table_failuresTotal": Metric("counter", "Rounds of tiering that failed.", _TABLE),
+    "coordinator_group_lag": Metric(
+        "gauge", "Changes of a table that a group of followers has not handled.", ("group", *_TABLE)
+    ),
+    "coordinator_group_bucket_lag": Metric(
+        "gauge", "Changes of a bucket that a group of followers has not handled.", ("group", *_BUCKET)
+    ),
     # -- the data ---------------------------------------------------------------------------------------------------
     "tabletserver_leaderCount": Metric("gauge", "Buckets that this server leads: all."),
     "tabletserver_replicaCount": Metric("gauge", "Replicas of buckets on this server."),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -55,6 +55,8 @@ class ServerMetrics:
         self._series: dict[str, Callable[[], Iterable[tuple[Labels, float]]]] = {}
         self._requests: dict[int, _Requests] = {}
         self._histograms: dict[str, Distribution] = {}
+        self.before_page: list[Callable[[], Awaitable[None]]] = []
+        """Called before the page is put together: figures that must be waited for are read here."""
 
     def add(self, name: str, amount: float = 1, labels: Labels = ()) -> None:
         try:

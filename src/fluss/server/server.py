@@ -26,6 +26,7 @@ from fluss.server.data_metrics import DataMetrics, add_process_gauges
 from fluss.server.datadir import DataDir
 from fluss.server.environment import Environment
 from fluss.server.exposure import check_remote_dir
+from fluss.server.group_lags import GroupLags
 from fluss.server.handlers.registry import register_all
 from fluss.server.handlers.request import Handler
 from fluss.server.kv.service import Kv
@@ -326,6 +327,7 @@ class Server(Services):
     def _add_gauges(self) -> None:
         add_process_gauges(self.metrics)
         DataMetrics(self)
+        GroupLags(self)
         gauge = self.metrics.gauge
         replicator = self.replicator
         if replicator is not None:

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.groups.state import GroupState, MemberRow, Progress
-from fluss.client.groups.table import GROUPS_TABLE, group_key, stored_row
+from fluss.client.groups.table import create_groups_table, group_key, stored_row
 from fluss.db.changes import Position
-from fluss.db.group_feed import FULL
+from fluss.db.internals import admin_call
 from fluss.db.suggest import did_you_mean
 from fluss.errors import DatabaseNotExistError, FlussError, InvalidArgumentError, TableNotExistError
 from fluss.metadata import OffsetSpec, TableBucket, TablePath
+from fluss.metadata.group_rows import FULL, GROUPS_TABLE, MemberRow, Progress, add_progress
+from fluss.tools.access import Right, grant_right
 from fluss.tools.status import bucket_offsets, offsets_at
 from fluss.tools.tailing import start_of
 
@@ -150,6 +151,18 @@ def delete_group(db: Database, group: str, table: TablePath | None = None) -> in
     return len(paths)
 
 
+def allow_groups(db: Database, user: str) -> list[Right]:
+    """Let a user be a member of groups: READ and WRITE on the table they are kept in, which is created if needed.
+
+    The user can then move and end every group, and needs READ on what it follows.
+
+    Example:
+        allow_groups(db, "alice")
+    """
+    admin_call(db, create_groups_table)
+    return [grant_right(db, user, operation, str(GROUPS_TABLE)) for operation in ("read", "write")]
+
+
 def _rows(db: Database, group: str | None, table: TablePath | None) -> list[tuple[str, str, MemberRow]]:
     try:
         stored = db.table(str(GROUPS_TABLE)).to_pylist()
@@ -191,15 +204,17 @@ def _describe(
         table = db.table(path)
     except (DatabaseNotExistError, TableNotExistError):
         return GroupInfo(group, path, members, [])
-    state = GroupState()
-    state.load(row for row in rows if row.table_id == table.info.table_id)
+    progress: dict[TableBucket, Progress] = {}
+    for row in rows:
+        if row.table_id == table.info.table_id:
+            add_progress(progress, row)
     owners = {bucket: row.member for row in live for bucket in row.owned}
     ends = bucket_offsets(db, table, OffsetSpec.latest())
     starts = bucket_offsets(db, table, OffsetSpec.earliest())
     buckets: list[GroupBucketInfo] = []
     for key, end in ends.items():
         partition, bucket = key
-        known = state.progress.get(bucket)
+        known = progress.get(bucket)
         position = starts.get(key, 0) if known is None else known.offset
         lag_s = _age(table, ends, bucket, position) if ages and len(buckets) < _LAGS_MAX and position != FULL else None
         shown = None if position == FULL else position

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss.client.groups.state import INITIAL, GroupState, MemberRow, Progress
+from fluss.client.groups.state import GroupState
 from fluss.errors import FormatError
 from fluss.metadata import TableBucket
+from fluss.metadata.group_rows import INITIAL, MemberRow, Progress
 
 TIMEOUT_MS = 100
 BUCKETS = [TableBucket(1, number) for number in range(6)]

@@ -17,8 +17,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fluss.client.groups.state import INITIAL, GroupState, MemberRow, Progress
-from fluss.client.groups.table import GROUPS_TABLE, group_key, open_groups_table, stored_row
+from fluss.client.groups.state import GroupState
+from fluss.client.groups.table import group_key, open_groups_table, stored_row, with_hint
 from fluss.client.lookup import PrefixLookuper
 from fluss.errors import (
     AuthorizationError,
@@ -30,6 +30,7 @@ from fluss.errors import (
     TableNotExistError,
 )
 from fluss.metadata import ChangeType, OffsetSpec, TableBucket, TableInfo
+from fluss.metadata.group_rows import GROUPS_TABLE, INITIAL, MemberRow, Progress
 from fluss.net.deadline import wait_for
 from fluss.net.eager import retrieve_exception
 
@@ -46,8 +47,10 @@ _FATAL = (AuthorizationError, ConnectionClosedError, DatabaseNotExistError, Form
 """What trying again does not help against."""
 _TICK_S = 0.1
 _RETRY_S_MAX = 1.0
-_CLEAN_S = 5.0
-"""How often the rows of members that are gone are looked through."""
+_LOOK_S = 1.0
+"""How often is looked for new partitions, and for rows of members that are gone."""
+_CLOCK_RATES = 0.01
+"""The clocks of this machine and of the server run at rates that differ by less than this: leases end earlier by it."""
 _READ_PAUSE_S = 0.004
 """How long is waited between two reads of the log, per member: each record is for all of them."""
 _READ_PAUSE_S_MAX = 0.25
@@ -122,6 +125,8 @@ class GroupMember:
         self._seen_itself = False
         self._sent_at = 0.0
         self._denied = 0
+        self._unknown = asyncio.Event()
+        """Whether a bucket was granted whose first offset must be asked for."""
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -130,6 +135,12 @@ class GroupMember:
 
     async def join(self) -> None:
         """Read who is there, and write the first row."""
+        try:
+            await self._join()
+        except AuthorizationError as error:
+            raise with_hint(error) from None
+
+    async def _join(self) -> None:
         table = await open_groups_table(self._connection)
         lookuper = PrefixLookuper(self._connection._runner, table._state, ["group_name", "table_name"])
         key = group_key(self._group, self._info.table_path)
@@ -147,12 +158,11 @@ class GroupMember:
         for row in rows:
             if row.table_id != self._info.table_id:  # of a table that was dropped, and created again
                 await self._writer.delete({**key, "member": row.member}).wait()
+        await self._write()
         self._scanner = await table.new_scan().create_log_scanner()
         self._scanner.subscribe(bucket, self._joined_at)
-        await self._write()
-        self._tasks = [
-            self._loop.create_task(work) for work in (self._read_log(), self._write_rows(), self._look_after())
-        ]
+        work = (self._read_log(), self._write_rows(), self._find_first_offsets(), self._look_after())
+        self._tasks = [self._loop.create_task(one) for one in work]
         for task in self._tasks:
             task.add_done_callback(retrieve_exception)
 
@@ -187,6 +197,7 @@ class GroupMember:
             if self.live and self.failure is None:
                 self.busy.clear()
                 await self._write(left=True)
+                await self._clean()
         except FlussError as error:
             _log.warning("%s could not leave group %s, the others wait for its lease: %s", self.id, self._group, error)
         finally:
@@ -216,7 +227,7 @@ class GroupMember:
             if 0 < self.lease_until <= self._loop.time():
                 self._lose("the answer of the server came after its lease was over")
             elif self.lost is None:
-                self.lease_until = sent_at + self._timeout_s
+                self.lease_until = sent_at + self._timeout_s * (1 - _CLOCK_RATES)
 
     def _make_row(self, *, left: bool) -> MemberRow:
         self._before_write()
@@ -327,7 +338,7 @@ class GroupMember:
                     deleted = record.change_type == ChangeType.Delete
                     self._apply(record.offset, record.timestamp, record.row, deleted=deleted)
                 if len(records):
-                    await self._find_positions()
+                    self._set_positions()
                     self._set_owned()
                     self._wake.set()
                 await asyncio.sleep(min(_READ_PAUSE_S_MAX, _READ_PAUSE_S * len(self._state.members)))
@@ -350,44 +361,54 @@ class GroupMember:
         if self._seen_itself and self.id not in self._state.members:
             self._lose("its row came too late for the server's clock")
 
-    async def _find_positions(self) -> None:
-        """Learn where to begin with buckets that were granted."""
-        held = self._held()
+    def _set_positions(self) -> None:
+        """Note where to begin with buckets that were granted."""
+        held, known = self._held(), self._state.progress
         self.positions = {bucket: offset for bucket, offset in self.positions.items() if bucket in held}
-        unknown = []
-        for bucket in held:
-            if bucket in self.positions:
-                continue
-            known = self._state.progress.get(bucket)
-            if known is None:
-                unknown.append(bucket)
+        for bucket in held.keys() - self.positions.keys():
+            if bucket in known:
+                self.positions[bucket] = known[bucket].offset
             else:
-                self.positions[bucket] = known.offset
-        if unknown:
-            self.positions.update(await self._new_offsets(unknown))
+                self._unknown.set()
+
+    async def _find_first_offsets(self) -> None:
+        """Ask where to begin with buckets that came after the group. The log is read on meanwhile."""
+        while True:
+            await self._unknown.wait()
+            self._unknown.clear()
+            unknown = (self._held().keys() & set(self._buckets)) - self.positions.keys()
+            try:
+                found = await wait_for(self._new_offsets(list(unknown)), self._timeout_s)
+            except (FlussError, asyncio.TimeoutError) as error:
+                _log.info("%s could not find where new buckets begin: %s", self.id, error)
+                await asyncio.sleep(_TICK_S)
+                self._unknown.set()  # unless their partition was dropped meanwhile
+                continue
+            self.positions = {**found, **self.positions}
+            self._set_positions()
+            self._set_owned()
+            self._wake.set()
 
     async def _look_after(self) -> None:
         """Look for new partitions, and delete rows that are not needed any more."""
-        looked_at = 0.0
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(_LOOK_S)
             try:
                 self._buckets = await self._list_buckets()
-                if self._loop.time() - looked_at >= _CLEAN_S:
-                    looked_at = self._loop.time()
-                    await self._clean()
+                await self._clean()
             except FlussError as error:
                 _log.info("%s could not look after group %s: %s", self.id, self._group, error)
 
     async def _clean(self) -> None:
+        """Delete the rows of members that are gone, once: the oldest member does it, and each that leaves."""
         oldest = min(self._state.members.values(), key=lambda member: member.age, default=None)
-        if oldest is None or oldest.row.member != self.id:
+        if not self._written.left and (oldest is None or oldest.row.member != self.id):
             return
         for name in self._state.superseded(self._buckets):
             key = {**group_key(self._group, self._info.table_path), "member": name}
             await self._writer.delete(key).wait()
 
     def _fail(self, error: FlussError) -> None:
-        self.failure = error
+        self.failure = with_hint(error) if isinstance(error, AuthorizationError) else error
         self.owned = {}
         self._on_change()

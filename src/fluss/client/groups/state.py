@@ -17,92 +17,12 @@ think that a bucket is owned when it is free, never the other way round.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fluss.errors import FormatError
 from fluss.metadata import TableBucket
-from fluss.metadata.path import bucket_text, parse_bucket
-
-VERSION = 1
-INITIAL = 0
-"""The number of no grant: where a group begins to read."""
-
-
-class Progress(NamedTuple):
-    """How far a bucket was handled."""
-
-    grant: int
-    """The grant under which it was handled. A higher one replaces it."""
-    offset: int
-    """The next offset to handle."""
-
-
-@dataclass(frozen=True)
-class MemberRow:
-    """What a member writes about itself."""
-
-    member: str
-    table_id: int
-    timeout_ms: int
-    joined: int
-    """The end of the log when it joined: the older member comes first."""
-    beat: int = 0
-    owned: frozenset[TableBucket] = frozenset()
-    wanted: frozenset[TableBucket] = frozenset()
-    progress: Mapping[TableBucket, Progress] = field(default_factory=dict)
-    """Of the buckets it owns, and of those it had, until the next owner has written its own."""
-    left: bool = False
-    host: str = ""
-
-    def to_json(self) -> str:
-        document = {
-            "version": VERSION,
-            "table_id": self.table_id,
-            "timeout_ms": self.timeout_ms,
-            "joined": self.joined,
-            "beat": self.beat,
-            "owned": sorted(map(bucket_text, self.owned)),
-            "wanted": sorted(map(bucket_text, self.wanted)),
-            "progress": {bucket_text(bucket): list(found) for bucket, found in self.progress.items()},
-            "left": self.left,
-            "host": self.host,
-        }
-        return json.dumps(document, separators=(",", ":"))
-
-    @staticmethod
-    def from_json(member: str, text: str) -> MemberRow:
-        try:
-            found: dict[str, Any] = json.loads(text)
-            if found["version"] != VERSION:
-                raise FormatError(
-                    f"member {member!r} of a group writes version {found['version']}, this one reads {VERSION}: "
-                    "let all members of a group run the same release of fluss-python"
-                )
-            table_id = int(found["table_id"])
-
-            def buckets(names: Iterable[str]) -> frozenset[TableBucket]:
-                return frozenset(parse_bucket(table_id, name) for name in names)
-
-            row = MemberRow(
-                member,
-                table_id,
-                int(found["timeout_ms"]),
-                int(found["joined"]),
-                int(found["beat"]),
-                buckets(found["owned"]),
-                buckets(found["wanted"]),
-                {parse_bucket(table_id, name): Progress(*map(int, one)) for name, one in found["progress"].items()},
-                bool(found["left"]),
-                str(found["host"]),
-            )
-            if not row.owned <= row.progress.keys():
-                raise ValueError("it owns a bucket without progress")
-            return row
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise FormatError(f"the row of member {member!r} of a group cannot be read: {error}") from None
+from fluss.metadata.group_rows import MemberRow, Progress, add_progress
 
 
 @dataclass
@@ -140,12 +60,13 @@ class GroupState:
     def load(self, rows: Iterable[MemberRow]) -> None:
         """Begin with rows as they are; the log is read from the offset of that moment, or an earlier one, on."""
         for row in rows:
-            self._learn(row)
+            add_progress(self.progress, row)
             if row.left:
                 self.gone[row.member] = row
-            else:
-                held = {bucket: row.progress[bucket].grant for bucket in row.owned}
-                self.members[row.member] = Member(row, None, False, held, set(row.wanted))
+                continue
+            found = self.members[row.member] = Member(row, None, False, maybe=set(row.wanted))
+            for bucket in row.owned:
+                self._own(found, bucket, row.progress[bucket].grant)
 
     def apply(self, offset: int, timestamp_ms: int, member: str, row: MemberRow | None) -> None:
         """Take the next record of the log: a row that was written, or None for one that was deleted."""
@@ -157,13 +78,17 @@ class GroupState:
         if row is None:
             self.gone.pop(member, None)
             return
-        self._learn(row)
+        add_progress(self.progress, row)
         if row.left or member in self.gone:
             self.gone[member] = row
             return
         found = self.members[member] = Member(row, timestamp_ms, True)
         for bucket in row.owned:
-            self._own(found, bucket, row.progress[bucket].grant)
+            grant = row.progress[bucket].grant
+            if before is not None and before.held.get(bucket) == grant:
+                found.held[bucket] = grant  # it has no rival: one member holds a bucket
+            else:
+                self._own(found, bucket, grant)
         for bucket in row.wanted:
             blockers = [other for other in self.members.values() if other is not found and other.claims(bucket)]
             if not blockers:
@@ -186,16 +111,6 @@ class GroupState:
             elif now_ms - member.seen_ms > member.row.timeout_ms:
                 self.gone[name] = self.members.pop(name).row
 
-    def _learn(self, row: MemberRow) -> None:
-        for bucket, found in row.progress.items():
-            known = self.progress.get(bucket)
-            if known is None or found.grant > known.grant:
-                self.progress[bucket] = found
-            elif found.grant == known.grant:
-                # Two members that were first both say where to begin: the earlier place loses nothing.
-                choose = min if found.grant == INITIAL else max
-                self.progress[bucket] = Progress(found.grant, choose(found.offset, known.offset))
-
     def shares(self, buckets: Collection[TableBucket], presumed_gone: Collection[str] = ()) -> dict[str, Adjustment]:
         """What each member should give up and ask for, so that all have the same number of buckets, give or take one.
 
@@ -205,10 +120,11 @@ class GroupState:
             buckets: The buckets of the table.
             presumed_gone: Members that were not heard of for too long, although no record shows it yet.
         """
+        existing = set(buckets)
         live = [member for name, member in self.members.items() if name not in presumed_gone]
-        kept = {member.row.member: [bucket for bucket in buckets if member.claims(bucket)] for member in live}
+        kept = {member.row.member: existing & (member.held.keys() | member.maybe) for member in live}
         live.sort(key=lambda member: (-len(kept[member.row.member]), member.age))
-        free = sorted((b for b in buckets if not any(member.claims(b) for member in live)), key=bucket_order)
+        free = sorted(existing.difference(*kept.values()), key=bucket_order)
         shares = {}
         for place, member in enumerate(live):
             own = sorted(kept[member.row.member], key=bucket_order)
@@ -220,10 +136,11 @@ class GroupState:
 
     def superseded(self, buckets: Collection[TableBucket]) -> list[str]:
         """The members that are gone and whose rows are not needed: others were granted all that they had."""
+        existing = set(buckets)
         return [
             name
             for name, row in self.gone.items()
-            if all(self.progress[b].grant > found.grant for b, found in row.progress.items() if b in buckets)
+            if all(self.progress[b].grant > found.grant for b, found in row.progress.items() if b in existing)
         ]
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.groups.state import MemberRow
 from fluss.errors import AuthorizationError, DatabaseNotExistError, TableNotExistError
 from fluss.metadata import Column, DatabaseDescriptor, DataTypes, Schema, TableDescriptor, TablePath
+from fluss.metadata.group_rows import GROUPS_TABLE, MemberRow
 
 if TYPE_CHECKING:
+    from fluss.client.admin import FlussAdmin
     from fluss.client.core import FlussConnection, FlussTable
 
-GROUPS_TABLE = TablePath("fluss_system", "fluss_groups")
 _BUCKETS = 8
 _KEY = ["group_name", "table_name", "member"]
 
@@ -20,19 +20,25 @@ _KEY = ["group_name", "table_name", "member"]
 async def open_groups_table(connection: FlussConnection) -> FlussTable:
     """The table of groups, which is created when it is needed for the first time."""
     try:
-        try:
-            return await connection.get_table(GROUPS_TABLE)
-        except (DatabaseNotExistError, TableNotExistError):
-            admin = connection.get_admin()
-            database = DatabaseDescriptor("Kept by clients; do not write to it by hand.")
-            await admin.create_database(GROUPS_TABLE.database_name, database, ignore_if_exists=True)
-            await admin.create_table(GROUPS_TABLE, _descriptor(), ignore_if_exists=True)
-            return await connection.get_table(GROUPS_TABLE)
-    except AuthorizationError as error:
-        raise error.replace(
-            hint=f"groups are kept in the table {GROUPS_TABLE}: let an administrator create it (by following any table "
-            "with a group once) and grant READ and WRITE on it"
-        ) from None
+        return await connection.get_table(GROUPS_TABLE)
+    except (DatabaseNotExistError, TableNotExistError):
+        await create_groups_table(connection.get_admin())
+        return await connection.get_table(GROUPS_TABLE)
+
+
+async def create_groups_table(admin: FlussAdmin) -> None:
+    """Create the table of groups and its database, unless they exist."""
+    database = DatabaseDescriptor("Kept by clients; do not write to it by hand.")
+    await admin.create_database(GROUPS_TABLE.database_name, database, ignore_if_exists=True)
+    await admin.create_table(GROUPS_TABLE, _descriptor(), ignore_if_exists=True)
+
+
+def with_hint(error: AuthorizationError) -> AuthorizationError:
+    """Say what a user needs who wants to be a member of a group."""
+    return error.replace(
+        hint=f"members of groups need READ and WRITE on {GROUPS_TABLE}: an administrator gives both, and creates "
+        "it, with 'fluss group allow USER'"
+    )
 
 
 def _descriptor() -> TableDescriptor:
