@@ -147,6 +147,10 @@ simulate: $(READY) ## Simulate server, clients, network and disk with faults (SE
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation --rounds $(or $(ROUNDS),1000) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
 
+.PHONY: simulate-groups
+simulate-groups: $(READY) ## Simulate members of a group that are killed, stopped and cut off, with clocks of their own (SEED=0 COUNT=100)
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.groups --seed $(or $(SEED),0) --count $(or $(COUNT),100)
+
 .PHONY: histories
 histories: $(READY) ## Check histories of concurrent clients under faults for linearizability (SEED=0 COUNT=1000)
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.histories --seed $(or $(SEED),0) --count $(or $(COUNT),1000)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ import fluss
 
 GROUP = "billing"
 TIMEOUT_S = 2.5
+ALONE_EVERY = 10
 
 
 class Handled(NamedTuple):
@@ -158,7 +159,7 @@ def run(kills: int, members: int, buckets: int, seed: int, address: str | None =
         finally:
             while processes.running:
                 processes.end(0, signal.SIGTERM)
-        _check(list(processes.notes()), writer, killed, outcome)
+        check(list(processes.notes()), writer.ids, writer.dropped, killed, outcome)
         db.drop_table("work")
     return outcome
 
@@ -168,10 +169,18 @@ def _disturb(processes: Members, chance: random.Random, outcome: Outcome, killed
     number = chance.randrange(len(processes.running))
     action = chance.random()
     if action < 0.6:
+        # A member that takes over may be killed or stopped itself: only kills with nothing before and after are timed.
+        alone = outcome.kills % ALONE_EVERY == 0
+        if alone:
+            time.sleep(4 * TIMEOUT_S)
         at_ns = time.time_ns()
-        killed.append((at_ns, processes.end(number, signal.SIGKILL).name))
+        name = processes.end(number, signal.SIGKILL).name
+        if alone:
+            killed.append((at_ns, name))
         outcome.kills += 1
         processes.start()
+        if alone:
+            time.sleep(2 * TIMEOUT_S)
     elif action < 0.8:
         process, _ = processes.running[number]
         process.send_signal(signal.SIGSTOP)
@@ -193,12 +202,19 @@ def _wait_for_the_end(processes: Members, writer: Writer) -> None:
             return
 
 
-def _check(notes: list[Handled], writer: Writer, killed: list[tuple[int, str]], outcome: Outcome) -> None:
+def check(
+    notes: list[Handled],
+    ids: Mapping[int, str],
+    dropped: Collection[str],
+    killed: list[tuple[int, str]],
+    outcome: Outcome,
+) -> None:
+    """Compare what was handled with what was written: the ids and partitions of rows, and those that were dropped."""
     seen = {found.id for found in notes}
-    outcome.written, outcome.handled = len(writer.ids), len(notes)
+    outcome.written, outcome.handled = len(ids), len(notes)
     outcome.processes = len({found.process for found in notes})
     outcome.repeated = len(notes) - len(seen)
-    missing = [number for number, day in writer.ids.items() if number not in seen and day not in writer.dropped]
+    missing = [number for number, day in ids.items() if number not in seen and day not in dropped]
     if missing:
         outcome.problems.append(f"{len(missing)} changes were never handled: {missing[:10]}")
     by_bucket: dict[str, list[Handled]] = {}

@@ -9,6 +9,7 @@ import random
 import selectors
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from typing import Any
 
 _EPOCH_S = 1_700_000_000
@@ -22,11 +23,26 @@ class SimulationStuckError(AssertionError):
 
 
 class Process:
-    """What dies as a whole: callbacks that were scheduled by a dead process never run."""
+    """What dies or stops as a whole: callbacks that were scheduled by a dead process never run.
 
-    def __init__(self, name: str) -> None:
+    Its monotonic clock may read another time than those of other processes, and run faster or slower.
+    """
+
+    def __init__(self, name: str, clock_s: float = 0.0, rate: float = 1.0) -> None:
         self.name = name
         self.alive = True
+        self.held: list[tuple[contextvars.Context, Callable[..., Any], tuple[Any, ...]]] | None = None
+        """While it is stopped: what it has to do when it goes on."""
+        self._clock_s = clock_s
+        self._rate = rate
+
+    def clock(self, now_s: float) -> float:
+        """What its clock reads at a moment of the simulation."""
+        return self._clock_s + now_s * self._rate
+
+    def moment(self, clock_s: float) -> float:
+        """The moment of the simulation at which its clock reads this."""
+        return (clock_s - self._clock_s) / self._rate
 
     def __repr__(self) -> str:
         return f"Process({self.name}, {'alive' if self.alive else 'dead'})"
@@ -34,6 +50,16 @@ class Process:
 
 _NETWORK = Process("network")
 _CURRENT: contextvars.ContextVar[Process] = contextvars.ContextVar("process", default=_NETWORK)
+
+
+def current() -> Process:
+    """The process that the caller is part of."""
+    return _CURRENT.get()
+
+
+def run_in_network(call: Callable[..., Any], *args: Any) -> Any:
+    """Call a function as part of no process that could end."""
+    return run_in(_NETWORK, call, *args)
 
 
 def run_in(process: Process, call: Callable[..., Any], *args: Any) -> Any:
@@ -51,19 +77,25 @@ class SimLoop(asyncio.SelectorEventLoop):
         self.rng = rng
         self.steps = 0
         self._watched: dict[int, Process] = {}
-        super().__init__(_SimSelector(self))
+        self._unwatched: dict[int, selectors.SelectorKey] = {}
+        """Sockets of processes that are stopped."""
+        self._sockets = _SimSelector(self)
+        super().__init__(self._sockets)
         self.connect: Callable[[str, int], Any] | None = None
         """Opens the client's half of a virtual connection: a coroutine function, set by the network."""
         self._run_executor = SimExecutor(self)
 
     def time(self) -> float:
-        return self._now_s
+        return _CURRENT.get().clock(self._now_s)
 
     def advance(self, seconds: float) -> None:
         self._now_s += seconds
 
     def now_ms(self) -> int:
         return _EPOCH_S * 1000 + int(self._now_s * 1000)
+
+    def now_ns(self) -> int:
+        return int(self._now_s * 1e9)
 
     # Callbacks belong to the process that scheduled them -----------------------------------------------------------
 
@@ -78,15 +110,37 @@ class SimLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        return super().call_at(when, _guarded(callback, context), *args, context=context)
+        moment = _CURRENT.get().moment(when)
+        return super().call_at(moment, _guarded(callback, context), *args, context=context)
 
     def kill(self, process: Process) -> None:
         """End a process: its callbacks never run again, and its sockets are not watched any more."""
         process.alive = False
-        for fd in [fd for fd, owner in self._watched.items() if owner is process]:
+        process.held = None
+        for fd in self._fds(process):
             del self._watched[fd]
+            self._unwatched.pop(fd, None)
             self._remove_reader(fd)  # type: ignore[attr-defined]
             self._remove_writer(fd)  # type: ignore[attr-defined]
+
+    def stop_process(self, process: Process) -> None:
+        """Let nothing of a process run, as SIGSTOP does, until `continue_process`."""
+        process.held = []
+        for fd in self._fds(process):
+            with suppress(KeyError):
+                self._unwatched[fd] = self._sockets.unregister(fd)
+
+    def continue_process(self, process: Process) -> None:
+        held, process.held = process.held or [], None
+        for fd in self._fds(process):
+            if fd in self._unwatched:
+                key = self._unwatched.pop(fd)
+                self._sockets.register(fd, key.events, key.data)
+        for context, callback, args in held:
+            self.call_soon(callback, *args, context=context)
+
+    def _fds(self, process: Process) -> list[int]:
+        return [fd for fd, owner in self._watched.items() if owner is process]
 
     def _add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
         self._watched[fd] = _CURRENT.get()
@@ -213,8 +267,10 @@ def _guarded(callback: Callable[..., Any], context: contextvars.Context | None) 
         return callback
 
     def run(*args: Any) -> Any:
-        if process.alive:
+        if process.alive and process.held is None:
             return callback(*args)
+        if process.held is not None:
+            process.held.append((context or contextvars.copy_context(), callback, args))
         return None
 
     return run

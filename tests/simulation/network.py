@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from tests.simulation.loop import SimLoop
+from tests.simulation.loop import Process, SimLoop, current, run_in_network
 
 _CHUNK_BYTES = 64 * 1024
 _QUEUED_BYTES_MAX = 256 * 1024
@@ -88,7 +88,9 @@ class SimNetwork:
         far, server = _pair()
         self._connections += 1
         peer = f"127.0.0.1:{30_000 + self._connections}"
-        self.wires.append(Wire(self._loop, self, near, far))
+        wire = run_in_network(Wire, self._loop, self, near, far)
+        wire.client = current()
+        self.wires.append(wire)
         self.accept_in(lambda: listener.accept(server, peer))
         return client
 
@@ -96,6 +98,12 @@ class SimNetwork:
         """Reset some of the connections, in the middle of whatever they carry."""
         for wire in list(self.wires):
             if self._loop.rng.random() < share:
+                wire.close()
+
+    def end(self, client: Process) -> None:
+        """Close the connections of a process that was killed."""
+        for wire in list(self.wires):
+            if wire.client is client:
                 wire.close()
 
     def _latency(self) -> float:
@@ -111,6 +119,7 @@ class Wire:
 
     def __init__(self, loop: SimLoop, network: SimNetwork, near: socket.socket, far: socket.socket) -> None:
         self._network = network
+        self.client: Process | None = None
         self._sockets = (near, far)
         self._directions = (_Direction(loop, network, self, near, far), _Direction(loop, network, self, far, near))
 
