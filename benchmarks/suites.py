@@ -11,6 +11,7 @@ from tests.interop.environment import wheel_python
 
 from benchmarks.cases import client_cold, client_lookup, client_process, client_read, client_write, java
 from benchmarks.cases.encrypted import encrypted_cases
+from benchmarks.cases.groups import group_cases
 from benchmarks.cases.pair import Pair
 from benchmarks.cases.replicated import replicated_cases
 from benchmarks.cases.server import growth_cases, life_cases, raw_cases
@@ -55,6 +56,7 @@ def bench(settings: Settings) -> Iterator[Result]:
         yield from growth_cases(settings, ours)
     yield from encrypted_cases(settings)
     yield from replicated_cases(settings)
+    yield from group_cases(settings)
     yield from life_cases(settings)
     yield from start_cases(settings)
     if settings.wanted("tiering") and not settings.quick:
