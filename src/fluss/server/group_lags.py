@@ -38,7 +38,7 @@ class GroupLags:
         entry = self._services.catalog.find_table(GROUPS_TABLE)
         if entry is None or entry.is_partitioned or not entry.has_primary_key:
             return
-        for number in range(entry.bucket_count):
+        for number in range(entry.table_info.num_buckets):
             tablet = self._services.kv.tablet(entry, TableBucket(entry.table_id, number))
             try:
                 values = await tablet.first(_ROWS_MAX)
