@@ -57,18 +57,28 @@ class Member:
         self.done: asyncio.Task[None] = run_in(self.process, scenario.world.loop.create_task, self._run())
 
     async def _run(self) -> None:
-        address = f"127.0.0.1:{self._scenario.world.network.port}"
         while True:
             try:
-                async with await fluss.connect(address) as db:
-                    table = await db.table(str(PATH))
-                    async with table.follow("earliest", group="billing") as self._follow:
-                        async for change in self._follow:
-                            self._handle(change)
-                            await asyncio.sleep(0.001)
+                await self._work()
             except fluss.FlussError as error:
                 self._scenario.world.note(f"{self.process.name}: {type(error).__name__}")
                 await asyncio.sleep(0.2)
+
+    async def _work(self) -> None:
+        db = await fluss.connect(f"127.0.0.1:{self._scenario.world.network.port}")
+        try:
+            self._follow = (await db.table(str(PATH))).follow("earliest", group="billing")
+            async for change in self._follow:
+                self._handle(change)
+                await asyncio.sleep(0.001)
+        except (
+            fluss.FlussError,
+            asyncio.CancelledError,
+        ):  # not GeneratorExit: a killed process ends nothing
+            if self._follow is not None:
+                await self._follow.close()
+            await db.close()
+            raise
 
     @property
     def _feed(self) -> GroupFeed[Any] | None:
@@ -158,7 +168,7 @@ class GroupScenario:
             for number, handle in handles:
                 await handle.wait()
                 self._ids[number] = ""
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
 
     async def _disturb(self, chance: random.Random) -> None:
         action, member = chance.random(), chance.choice(self._active)
@@ -208,9 +218,17 @@ class GroupScenario:
                 return
 
 
-def simulate(seed: int, disturbances: int = DISTURBANCES) -> tuple[Outcome, str]:
-    """Run one world; every second seed lets server and network fail too. Returns what was seen, and the last notes."""
+def simulate(seed: int, disturbances: int = DISTURBANCES) -> Outcome:
+    """Run one world, and return what was seen; every second seed lets server and network fail too."""
     folder = Path(tempfile.mkdtemp(prefix="fluss-groups-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    try:
+        return _run(seed, disturbances, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        collect_garbage()
+
+
+def _run(seed: int, disturbances: int, folder: Path) -> Outcome:
     world, scenario = World(seed, folder), GroupScenario(disturbances, faults=seed % 2 == 1)
     names = random.Random(seed)
     try:
@@ -220,10 +238,7 @@ def simulate(seed: int, disturbances: int = DISTURBANCES) -> tuple[Outcome, str]
         if hasattr(error, "add_note"):
             error.add_note(f"seed {seed}\n" + "\n".join(world.trace[-40:]))
         raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        collect_garbage()
-    return scenario.outcome, "\n".join(world.trace)
+    return scenario.outcome
 
 
 def main(arguments: list[str]) -> int:
@@ -236,7 +251,7 @@ def main(arguments: list[str]) -> int:
     started, takeovers_s = time.monotonic(), [0.0]
     for seed in range(options.seed, options.seed + options.count):
         try:
-            outcome, _ = simulate(seed)
+            outcome = simulate(seed)
         except BaseException:
             print(f"FAILED: python -m tests.simulation.groups --seed {seed} --count 1", file=sys.stderr)
             raise

@@ -122,6 +122,10 @@ class SimLoop(asyncio.SelectorEventLoop):
             self._unwatched.pop(fd, None)
             self._remove_reader(fd)  # type: ignore[attr-defined]
             self._remove_writer(fd)  # type: ignore[attr-defined]
+            transport = self._transports.pop(fd, None)  # type: ignore[attr-defined]
+            if transport is not None and transport._sock is not None:
+                transport._sock.close()
+                transport._sock = None  # it does not warn then of what was not closed
 
     def stop_process(self, process: Process) -> None:
         """Let nothing of a process run, as SIGSTOP does, until `continue_process`."""

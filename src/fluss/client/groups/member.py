@@ -51,6 +51,9 @@ _LOOK_S = 1.0
 """How often is looked for new partitions, and for rows of members that are gone."""
 _CLOCK_RATES = 0.01
 """The clocks of this machine and of the server run at rates that differ by less than this: leases end earlier by it."""
+_LOOK_BACK = 16
+"""How many records for each member are read from the time before this one joined: they say when the others wrote last.
+So it takes over from those that were gone already as soon as the others do."""
 _READ_PAUSE_S = 0.004
 """How long is waited between two reads of the log, per member: each record is for all of them."""
 _READ_PAUSE_S_MAX = 0.25
@@ -120,8 +123,8 @@ class GroupMember:
         """Rows that were written and not read yet, by their beat."""
         self._written: MemberRow
         """The last row."""
-        self._heard: dict[str, float] = {}
-        """When the last record of each member was read."""
+        self._newest: tuple[int, float] | None = None
+        """The server's time of the newest record, and when it was read."""
         self._seen_itself = False
         self._sent_at = 0.0
         self._denied = 0
@@ -146,21 +149,21 @@ class GroupMember:
         key = group_key(self._group, self._info.table_path)
         bucket = lookuper.bucket_of(key)
         admin = self._connection.get_admin()
+        first = (await admin.list_offsets(GROUPS_TABLE, [bucket], OffsetSpec.earliest()))[bucket]
         self._joined_at = (await admin.list_offsets(GROUPS_TABLE, [bucket], OffsetSpec.latest()))[bucket]
         rows = [MemberRow.from_json(row["member"], row["state"]) for row in await lookuper.lookup(key)]
         self._state.load(row for row in rows if row.table_id == self._info.table_id)
-        self._heard = dict.fromkeys(self._state.members, self._loop.time())
         self._buckets = await self._list_buckets()
         if not self._state.progress:
-            first = await self._first_offsets(self._buckets)
-            self._kept = {one: Progress(INITIAL, offset) for one, offset in first.items()}
+            begin = await self._first_offsets(self._buckets)
+            self._kept = {one: Progress(INITIAL, offset) for one, offset in begin.items()}
         self._writer = table.new_upsert().create_writer()
         for row in rows:
             if row.table_id != self._info.table_id:  # of a table that was dropped, and created again
                 await self._writer.delete({**key, "member": row.member}).wait()
         await self._write()
         self._scanner = await table.new_scan().create_log_scanner()
-        self._scanner.subscribe(bucket, self._joined_at)
+        self._scanner.subscribe(bucket, max(first, self._joined_at - _LOOK_BACK * len(rows)))
         work = (self._read_log(), self._write_rows(), self._find_first_offsets(), self._look_after())
         self._tasks = [self._loop.create_task(one) for one in work]
         for task in self._tasks:
@@ -260,12 +263,15 @@ class GroupMember:
         )
 
     def _share(self) -> tuple[frozenset[TableBucket], frozenset[TableBucket]]:
-        now = self._loop.time()
-        presumed_gone = [
-            name
-            for name, member in self._state.members.items()
-            if name != self.id and now - self._heard.get(name, now) > member.row.timeout_ms / 1000
-        ]
+        presumed_gone = []
+        if self._newest is not None:
+            # The server's clock reads at least this.
+            now_ms = self._newest[0] + (self._loop.time() - self._newest[1]) * 1000
+            presumed_gone = [
+                name
+                for name, member in self._state.members.items()
+                if name != self.id and member.seen_ms is not None and now_ms - member.seen_ms > member.row.timeout_ms
+            ]
         share = self._state.shares(self._buckets, presumed_gone).get(self.id)
         return (frozenset(), frozenset()) if share is None else (share.release, share.want)
 
@@ -353,8 +359,12 @@ class GroupMember:
         row = None if deleted else MemberRow.from_json(name, stored["state"])
         if row is not None and row.table_id != self._info.table_id:
             return
+        if offset < self._joined_at:
+            if row is not None:
+                self._state.note_seen(timestamp_ms, name, row.beat)
+            return
         self._state.apply(offset, timestamp_ms, name, row)
-        self._heard[name] = self._loop.time()
+        self._newest = timestamp_ms, self._loop.time()
         if name == self.id and row is not None:
             self._seen_itself = True
             self._unread = {beat: kept for beat, kept in self._unread.items() if beat > row.beat}

@@ -12,7 +12,8 @@ each other within its session timeout; after that its buckets are free, and its 
 
 Who joins reads the rows as they are, and the log from there on. Of rows whose record it did not read it does not know
 how old they are, nor whether what they wanted was granted. Until it knows, it takes them for live and granted: it may
-think that a bucket is owned when it is free, never the other way round.
+think that a bucket is owned when it is free, never the other way round. The last records before it joined say how old
+the rows are.
 """
 
 from __future__ import annotations
@@ -67,6 +68,12 @@ class GroupState:
             found = self.members[row.member] = Member(row, None, False, maybe=set(row.wanted))
             for bucket in row.owned:
                 self._own(found, bucket, row.progress[bucket].grant)
+
+    def note_seen(self, timestamp_ms: int, member: str, beat: int) -> None:
+        """Learn when a row that was loaded was written, from a record of the time before."""
+        found = self.members.get(member)
+        if found is not None and found.row.beat == beat:
+            found.seen_ms = timestamp_ms
 
     def apply(self, offset: int, timestamp_ms: int, member: str, row: MemberRow | None) -> None:
         """Take the next record of the log: a row that was written, or None for one that was deleted."""
@@ -130,7 +137,9 @@ class GroupState:
             own = sorted(kept[member.row.member], key=bucket_order)
             quota = len(buckets) // len(live) + (place < len(buckets) % len(live))
             more = max(0, quota - len(own))
-            shares[member.row.member] = Adjustment(frozenset(own[quota:]), frozenset(free[:more]))
+            # What it may have been granted it asks for again, to know.
+            want = member.maybe.intersection(own[:quota]).union(free[:more])
+            shares[member.row.member] = Adjustment(frozenset(own[quota:]), frozenset(want))
             del free[:more]
         return shares
 
