@@ -11,9 +11,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "seed", [12, 3], ids=["a newcomer takes over", "server and network fail"]
-)
+@pytest.mark.parametrize("seed", [12, 3], ids=["a newcomer takes over", "server and network fail"])
 def test_no_bucket_has_two_owners_and_every_change_is_handled(seed: int) -> None:
     simulate(seed)
 
