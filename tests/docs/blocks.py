@@ -249,7 +249,7 @@ def _run_fluss(arguments: list[str], environment: dict[str, str], given: str | N
     assert command is not None, f"there is no command 'fluss {arguments[0]}'"
     if arguments[0] == "server":
         parsed = command.make_context("server", arguments[1:], parent=context)
-        others = ("watch_stdin", "config_file")
+        others = ("watch_stdin", "config_file", "restore_from")
         options = {k: v for k, v in parsed.params.items() if k not in others and not k.startswith("ui")}
         build_config(config_file=None, **options)
         return ""
