@@ -85,6 +85,7 @@ from fluss.db.targets import Target
 from fluss.db.follow import Start
 from fluss.db.inputs import Missing, Rows
 from fluss.db.results import WriteResult
+from fluss.db.reads import Moment
 from fluss.db.table_reads import Where
 from fluss.metadata import ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
 from fluss.metadata.where import Params

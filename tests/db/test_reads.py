@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +21,7 @@ import fluss
 from fluss import col
 from fluss.client.scan import as_of
 from fluss.db import reads
-from fluss.errors import UnsupportedVersionError
+from fluss.errors import FlussError, UnsupportedVersionError
 from fluss.net.connection import Connection
 from fluss.protocol import apis
 
@@ -339,3 +341,24 @@ def test_what_is_no_condition_is_refused_in_words(db: fluss.Database, where: Any
         with pytest.raises(fluss.InvalidArgumentError, match=r"where= takes a text such as .* not "):
             call(where=where)
     assert len(table) == 1
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_table_as_it_was_at_a_time(db: fluss.Database, keyed: bool) -> None:
+    table = db.create_table("past", "id bigint, n bigint", primary_key="id" if keyed else None, buckets=2)
+    write = table.upsert if keyed else table.append
+    write([(number, 0) for number in range(20)])
+    time.sleep(0.05)
+    then = dt.datetime.now(dt.timezone.utc)
+    time.sleep(0.05)
+    write([(number, 1) for number in range(10, 30)])
+    if keyed:
+        table.delete([0])
+    rows = sorted(tuple(row.values()) for row in table.to_arrow(at=then).to_pylist())
+    assert rows == [(number, 0) for number in range(20)]
+    assert table.to_arrow(["n"], where="id = 12", at=then.isoformat()).to_pylist() == [{"n": 0}]
+    assert table.to_arrow(at=then - dt.timedelta(hours=1)).num_rows == 0
+    with pytest.raises(FlussError, match="future"):
+        table.to_arrow(at=then + dt.timedelta(hours=1))
+    with pytest.raises(FlussError, match="takes a time"):
+        table.to_arrow(at="yesterday")

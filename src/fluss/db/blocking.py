@@ -16,6 +16,7 @@ from fluss.db.bridge import DatabaseBridge
 from fluss.db.changes import Change, ChangeBatch, ChangePair
 from fluss.db.follow import Start
 from fluss.db.inputs import Missing, Rows
+from fluss.db.reads import Moment
 from fluss.db.results import WriteResult
 from fluss.db.table_reads import Where
 from fluss.db.targets import Target
@@ -415,6 +416,7 @@ class Table(TableBase[T]):
         snapshot: int | None = None,
         *,
         params: Params | None = None,
+        at: Moment | None = None,
     ) -> pa.Table:
         """The whole table as Arrow: all buckets and partitions at one point in time, current rows of primary keys.
 
@@ -424,11 +426,13 @@ class Table(TableBase[T]):
             limit: At most so many rows; which ones is not defined.
             snapshot: The id of a lake snapshot: the table as it was then.
             params: Values for ``?`` (a list) or ``$name`` (a dict) in the text of `where`.
+            at: The table as it was before this time, as far back as its log goes: rows of a log table that have
+                expired since are not there, and a primary-key table needs its changelog from then on.
 
         Example:
             table = orders.to_arrow(columns=["id", "price"], where="price > ?", params=[10])
         """
-        return self._bridge.run(self._core.to_arrow(columns, where, limit, snapshot, params=params))
+        return self._bridge.run(self._core.to_arrow(columns, where, limit, snapshot, params=params, at=at))
 
     def to_pandas(
         self,

@@ -14,12 +14,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fluss.client.buckets import table_buckets
-from fluss.client.scan.as_of import current_rows, merged
+from fluss.client.scan.as_of import current_rows, merged, rows_as_of
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import rows_to_python
 from fluss.db.conditions import Computed, Condition, parse_condition
@@ -54,6 +55,9 @@ KEYS_MAX = 1_000
 """A filter that names more primary keys than this is read by scanning."""
 _PYTHON_TIME_DIGITS = 6
 
+Moment = datetime | str
+"""A time in the past: a datetime, or ISO text such as ``"2026-07-01T12:00"``."""
+
 _Batches = AsyncGenerator[pa.RecordBatch, None]
 
 
@@ -69,7 +73,7 @@ class Read:
     limit: int | None
     _open: Callable[[Read], _Batches] = field(repr=False)
     sources: str = ""
-    """Where the rows come from: ``log``, ``rows``, ``keys``, ``lake`` or ``virtual``."""
+    """Where the rows come from: ``log``, ``rows``, ``keys``, ``lake``, ``past`` or ``virtual``."""
     filtered: bool = False
     """Whether the source gives matching rows only."""
     cache: LogCache | None = None
@@ -155,6 +159,7 @@ async def plan_read(
     params: Params | None = None,
     limit: int | None = None,
     snapshot: int | None = None,
+    at: Moment | None = None,
     cache: LogCache | None = None,
     table: FlussTable | None = None,
 ) -> Read:
@@ -166,6 +171,7 @@ async def plan_read(
         params: Values for ``?`` or ``$name`` in the text.
         limit: At most so many rows.
         snapshot: A snapshot of the lake: the table as it was then.
+        at: A time: the table as it was then.
         cache: Columns of logs that were read before.
         table: The table, if it was looked up just now.
     """
@@ -194,7 +200,10 @@ async def plan_read(
         raise InvalidArgumentError(f"limit is a number of rows, not {limit!r}")
     schema = pa.schema([info.schema.columns[info.schema.column_index(name)].to_arrow() for name in wanted])
     # Any rows that were read up to the limit may be the wrong ones if some are left out afterwards.
-    opened, source = await _choose(connection, table, predicate, limit if computed is None else None, snapshot)
+    if at is None:
+        opened, source = await _choose(connection, table, predicate, limit if computed is None else None, snapshot)
+    else:
+        opened, source = _past_rows(connection, table, _time_ms(at, snapshot)), "past"
     # A scan of a log filters by itself, and rows that were looked up by their keys have these keys.
     filtered = source == "log" or (source == "keys" and predicate is not None and names_keys_only(predicate, info))
     return Read(info, schema, wanted, predicate, limit, opened, source, filtered, cache, computed)
@@ -335,6 +344,52 @@ async def _current_rows(connection: FlussConnection, read: Read) -> _Batches:
     async with contextlib.aclosing(current_rows(plan, buckets)) as found:
         async for batch in found:
             yield batch.batch
+
+
+# -- the past ------------------------------------------------------------------------------------------------------
+
+
+def _time_ms(at: Moment, snapshot: int | None) -> int:
+    moment = at
+    if isinstance(moment, str):
+        with contextlib.suppress(ValueError):  # which is reported below
+            moment = datetime.fromisoformat(moment.replace("Z", "+00:00"))
+    if not isinstance(moment, datetime):
+        raise InvalidArgumentError(f"at= takes a time such as '2026-07-01T12:00' or a datetime, not {at!r:.60}")
+    if snapshot is not None:
+        raise InvalidArgumentError("give at= or snapshot=: each names a moment of its own")
+    return int(moment.timestamp() * 1000)  # without a zone it is one of this machine's clock
+
+
+def _past_rows(connection: FlussConnection, table: FlussTable, time_ms: int) -> Callable[[Read], _Batches]:
+    """Read the rows after all changes before a time, as far as the logs go back."""
+    if table._view is not None:
+        raise InvalidArgumentError(f"{table!r}: at= reads the past of '{table.get_table_info().table_path}' itself")
+
+    async def rows(read: Read) -> _Batches:
+        keys = read.info.physical_primary_key
+        plan = ScanPlan(connection._cluster, read.info).project_by_name(list(dict.fromkeys([*read.needed, *keys])))
+        buckets = await list_buckets(connection, read.info, read.predicate)
+        first, stops = await asyncio.gather(
+            plan.offsets(buckets, OffsetSpec.earliest()), plan.offsets(buckets, OffsetSpec.timestamp(time_ms))
+        )
+        gone = [bucket for bucket in buckets if first[bucket] > 0 and stops[bucket] <= first[bucket]]
+        if gone:
+            raise InvalidArgumentError(
+                f"the log of {gone[0]} begins after the time of at=, because older changes have expired "
+                "(table.log.ttl). Name a later time, or restore a backup with 'fluss restore --at'",
+                table=read.info.table_path,
+            )
+        sources = [rows_as_of(plan, bucket, stops[bucket]) for bucket in buckets]
+        if not keys:
+            some = [bucket for bucket in buckets if first[bucket] < stops[bucket]]
+            sources = [plan.read({one: first[one] for one in some}, {one: stops[one] for one in some})] if some else []
+        if sources:
+            async with contextlib.aclosing(merged(sources)) as found:
+                async for batch in found:
+                    yield batch.batch
+
+    return rows
 
 
 # -- lake and log --------------------------------------------------------------------------------------------------

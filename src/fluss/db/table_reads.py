@@ -16,7 +16,7 @@ from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import to_pandas, to_polars
 from fluss.db.bridge import in_caller_thread, offload
 from fluss.db.file_writers import open_writer
-from fluss.db.reads import Read, is_tiered, list_buckets, plan_read, python_rows
+from fluss.db.reads import Moment, Read, is_tiered, list_buckets, plan_read, python_rows
 from fluss.db.table_info import TableDescription
 from fluss.errors import InvalidArgumentError, InvalidTableError, UnsupportedVersionError
 from fluss.metadata import Column, OffsetSpec, Predicate, TableInfo
@@ -43,6 +43,7 @@ class TableReads(TableDescription[T]):
         limit: int | None,
         snapshot: int | None,
         params: Params | None = None,
+        at: Moment | None = None,
     ) -> Read:
         return await plan_read(
             self._database._connection,
@@ -52,6 +53,7 @@ class TableReads(TableDescription[T]):
             params=params,
             limit=limit,
             snapshot=snapshot,
+            at=at,
         )
 
     async def to_arrow(
@@ -62,6 +64,7 @@ class TableReads(TableDescription[T]):
         snapshot: int | None = None,
         *,
         params: Params | None = None,
+        at: Moment | None = None,
     ) -> pa.Table:
         """The whole table as Arrow: all buckets and partitions at one point in time, current rows of primary keys.
 
@@ -71,11 +74,13 @@ class TableReads(TableDescription[T]):
             limit: At most so many rows; which ones is not defined.
             snapshot: The id of a lake snapshot: the table as it was then.
             params: Values for ``?`` (a list) or ``$name`` (a dict) in the text of `where`.
+            at: The table as it was before this time, as far back as its log goes: rows of a log table that have
+                expired since are not there, and a primary-key table needs its changelog from then on.
 
         Example:
             table = await orders.to_arrow(columns=["id", "price"], where="price > ?", params=[10])
         """
-        return await (await self._plan(columns, where, limit, snapshot, params)).to_arrow()
+        return await (await self._plan(columns, where, limit, snapshot, params, at)).to_arrow()
 
     @in_caller_thread
     async def to_pandas(
