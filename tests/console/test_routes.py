@@ -276,6 +276,7 @@ def test_sql_can_be_cancelled_and_does_not_block_other_tabs(browser: Browser, or
     assert browser.post("sql", tab="slow", query="select 1").json["rows"] == [[1]]
 
 
+@pytest.mark.slow
 def test_sql_that_needs_too_much_memory_ends_alone(browser: Browser, orders: str) -> None:
     assert browser.post("sql", tab="other", query="create temp table kept as select 1").status == 200
     refused = browser.post("sql", tab="big", query="select repeat('x', 50000000) from range(60)")
