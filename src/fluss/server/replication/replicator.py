@@ -244,10 +244,13 @@ class Replicator:
                     self._files[path] = ()
                     yield _Range(path, source, 0, len(source.content), 0)
                 continue
-            if path not in self._checked:
-                extents = self._files[path] = extents if _has(source, extents) else ()
-                self._checked.add(path)
             have = sum(one.size_bytes for one in extents)
+            if path not in self._checked or have > source.size_bytes:
+                # After a start, and when an operator put an older file in the place of a lost one.
+                if not _has(source, extents):
+                    extents, have = (), 0
+                self._files[path] = extents
+                self._checked.add(path)
             if have == source.size_bytes:
                 continue
             level = 0
