@@ -243,10 +243,14 @@ class GroupMember:
         # What is granted and has no position yet is wanted still.
         wanted = frozenset() if left else frozenset(want | (held.keys() - progress.keys() - release))
         known = self._state.progress
+        oldest = min(self._state.members.values(), key=lambda member: member.age, default=None)
+        # Of members that join together each names where all buckets begin. Its row stays large for the oldest only.
+        begun = {} if oldest is None or oldest.row.member == self.id else oldest.row.progress
         self._kept = {
             b: kept
             for b, kept in self._kept.items()
             if b in existing and (b not in known or known[b].grant <= kept.grant)
+            if kept.grant != INITIAL or b not in begun
         }
         self._kept |= {b: found for b, found in progress.items() if b not in owned}
         return MemberRow(
