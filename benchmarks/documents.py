@@ -18,7 +18,16 @@ from benchmarks.titles import TITLES
 
 RESULTS = Path(__file__).resolve().parent / "results"
 CHARTS = REPOSITORY / "docs" / "charts"
-PAGES = tuple(REPOSITORY / name for name in ("README.md", "docs/performance.md", "docs/performance-targets.md"))
+PAGES = tuple(
+    REPOSITORY / name
+    for name in (
+        "README.md",
+        "docs/performance.md",
+        "docs/comparisons.md",
+        "docs/scaling.md",
+        "docs/performance-targets.md",
+    )
+)
 
 PRELIMINARY = (
     "**Preliminary**: from short or partial runs on a busy machine, not the full measurement described above. "

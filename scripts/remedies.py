@@ -187,11 +187,11 @@ REMEDIES: dict[str, tuple[str, str]] = {
     ),
     "SECURITY_DISABLED_EXCEPTION": (
         "ACLs are used on a server without an authorizer.",
-        "Set `authorizer.enabled: true`: [The server](server.md).",
+        "Set `authorizer.enabled: true`: [Users and rights](access.md).",
     ),
     "AUTHORIZATION_EXCEPTION": (
         "The user lacks a right.",
-        "Grant it with `fluss acl grant`; the table of rights is in [The server](server.md).",
+        "Grant it with `fluss acl grant`; the table of rights is in [Users and rights](access.md).",
     ),
     "BUCKET_MAX_NUM_EXCEPTION": (
         "More buckets than allowed.",
