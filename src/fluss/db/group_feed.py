@@ -8,6 +8,8 @@ import contextlib
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import length_hint
+from time import monotonic
 from typing import Any, TypeVar
 
 from fluss.client.arguments import is_seconds, wrong_argument
@@ -73,10 +75,12 @@ class GroupFeed(Feed[T]):
         """The batch that is being handled."""
         self._batch_end = 0
         """The next offset after it."""
-        self._current: Any = None
-        """The change that is being handled."""
-        self._handled: Any = None
-        """The last change of the batch that was handled."""
+        self._part: Sequence[Any] = ()
+        self._part_left: Iterator[Any] = iter(())
+        """Changes of the batch that are being handled, and those of them that were not given out yet."""
+        self._before_part: Any = None
+        self._committed: Any = None
+        """The change that was being handled at the last `commit`."""
         self._changed = asyncio.Event()
 
     async def _begin_reading(self, info: TableInfo) -> None:
@@ -266,20 +270,25 @@ class GroupFeed(Feed[T]):
         return True
 
     def items(self, found: ChangeBatch, expand: Callable[[ChangeBatch], Iterable[Sequence[ItemT]]]) -> Iterator[ItemT]:
-        member, clock = self._member, self._connection._cluster.loop.time
+        member = self._member
         assert member is not None
         for part in expand(found):
-            for item in part:
-                if clock() >= member.lease_until:
+            self._part, self._part_left, self._before_part = part, iter(part), self._change(back=0)
+            for item in self._part_left:
+                if monotonic() >= member.lease_until:
+                    self._part = ()
                     return  # another member may own the bucket by now
-                self._current = item
                 yield item
-                if self._commits:
-                    self._handled = item
+
+    def _change(self, back: int) -> Any:
+        """The change that is being handled, or with `back` 1 the one before it; None if there is none."""
+        number = len(self._part) - length_hint(self._part_left) - 1 - back
+        return self._part[number] if number >= 0 else self._before_part
 
     def _finish_batch(self) -> None:
         """The caller asks for more: all that it was given is handled."""
-        batch, self._batch, self._current, self._handled = self._batch, None, None, None
+        batch, self._batch = self._batch, None
+        self._part, self._part_left, self._before_part, self._committed = (), iter(()), None, None
         if batch is None or self._member is None or not self._member.live:
             return
         if self._commits:
@@ -289,19 +298,24 @@ class GroupFeed(Feed[T]):
             self._given[batch.bucket] = self._batch_end
 
     def _note_progress(self) -> None:
-        handled, batch = self._handled, self._batch
-        if handled is not None and batch is not None and self._member is not None and self._batch_end != FULL:
+        """Note what was handled: with automatic commits all changes before the last that was asked for."""
+        batch, current = self._batch, self._change(back=0)
+        if batch is None or current is None or self._member is None or self._batch_end == FULL:
+            return
+        handled = self._change(back=1) if self._commits and self._committed is not current else self._committed
+        if handled is not None:
             self._member.positions[batch.bucket] = handled.offset + 1
 
     async def commit(self) -> None:
         """Store that all that was given out is handled."""
         if self._member is None:
             raise InvalidArgumentError(f"{self._path} gave no changes yet: there is nothing to commit")
-        if self._batch is not None and self._current is not None:
+        current = self._change(back=0)
+        if self._batch is not None and current is not None:
             # Of the current rows of a bucket, either all count as handled or none.
-            self._given[self._batch.bucket] = FULL if self._batch_end == FULL else self._current.offset + 1
+            self._given[self._batch.bucket] = FULL if self._batch_end == FULL else current.offset + 1
         given, self._given = self._given, {}
-        self._handled = self._current
+        self._committed = current
         member = self._member
         for bucket, offset in given.items():
             if bucket in member.owned:
