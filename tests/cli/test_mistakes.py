@@ -104,7 +104,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("cat orders -c id,id", ERROR, "once"),
     ("cat orders -c ,", USAGE, "separated by commas"),
     ("cat orders -w 'prise > 1'", ERROR, "prise"),
-    ("cat orders -w 'id >>> 1'", ERROR, "position"),
+    ("cat orders -w 'id >>> 1'", ERROR, ">>>"),
     ("cat orders -w 'id = '", ERROR, "id = "),
     ("tail orders --from yesterday", ERROR, "10m"),
     ("offsets orders --at noon", USAGE, "is not a time"),

@@ -66,6 +66,7 @@ STEPS: list[list[tuple[str, int, str]]] = [
         ("acl ls", 1, "authorizer"),
         ("acl grant alice read orders", 1, "authorizer"),
         ("acl revoke alice read orders", 1, "authorizer"),
+        ("group allow alice", 1, "authorizer"),
         ("lake status", 0, ""),
         ("tier --once", 0, ""),
     ],

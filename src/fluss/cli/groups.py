@@ -113,15 +113,17 @@ def group_delete(link: CliTarget, name: str, table: str | None, yes: bool) -> No
 
 
 @group.command(name="allow")
-@click.argument("user")
+@click.argument("principal")
 @connected
-def group_allow(link: CliTarget, user: str) -> None:
-    """Let USER be a member of groups, on a server with access rights. Creates the table that groups are kept in.
+def group_allow(link: CliTarget, principal: str) -> None:
+    """Let PRINCIPAL be a member of groups, on a server with access rights. Creates the table that groups are kept in.
 
     Example: fluss group allow alice
     """
     from fluss.tools.groups import allow_groups
 
     with link.database() as db:
-        rights = [right.document() for right in allow_groups(db, user)]
-    print_result(link.as_json, rights, f"{user} may now be a member of groups; give it READ on the tables to follow")
+        rights = [right.document() for right in allow_groups(db, principal)]
+    print_result(
+        link.as_json, rights, f"{principal} may now be a member of groups; give it READ on the tables to follow"
+    )

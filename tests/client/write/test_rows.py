@@ -130,7 +130,7 @@ BAD = [
     (pa.decimal128(4, 2), Decimal("100"), ["decimal(4,2)", "100"]),
     (pa.decimal128(10, 2), 1.5, ["DECIMAL", "1.5", "float"]),
     (pa.date32(), dt.datetime(2024, 1, 1), ["DATE", "datetime"]),
-    (pa.date32(), "2024-01-01", ["DATE", "str"]),
+    (pa.date32(), "first of May", ["DATE", "str"]),
     (pa.time32("ms"), dt.time(1, 2, 3, 4), ["TIME", "millisecond"]),
     (pa.time32("ms"), dt.time(1, tzinfo=UTC), ["TIME", "zone"]),
     (pa.timestamp("ms"), dt.datetime(2024, 1, 1, 0, 0, 0, 1), ["TIMESTAMP(3)"]),
