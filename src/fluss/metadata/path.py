@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fluss.errors import InvalidArgumentError, InvalidDatabaseError, InvalidTableError
 
@@ -249,7 +250,8 @@ def bucket_text(bucket: TableBucket) -> str:
     return f"{partition}{bucket.bucket_id}"
 
 
+@lru_cache(maxsize=4096)
 def parse_bucket(table_id: int, text: str) -> TableBucket:
-    """Read what `bucket_text` wrote."""
+    """Read what `bucket_text` wrote. Rows of a group name the same buckets again and again."""
     partition, slash, number = text.rpartition("/")
     return TableBucket(table_id, int(number), int(partition) if slash else None)

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fluss.client.groups.state import GroupState
+from fluss.client.groups.state import Adjustment, GroupState
 from fluss.client.groups.table import group_key, open_groups_table, stored_row, with_hint
 from fluss.client.lookup import PrefixLookuper
 from fluss.errors import (
@@ -125,6 +125,9 @@ class GroupMember:
         """The last row."""
         self._newest: tuple[int, float] | None = None
         """The server's time of the newest record, and when it was read."""
+        self._shared_for: tuple[int, Sequence[TableBucket], list[str]] | None = None
+        self._shared = Adjustment(frozenset(), frozenset())
+        """The share of this member, and what it was found for."""
         self._seen_itself = False
         self._sent_at = 0.0
         self._denied = 0
@@ -266,8 +269,9 @@ class GroupMember:
             f"{socket.gethostname()} (process {os.getpid()})",
         )
 
-    def _share(self) -> tuple[frozenset[TableBucket], frozenset[TableBucket]]:
-        presumed_gone = []
+    def _share(self) -> Adjustment:
+        """What to give up and to ask for, by what is known now."""
+        presumed_gone: list[str] = []
         if self._newest is not None:
             # The server's clock reads at least this.
             now_ms = self._newest[0] + (self._loop.time() - self._newest[1]) * 1000
@@ -276,8 +280,12 @@ class GroupMember:
                 for name, member in self._state.members.items()
                 if name != self.id and member.seen_ms is not None and now_ms - member.seen_ms > member.row.timeout_ms
             ]
-        share = self._state.shares(self._buckets, presumed_gone).get(self.id)
-        return (frozenset(), frozenset()) if share is None else (share.release, share.want)
+        known = self._state.version, self._buckets, presumed_gone
+        if self._shared_for != known:
+            self._shared_for = known
+            shares = self._state.shares(self._buckets, presumed_gone)
+            self._shared = shares.get(self.id, Adjustment(frozenset(), frozenset()))
+        return self._shared
 
     def _held(self) -> dict[TableBucket, int]:
         """What the log says this member owns, without what it has given up since."""

@@ -45,9 +45,6 @@ class Member:
         """Orders members: the oldest first."""
         return self.row.joined, self.row.member
 
-    def claims(self, bucket: TableBucket) -> bool:
-        return bucket in self.held or bucket in self.maybe
-
 
 class GroupState:
     """What one reader of the log knows about a group and one table."""
@@ -57,6 +54,8 @@ class GroupState:
         self.gone: dict[str, MemberRow] = {}
         """The last rows of members that left or expired. They stay until their progress is written elsewhere."""
         self.progress: dict[TableBucket, Progress] = {}
+        self.version = 0
+        """Grows with each record that is applied."""
 
     def load(self, rows: Iterable[MemberRow]) -> None:
         """Begin with rows as they are; the log is read from the offset of that moment, or an earlier one, on."""
@@ -77,6 +76,7 @@ class GroupState:
 
     def apply(self, offset: int, timestamp_ms: int, member: str, row: MemberRow | None) -> None:
         """Take the next record of the log: a row that was written, or None for one that was deleted."""
+        self.version += 1
         self._expire(timestamp_ms)
         before = self.members.get(member)
         if row is not None and before is not None and row.beat < before.row.beat:
@@ -96,12 +96,21 @@ class GroupState:
                 found.held[bucket] = grant  # it has no rival: one member holds a bucket
             else:
                 self._own(found, bucket, grant)
+        claims = self._claims_of_others(found) if row.wanted else {}
         for bucket in row.wanted:
-            blockers = [other for other in self.members.values() if other is not found and other.claims(bucket)]
-            if not blockers:
+            if bucket not in claims:
                 found.held[bucket] = offset if before is None else before.held.get(bucket, offset)
-            elif not any(other.certain and bucket in other.held for other in blockers):
+            elif not claims[bucket]:
                 found.maybe.add(bucket)
+
+    def _claims_of_others(self, member: Member) -> dict[TableBucket, bool]:
+        """The buckets that other members own or may own, and whether that is certain."""
+        claims: dict[TableBucket, bool] = {}
+        for other in self.members.values():
+            if other is not member:
+                claims.update({bucket: claims.get(bucket, False) for bucket in other.maybe})
+                claims.update({bucket: other.certain or claims.get(bucket, False) for bucket in other.held})
+        return claims
 
     def _own(self, member: Member, bucket: TableBucket, grant: int) -> None:
         """Believe a member that it owns a bucket, unless another one was granted it later."""
