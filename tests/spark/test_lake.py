@@ -203,7 +203,8 @@ def test_rows_that_only_the_lake_still_has(lake: LakeHarness, lake_spark: SparkH
     wait_for(lambda: lake.session.run(lake.session.admin.list_offsets(path, [0], OffsetSpec.earliest()))[0] > 0)
     lake.append(path, [row(500)])
     assert lake.spark_union(path) == [row(i) for i in range(501)]
-    assert len(lake.spark_union(path, scan__startup__mode="earliest")) < 501
+    # More of the log may expire between plan and read.
+    assert len(lake.spark_union(path, scan__startup__mode="earliest", failOnDataLoss="false")) < 501
     assert sorted(found[0] for found in lake_spark.collect(lake_spark.stream(str(path)), tmp_path)) == list(range(501))
 
 

@@ -31,6 +31,7 @@ from fluss.errors import (
     NetworkError,
 )
 from fluss.net.deadline import wait_for
+from fluss.net.tls import TlsError
 from fluss.server.datadir import check_new_folder, is_in_use, is_replaceable, live_addresses
 from fluss.server.local import LocalServer
 
@@ -365,13 +366,14 @@ async def reach(target: Target, timeout_s: float, connect: Callable[[], Awaitabl
     """Connect within the timeout, or say what could not be reached and what to start."""
     try:
         return await wait_for(connect(), min(timeout_s, _LONGEST_S) if target.server is None else None)
-    except AuthenticateError as error:
-        login = target.login
-        if login.user is None and not (login.tls or login.ca or login.fingerprint):
-            raise AuthenticateError(
-                f"the server at {target.servers} asks for a login", hint="connect with user= and password="
-            ) from None
-        raise error
+    except TlsError:
+        raise
+    except AuthenticateError:
+        if target.login.user is not None:
+            raise
+        raise AuthenticateError(
+            f"the server at {target.servers} asks for a login", hint="connect with user= and password="
+        ) from None
     except (ConfigError, InvalidArgumentError):
         raise
     except (FlussError, asyncio.TimeoutError) as error:

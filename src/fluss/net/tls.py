@@ -20,6 +20,10 @@ _PEM = b"-----BEGIN "
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
+class TlsError(AuthenticateError):
+    """A certificate is not trusted, or a handshake failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """Where certificates and keys are (PEM files), and which versions and ciphers of TLS are used."""
@@ -62,7 +66,7 @@ class ClientTls:
             return
         found = hashlib.sha256(certificate or b"").hexdigest()
         if not hmac.compare_digest(found, self._fingerprint):
-            raise AuthenticateError(
+            raise TlsError(
                 f"Server {peer} has a certificate with the fingerprint {found}, but {self._fingerprint} is expected. "
                 "If its certificate was renewed, use the new fingerprint; otherwise it may not be your server"
             )
@@ -71,13 +75,13 @@ class ClientTls:
 def tls_failure(peer: str, error: ssl.SSLError) -> FlussError:
     """Say why a handshake failed, and what to do. Trying again does not help, so the error is not retriable."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return AuthenticateError(
+        return TlsError(
             f"The certificate of server {peer} is not trusted: {error.verify_message}. Name the authority that signed "
             "it (ca=, option client.security.ssl.truststore.location), or pin the certificate (fingerprint=)"
         )
     if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE"):
         return ConfigError(f"Server {peer} does not use TLS on this port; connect without tls, or to its TLS port")
-    return AuthenticateError(
+    return TlsError(
         f"The TLS handshake with server {peer} failed: {_reason(error)}. A server that asks for certificates of "
         "clients needs client.security.ssl.keystore.location"
     )

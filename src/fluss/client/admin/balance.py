@@ -11,6 +11,7 @@ from typing import TypeVar
 from fluss.client.admin.base import AdminBase, bucket_from
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
+from fluss.metadata.checks import check_optional_string
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
@@ -131,6 +132,7 @@ class BalanceAdmin(AdminBase):
             progress = await admin.list_rebalance_progress(rebalance_id)
             done = progress is None or progress.status.is_final
         """
+        check_optional_string("rebalance_id", rebalance_id)
         request = pb.ListRebalanceProgressRequest(rebalance_id=rebalance_id)
         response = await self._ask(apis.LIST_REBALANCE_PROGRESS, request, timeout=timeout)
         if not response.HasField("rebalance_id"):
@@ -150,11 +152,12 @@ class BalanceAdmin(AdminBase):
         return RebalanceProgress(response.rebalance_id, RebalanceStatus(response.rebalance_status), moves)
 
     async def cancel_rebalance(self, rebalance_id: str | None = None, *, timeout: float | None = None) -> None:
-        """Stop a rebalance; without an id the one in progress. Raises `NoRebalanceInProgressError` if there is none.
+        """Stop a rebalance; without an id the one in progress. Nothing happens if there is none.
 
         Example:
             await admin.cancel_rebalance(rebalance_id)
         """
+        check_optional_string("rebalance_id", rebalance_id)
         await self._change(apis.CANCEL_REBALANCE, pb.CancelRebalanceRequest(rebalance_id=rebalance_id), timeout=timeout)
 
 

@@ -98,7 +98,7 @@ def time_text(time_ms: int) -> str:
 
 def is_backup(url: str) -> bool:
     """Whether a name that a user gave means a backup of `fluss server --replicate`: a URL, or its folder."""
-    return "://" in url or (Path(url) / "manifests").is_dir()
+    return "://" in url or disk.is_folder(Path(url) / "manifests")
 
 
 class Backup:

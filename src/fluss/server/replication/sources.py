@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,7 +167,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
     for name in disk.names(folder):
         if name in _SKIPPED or name.endswith(".tmp"):
             continue
-        path = Path(os.path.join(folder, name))
+        path = folder / name
         if disk.is_folder(path):
             yield from _files_below(path)
         else:
