@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values on their way to the browser and back: exact cells of a grid, and texts of input fields."""
+"""Values of the console as JSON: exact cells of a grid, and texts of input fields, both ways."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class _Session:
         return answer
 
     async def cancel(self) -> None:
-        """End a query that runs; whoever waits for it gets an error."""
+        """End the query that runs. Its caller gets an error."""
         if self.busy:
             self._cancelled = True
             self._end()
