@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.waiting import wait_for
 
 import fluss
 import fluss.aio
@@ -84,13 +85,6 @@ class Worker:
         assert self.error is None, self.error
 
 
-def wait_until(condition: Any, timeout_s: float = 20.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-
-
 def test_a_group_goes_on_where_it_was(orders: fluss.Table[Any]) -> None:
     write(orders, range(100))
     with orders.follow(group="billing", timeout=2) as changes:
@@ -118,10 +112,10 @@ def owned(db: fluss.Database, table: fluss.Table[Any], group: str = "billing") -
 def test_members_share_the_buckets(server: fluss.LocalServer, db: fluss.Database, orders: fluss.Table[Any]) -> None:
     workers = [Worker(server, str(orders.path), timeout=30) for _ in range(2)]
     write(orders, range(100))
-    wait_until(lambda: str(GROUPS_TABLE) in db and owned(db, orders) == [2, 2])
+    wait_for(lambda: str(GROUPS_TABLE) in db and owned(db, orders) == [2, 2])
     counts = [len(worker.places) for worker in workers]
     write(orders, range(100, 300))
-    wait_until(lambda: sum(len(worker.places) for worker in workers) >= 300)
+    wait_for(lambda: sum(len(worker.places) for worker in workers) >= 300)
     shares = [{bucket for bucket, _ in worker.places[count:]} for worker, count in zip(workers, counts)]
     for number in (300, 301):
         write(orders, range(1000 * number, 1000 * number + 100))  # so that both see that they shall stop
@@ -207,11 +201,11 @@ def test_partitions_that_were_dropped_leave_the_rows_of_members(db: fluss.Databa
     days.append([{"id": 1, "day": "a"}, {"id": 2, "day": "b"}])
     with days.follow(group="billing", timeout=30) as changes:
         assert sorted(next(changes).row["id"] for _ in range(2)) == [1, 2]
-        wait_until(lambda: owned(db, days) == [4])
+        wait_for(lambda: owned(db, days) == [4])
         days.drop_partition("a")
         days.append({"id": 3, "day": "b"})
         assert next(changes).row["id"] == 3
-        wait_until(lambda: owned(db, days) == [2])
+        wait_for(lambda: owned(db, days) == [2])
     db.drop_table("gone_of_groups")
 
 
@@ -250,12 +244,12 @@ def test_workers_that_come_and_go_handle_everything(server: fluss.LocalServer, o
     name = str(orders.path)
     workers = [Worker(server, name) for _ in range(2)]
     write(orders, range(500))
-    wait_until(lambda: len({i for worker in workers for i in worker.ids}) == 500)
+    wait_for(lambda: len({i for worker in workers for i in worker.ids}) == 500)
     workers.append(Worker(server, name))
     write(orders, range(500, 1000))
     workers[0].stop()
     write(orders, range(1000, 1500))
-    wait_until(lambda: len({i for worker in workers for i in worker.ids}) == 1500)
+    wait_for(lambda: len({i for worker in workers for i in worker.ids}) == 1500)
     for worker in workers:
         worker.stop()
     for worker in workers:
@@ -275,7 +269,7 @@ def test_a_member_that_was_silent_loses_its_buckets(server: fluss.LocalServer, o
             await anext(changes)
             other = Worker(server, str(orders.path), session_timeout=1)
             time.sleep(4)  # noqa: ASYNC251 - the loop must not run
-            wait_until(lambda: len(other.ids) == 10)
+            wait_for(lambda: len(other.ids) == 10)
             with pytest.raises(fluss.GroupRebalancedError, match="billing"):
                 await changes.commit()
             other.stop()
@@ -310,7 +304,7 @@ def test_a_member_writes_its_row_once_a_second(db: fluss.Database, orders: fluss
     with orders.follow(group="billing", timeout=20) as changes:
         write(orders, range(10))
         next(changes)
-        wait_until(lambda: owned(db, orders) == [BUCKETS])
+        wait_for(lambda: owned(db, orders) == [BUCKETS])
         first, began = beat(), time.monotonic()
         for number in range(1, 16):
             write(orders, range(10 * number, 10 * number + 10))

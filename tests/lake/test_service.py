@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from tests.lake.support import ROW, LakeHarness, every_format, row, rows_of
+from tests.waiting import wait_for
 
 from fluss.errors import FlussError
 from fluss.lake.rounds import RoundSettings
@@ -29,13 +29,6 @@ class Events:
 
     def of(self, name: str, path: TablePath | None = None) -> list[dict[str, Any]]:
         return [f for n, f in self.all if n == name and (path is None or f.get("table") == str(path))]
-
-
-def wait_for(what: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def running(service: TieringService) -> threading.Thread:

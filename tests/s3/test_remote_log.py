@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from tests.s3.server import BUCKET, S3Server
+from tests.waiting import wait_for
 
 from fluss import Schema, TableDescriptor, TablePath
 from fluss.lake.tasks import LakeSession
@@ -91,13 +92,6 @@ class Log:
             return max((one.end_offset for one in manifests), default=0)
         finally:
             session.close()
-
-
-def wait_for(what: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.waiting import wait_for
 
 import fluss
 from fluss.cli import main
@@ -30,13 +30,6 @@ OPTIONS = {
     "kv.snapshot.interval": "200 ms",
     "remote.log.task-interval-duration": "0 s",
 }
-
-
-def wait_for(what: Callable[[], Any], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def serve(folder: Path, backup: Path | None, **options: object) -> LocalServer:

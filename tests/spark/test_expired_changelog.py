@@ -6,12 +6,12 @@ The readers are called as Spark calls them, without one.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.waiting import wait_for
 
 import fluss
 from fluss.errors import LogOffsetOutOfRangeError
@@ -48,13 +48,6 @@ def db() -> Iterator[fluss.Database]:
 @pytest.fixture(autouse=True)
 def _as_in_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "1")  # set by the reader in its own process otherwise
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def expire(db: fluss.Database, table: fluss.Table) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from tests.spark.marks import needs_start
+from tests.waiting import wait_for
 
 from fluss.spark.metrics import LagListener, lag_in
 
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from tests.spark.conftest import SparkHarness
 
 prometheus = pytest.importorskip("prometheus_client")
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 @needs_start

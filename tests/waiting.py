@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wait for something that happens by itself, with a limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Return when the condition holds; fail when it does not within the time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s"
+        time.sleep(0.02)
