@@ -31,15 +31,15 @@ demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to lo
 # Three processes for two processors: tests often wait.
 .PHONY: test
 test: $(READY) ## Run the test suite
-	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 3 --dist loadfile
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run the long tests that `make test` leaves out, with MINUTES (5) of mixed load
-	MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -q -m "slow and not interop and not ui" -n 2 --dist loadgroup
+	MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -q -m "slow and not interop and not ui" -n 2 --dist loadfile
 
 .PHONY: test-properties
 test-properties: $(READY) ## Run the property tests on examples that were never drawn before
-	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 2 --dist loadgroup \
+	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 2 --dist loadfile \
 	  --hypothesis-profile=search $$(git grep -l "^from hypothesis" tests | grep /test_)
 
 .PHONY: test-spark-versions

@@ -9,20 +9,17 @@ import inspect
 import logging
 import signal
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 # How long an example takes says more about the machine than about the code. The same examples each time: a failure
 # belongs to the change that is tested. Other ones are drawn by `--hypothesis-profile=search`.
 settings.register_profile("fluss", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("fluss")
-
-HERE = Path(__file__).resolve().parent
-ONE_PROCESS = ("spark",)
-"""Folders whose tests share something expensive that must not be started twice."""
 
 ASYNC_SECONDS_MAX = 60
 """How long a test on an event loop may take, unless it is marked with another timeout."""
@@ -81,12 +78,23 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+class _Scheduling(LoadFileScheduling):
+    """Give a file to one process, so that its fixtures are made once, and all of Spark to one, with one session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+
+# Not `--dist loadgroup` with a mark for Spark: with pytest 9.2 it ignores the marks and spreads each file over all
+# processes (pytest-xdist 3.8, issue 1386).
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
+    return _Scheduling(config, log)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        path = item.path.relative_to(HERE)
-        group = path.parts[0] if path.parts[0] in ONE_PROCESS else str(path)
-        item.add_marker(pytest.mark.xdist_group(group))
         is_async = isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function)
         if is_async and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(ASYNC_SECONDS_MAX))

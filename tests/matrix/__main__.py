@@ -92,7 +92,7 @@ def run(version: str, dependencies: str, tests: Sequence[str]) -> tuple[str, str
     started = time.monotonic()
     command = [str(python), "-m", "pytest", "-q", "-m", "not slow and not interop and not ui and not spark", "-n", "2"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run([*command, "--dist", "loadgroup", *tests], cwd=ROOT, env=environment)
+    done = subprocess.run([*command, "--dist", "loadfile", *tests], cwd=ROOT, env=environment)
     result = "passed" if done.returncode == 0 else "FAILED"
     return installed, f"{result} in {time.monotonic() - started:.0f} s"
 
