@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from fluss.client.metadata_cache import MetadataCache, PartitionState, TableState
 from fluss.client.metrics import Metrics, NoMetrics
-from fluss.client.nodes import NodePool, first_that_answers
+from fluss.client.nodes import ConnectionOpener, NodePool, first_that_answers
 from fluss.client.requests import pb_path, subject_of
 from fluss.client.retry import retry, within
 from fluss.client.singleflight import SingleFlight
@@ -35,12 +35,10 @@ from fluss.errors import (
 )
 from fluss.metadata import PhysicalTablePath, ServerNode, TableBucket, TablePath
 from fluss.net.background import running_loop
-from fluss.net.connection import SOFTWARE_NAME, Connection
+from fluss.net.connection import Connection
 from fluss.net.deadline import Deadline
-from fluss.net.tls import ClientTls, TlsFiles
 from fluss.protocol import Api, ServerType, apis
 from fluss.protocol import messages as pb
-from fluss.protocol.sasl import Credentials
 
 if TYPE_CHECKING:
     from fluss.client.write.handle import Failures
@@ -51,9 +49,6 @@ RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 logger = logging.getLogger("fluss.client")
-
-MAX_FRAME_BYTES = 256 * 1024 * 1024
-"""Longest response accepted. A fetch answers with `scanner.log.fetch.max-bytes` (16 MB) plus at most one batch."""
 
 _CLOSED = "The connection is closed; create a new one with FlussConnection.create(config)"
 
@@ -80,7 +75,7 @@ class Cluster:
         self.map_pairs = False
         """Whether rows give a MAP as a list of (key, value) pairs, as release 1.0 of the official client does."""
         self.closed = False
-        self._tls = _tls(config)
+        self._open = ConnectionOpener(config, self.metrics)
         self._pool = NodePool(self._open, self.metrics)
         self._flights = SingleFlight()
         self._changes = 0
@@ -103,27 +98,6 @@ class Cluster:
         return cluster
 
     # -- connections ----------------------------------------------------------------------------------------------
-
-    async def _open(self, host: str, port: int, role: ServerType | None, deadline: Deadline) -> Connection:
-        config = self.config
-        try:
-            connection = await Connection.open(
-                host,
-                port,
-                software_name=f"{SOFTWARE_NAME} ({config.client_id})" if config.client_id else SOFTWARE_NAME,
-                connect_timeout_ms=deadline.limit_ms(config.connect_timeout_ms),
-                request_timeout_ms=config.request_timeout_ms,
-                credentials=_credentials(config),
-                tls=self._tls,
-                max_frame_bytes=MAX_FRAME_BYTES,
-                expected_server_type=role,
-                read_only=config.read_only,
-            )
-        except FlussError:
-            self.metrics.add("connections_failed_total")
-            raise
-        self.metrics.add("connections_opened_total")
-        return connection
 
     async def _bootstrap(self, deadline: Deadline) -> None:
         """Learn the nodes from the first bootstrap server that answers."""
@@ -579,25 +553,3 @@ class Cluster:
     def _check_open(self) -> None:
         if self.closed:
             raise ConnectionClosedError(_CLOSED)
-
-
-def _credentials(config: Config) -> Credentials | None:
-    if not config.is_sasl:
-        return None
-    return Credentials(config.security_sasl_username, config.security_sasl_password, config.security_sasl_mechanism)
-
-
-def _tls(config: Config) -> ClientTls | None:
-    if not config.is_encrypted:
-        return None
-    files = TlsFiles(
-        certificate=config.security_ssl_keystore_location,
-        key=config.security_ssl_key_location,
-        key_password=config.security_ssl_key_password,
-        ca=config.security_ssl_truststore_location,
-    )
-    return ClientTls(
-        files,
-        check_hostname=bool(config.security_ssl_endpoint_identification_algorithm),
-        fingerprint=config.security_ssl_fingerprint,
-    )

@@ -15,6 +15,7 @@ from fluss._text import escaped
 from fluss.client.metrics import Metrics
 from fluss.client.retry import CHECK_SERVERS, Backoff
 from fluss.client.singleflight import SingleFlight
+from fluss.config import Config
 from fluss.errors import (
     AuthenticateError,
     ConnectionClosedError,
@@ -23,9 +24,11 @@ from fluss.errors import (
     NetworkError,
 )
 from fluss.metadata import ServerNode
-from fluss.net.connection import Connection
+from fluss.net.connection import SOFTWARE_NAME, Connection
 from fluss.net.deadline import Deadline
+from fluss.net.tls import ClientTls, TlsFiles
 from fluss.protocol import ServerType
+from fluss.protocol.sasl import Credentials
 
 logger = logging.getLogger("fluss.client")
 
@@ -33,10 +36,65 @@ RECONNECT_BACKOFF = Backoff(first_ms=50.0, max_ms=1_000.0)
 BOOTSTRAP_ATTEMPTS_MAX = 4
 BOOTSTRAP_BACKOFF = Backoff(first_ms=100.0, max_ms=400.0)
 
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+"""Longest response accepted. A fetch answers with `scanner.log.fetch.max-bytes` (16 MB) plus at most one batch."""
+
 OpenConnection = Callable[[str, int, "ServerType | None", Deadline], Awaitable[Connection]]
 """Opens a connection to host and port: the role the server must have (None for any), and the deadline of the call."""
 
 _ROLES = {"CoordinatorServer": ServerType.COORDINATOR, "TabletServer": ServerType.TABLET}
+
+
+class ConnectionOpener:
+    """Opens connections with the login, the certificates and the limits of a configuration."""
+
+    def __init__(self, config: Config, metrics: Metrics) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._tls = _tls(config)
+
+    async def __call__(self, host: str, port: int, role: ServerType | None, deadline: Deadline) -> Connection:
+        config = self._config
+        try:
+            connection = await Connection.open(
+                host,
+                port,
+                software_name=f"{SOFTWARE_NAME} ({config.client_id})" if config.client_id else SOFTWARE_NAME,
+                connect_timeout_ms=deadline.limit_ms(config.connect_timeout_ms),
+                request_timeout_ms=config.request_timeout_ms,
+                credentials=_credentials(config),
+                tls=self._tls,
+                max_frame_bytes=MAX_FRAME_BYTES,
+                expected_server_type=role,
+                read_only=config.read_only,
+            )
+        except FlussError:
+            self._metrics.add("connections_failed_total")
+            raise
+        self._metrics.add("connections_opened_total")
+        return connection
+
+
+def _credentials(config: Config) -> Credentials | None:
+    if not config.is_sasl:
+        return None
+    return Credentials(config.security_sasl_username, config.security_sasl_password, config.security_sasl_mechanism)
+
+
+def _tls(config: Config) -> ClientTls | None:
+    if not config.is_encrypted:
+        return None
+    files = TlsFiles(
+        certificate=config.security_ssl_keystore_location,
+        key=config.security_ssl_key_location,
+        key_password=config.security_ssl_key_password,
+        ca=config.security_ssl_truststore_location,
+    )
+    return ClientTls(
+        files,
+        check_hostname=bool(config.security_ssl_endpoint_identification_algorithm),
+        fingerprint=config.security_ssl_fingerprint,
+    )
 
 
 class _Slot:
