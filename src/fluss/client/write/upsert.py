@@ -16,6 +16,7 @@ from fluss._arrow_buffers import array_of
 from fluss.client.write.accumulator import Chunk, RowReader, fields_of, row_taker, value_converter, without
 from fluss.client.write.arrow_input import BatchReader, arrow_batches
 from fluss.client.write.batch import Encoder, Seal
+from fluss.client.write.chunk_queue import Key, RoutedRows
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import (
@@ -28,7 +29,7 @@ from fluss.client.write.routing import (
     row_size_max,
 )
 from fluss.client.write.sender import Sender
-from fluss.client.write.writer import Conversion, Key, RoutedRows, WriterBase
+from fluss.client.write.writer import Conversion, WriterBase
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
 from fluss.metadata import Column, DataType, MergeMode, TableInfo
 from fluss.records import EncodedKvBody, Part, encode_kv_records, seal_kv_batch

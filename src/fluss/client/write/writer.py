@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,12 +31,12 @@ from fluss.client.write.arrow_input import BatchReader, arrow_batches, polars_to
 from fluss.client.write.batch import (
     BatchBuilder,
     BatchSizer,
-    BucketRows,
     ChunkShare,
     Encoder,
     WriteBatch,
     complete_shares,
 )
+from fluss.client.write.chunk_queue import ChunkQueue, ConvertedChunk, Key, RoutedRows
 from fluss.client.write.handle import Failures, Positions, Ticket, WriteResultHandle, make_handle
 from fluss.client.write.lane import Lane, WriteTarget
 from fluss.client.write.partitions import BucketCounts, UnknownPartitions
@@ -46,7 +45,6 @@ from fluss.client.write.sender import Sender
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo
 from fluss.net.background import running_loop
-from fluss.net.deadline import wait_for
 
 if TYPE_CHECKING:
     from typing import Protocol, TypeAlias
@@ -76,27 +74,10 @@ _LINGER_BATCHES = 2
 _LINGER_BATCHES_TOTAL = 64
 """The same for all buckets together: with many of them, each would otherwise get several small batches at a time."""
 
-Key = tuple["str | None", int, "int | None"]
-"""Partition name or None, bucket id, and the number of buckets by which the rows chose it; None if any would do."""
-
 _WriterT = TypeVar("_WriterT", bound="WriterBase")
-
-RoutedRows = tuple[Key, BucketRows, "Positions | None"]
 
 Conversion = tuple[Sequence[RoutedRows], dict[int, FlussError]]
 """Rows for their buckets, and the errors of the rows that are refused, by position."""
-
-
-class ConvertedChunk:
-    """A chunk whose rows are converted and routed to buckets, in flight to the event loop."""
-
-    __slots__ = ("number", "reserved_bytes", "routed", "ticket")
-
-    def __init__(self, number: int, routed: Sequence[RoutedRows], ticket: Ticket, reserved_bytes: int) -> None:
-        self.number = number
-        self.routed = routed
-        self.ticket = ticket
-        self.reserved_bytes = reserved_bytes
 
 
 class WriterBase:
@@ -130,13 +111,7 @@ class WriterBase:
             lambda: Ticket(self._send_now, self._failures, width), width, _CHUNK_ROWS_FIRST
         )
         self._shut = False
-        self._converted: deque[ConvertedChunk] = deque()
-        """Chunks in flight from other threads. The thread that takes one out handles it."""
-        self._out_of_order: dict[int, ConvertedChunk] = {}
-        """Chunks that arrived before one with a smaller number."""
-        self._accepted = 0
-        """How many chunks were accepted: the number of the next one."""
-        self._arrivals: list[tuple[int, asyncio.Future[None]]] = []
+        self._chunks = ChunkQueue()
         self._counts = BucketCounts(
             sender.cluster, info, sender.request_timeout_ms, create=config.writer_dynamic_create_partition_enabled
         )
@@ -361,19 +336,18 @@ class WriterBase:
             with self._accumulator.lock:
                 # The very next row completes a chunk, and blocks until there is room in the buffer.
                 self._accumulator.last = min(self._accumulator.last, 0)
-        self._converted.append(ConvertedChunk(number, routed, ticket, size_bytes))
+        is_to_call = self._chunks.put(ConvertedChunk(number, routed, ticket, size_bytes))
         if self._on_loop():
-            self._accept_converted()
+            self._accept_chunks()
             return
         try:
-            # If there are others already, the call that takes them takes this one too.
-            if len(self._converted) == 1:
-                self._loop.call_soon_threadsafe(self._accept_converted)
+            if is_to_call:
+                self._loop.call_soon_threadsafe(self._accept_chunks)
         except RuntimeError:
             self._shut = True
         if self._shut:
             # The loop may have ended: then this thread has to fail the rows.
-            self._refuse_converted()
+            self._refuse_chunks()
 
     def _adapt(self, rows: int, size_bytes: int) -> None:
         """Adapt the size of chunks to about one batch, bounded so that a conversion takes no noticeable time."""
@@ -397,6 +371,17 @@ class WriterBase:
         if self._linger is None and not self._shut:
             self._linger = self._loop.call_later(self._linger_s, self._linger_over)
 
+    def _stop_linger(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+
+    def _emit_accumulated(self) -> None:
+        with self._accumulator.lock:
+            chunk = self._accumulator.take()
+        if chunk is not None:
+            self._emit(chunk)
+
     def _linger_over(self) -> None:
         """Send what has waited long enough, unless the server still works on earlier batches of the same bucket.
 
@@ -404,10 +389,7 @@ class WriterBase:
         sent when one of the batches before them is done. The timer goes on for batches of other writers.
         """
         self._linger = None
-        with self._accumulator.lock:
-            chunk = self._accumulator.take()
-        if chunk is not None:
-            self._emit(chunk)
+        self._emit_accumulated()
         for builder in self._builders.values():
             builder.is_overdue = True
         self._seal_overdue()
@@ -423,32 +405,19 @@ class WriterBase:
 
     def _push(self) -> None:
         """Send everything accumulated so far."""
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
-        with self._accumulator.lock:
-            chunk = self._accumulator.take()
-        if chunk is not None:
-            self._emit(chunk)
+        self._stop_linger()
+        self._emit_accumulated()
         self._seal_all()
 
-    def _accept_converted(self) -> None:
-        while self._converted:
-            try:
-                converted = self._converted.popleft()
-            except IndexError:  # another thread took the last one
-                break
-            self._out_of_order[converted.number] = converted
+    def _accept_chunks(self) -> None:
         if self._shut:
-            self._refuse_converted()
+            self._refuse_chunks()
             return
-        while (next_one := self._out_of_order.pop(self._accepted, None)) is not None:
-            self._accepted += 1
-            self._accept(next_one)
+        for chunk in self._chunks.take():
+            self._accept(chunk)
         if self._builders:
             self._seal_early()
             self._start_linger()
-        self._notify_arrivals()
 
     def _accept(self, converted: ConvertedChunk) -> None:
         target = self._sizer.target
@@ -462,14 +431,6 @@ class WriterBase:
             builder.add(part, ChunkShare(converted.ticket, part.rows, positions), part.size_bytes)
             if builder.size_bytes >= target:
                 self._seal(key)
-
-    def _notify_arrivals(self) -> None:
-        for waiting in list(self._arrivals):
-            number, future = waiting
-            if self._accepted >= number or self._shut:
-                self._arrivals.remove(waiting)
-                if not future.done():
-                    future.set_result(None)
 
     def _seal_all(self) -> None:
         for key in list(self._builders):
@@ -537,21 +498,15 @@ class WriterBase:
         self._push()
         with self._accumulator.lock:
             given = self._accumulator.numbers
-        if self._accepted < given and not self._shut:
-            # Other threads are still converting rows that were given before this call.
-            arrived = (given, self._loop.create_future())
-            self._arrivals.append(arrived)
-            try:
-                await wait_for(arrived[1], self._config.writer_delivery_timeout_ms / 1000)
-            except asyncio.TimeoutError:
-                raise DeadlineExceededError(
-                    f"rows for {self._info.table_path} that another thread converts did not arrive within "
-                    f"{self._config.writer_delivery_timeout_ms} ms"
-                ) from None
-            finally:
-                if arrived in self._arrivals:
-                    self._arrivals.remove(arrived)
-            self._seal_all()
+        try:
+            # Other threads may still convert rows that were given before this call.
+            if not self._shut and await self._chunks.wait_taken(given, self._config.writer_delivery_timeout_ms / 1000):
+                self._seal_all()
+        except asyncio.TimeoutError:
+            raise DeadlineExceededError(
+                f"rows for {self._info.table_path} that another thread converts did not arrive within "
+                f"{self._config.writer_delivery_timeout_ms} ms"
+            ) from None
         if self._in_flight:
             # Only what is in flight now: rows that other threads append meanwhile must not delay this flush.
             waiting = (set(self._in_flight), Promise[None]())
@@ -571,16 +526,12 @@ class WriterBase:
 
     async def shut(self) -> None:
         """Fail what was not passed to the sender yet: the connection ends. The sender fails the rest."""
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
+        self._stop_linger()
         with self._accumulator.lock:
             self._shut = True
             self._accumulator.limit(0)  # the next row completes a chunk, which checks for a closed connection
             chunk = self._accumulator.take()
-        error = ConnectionClosedError(
-            f"the connection was closed before rows for {self._info.table_path} were sent; they were not written"
-        )
+        error = self._not_sent_error()
         if chunk is not None:
             self._refuse(chunk.ticket, chunk.rows, None, error)
         for task, (ticket, rows) in list(self._deferred.items()):
@@ -591,23 +542,20 @@ class WriterBase:
             complete_shares(builder.shares, error)
             self._sender.memory.release(builder.reserved_bytes)
         self._builders.clear()
-        self._converted.extend(self._out_of_order.values())
-        self._out_of_order.clear()
-        self._refuse_converted()
-        self._notify_arrivals()
+        self._refuse_chunks()
+        self._chunks.end_waits()
 
-    def _refuse_converted(self) -> None:
-        error = ConnectionClosedError(
+    def _refuse_chunks(self) -> None:
+        error = self._not_sent_error()
+        for chunk in self._chunks.take_all():
+            for _, part, positions in chunk.routed:
+                self._refuse(chunk.ticket, part.rows, positions, error)
+            self._sender.memory.release(chunk.reserved_bytes)
+
+    def _not_sent_error(self) -> ConnectionClosedError:
+        return ConnectionClosedError(
             f"the connection was closed before rows for {self._info.table_path} were sent; they were not written"
         )
-        while self._converted:
-            try:
-                converted = self._converted.popleft()
-            except IndexError:
-                return
-            for _, part, positions in converted.routed:
-                self._refuse(converted.ticket, part.rows, positions, error)
-            self._sender.memory.release(converted.reserved_bytes)
 
     async def __aenter__(self: _WriterT) -> _WriterT:
         return self
