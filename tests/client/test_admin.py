@@ -337,6 +337,10 @@ async def test_server_tags_and_rebalance_of_a_single_node(config):
         with pytest.raises(fluss.FlussError, match="77"):
             await admin.add_server_tag([77], "PERMANENT_OFFLINE")
         await admin.remove_server_tag([tablet.id], fluss.ServerTag.TEMPORARY_OFFLINE)
+        with pytest.raises(fluss.FlussError, match="No server is in rack 'r9': the option"):
+            await admin.add_server_tag_by_rack(["r9"], "TEMPORARY_OFFLINE")
+        with pytest.raises(fluss.InvalidArgumentError, match="expected a list of names of racks"):
+            await admin.remove_server_tag_by_rack("r9", "TEMPORARY_OFFLINE")
         started = await admin.rebalance([fluss.GoalType.REPLICA_DISTRIBUTION, "leader_distribution"])
         for asked in (started, None):
             progress = await admin.list_rebalance_progress(asked)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare the sources of Apache Fluss with what this package knows: ``python -m tests.interop.drift PATH_OF_UPSTREAM``.
+"""Compare Apache Fluss with what this package knows: ``python -m tests.interop.drift PATH_OF_UPSTREAM``.
 
 Reads messages, API keys and versions, error codes, option keys, metrics and the stubs of the Python binding out of a
-checkout, and prints what is missing here or different. ``--write`` puts the result, with the commit and its date, into
-docs/compatibility.md. Ends with status 1 when something is missing or different that is not listed here as such.
+checkout, or all but the last out of a release of the Java client (``--release 1.0.0``, from Maven), and prints what is
+missing here or different. ``--write`` puts the result, with its commit or release, into docs/compatibility.md. Ends
+with status 1 when something is missing or different that is not listed here as such.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from tests.interop import environment
 
 import fluss
 import fluss.aio
@@ -57,6 +60,11 @@ def messages_of(proto: str) -> dict[str, Fields]:
     }
 
 
+def _numbers(fields: Fields) -> Fields:
+    """A release shows the numbers of fields only, and their names without the case of the .proto file."""
+    return {name.replace("_", "").lower(): text.split()[-1] for name, text in fields.items()}
+
+
 def reachable(messages: Mapping[str, Fields], roots: Iterable[str]) -> set[str]:
     """Collect the messages that travel with some APIs: their own, and those inside of these."""
     found: set[str] = set()
@@ -78,8 +86,11 @@ def compare_messages(upstream: str, private: Iterable[str]) -> list[str]:
         if name not in ours:
             found.append(f"message {name}")
             continue
-        for field, text in theirs[name].items():
-            mine = ours[name].get(field)
+        mine_all, their_all = ours[name], theirs[name]
+        if any(" unknown " in text for text in their_all.values()):
+            mine_all, their_all = _numbers(mine_all), _numbers(their_all)
+        for field, text in their_all.items():
+            mine = mine_all.get(field)
             if mine != text:
                 found.append(f"field {name}.{field}: {text}" + (f", here {mine}" if mine else ""))
     return found
@@ -92,7 +103,7 @@ def compare_apis(upstream: str) -> list[str]:
         if api is None:
             if visibility == "PUBLIC" or int(key) not in SERVER_TO_SERVER_API_NAMES:
                 found.append(f"API {name} ({key}, versions {lowest} to {highest})")
-        elif (api.name, api.min_version, api.max_version) != (name, int(lowest), int(highest)):
+        elif (api.name, api.min_version) != (name, int(lowest)) or api.max_version < int(highest):
             versions = f"here {api.name}, {api.min_version} to {api.max_version}"
             found.append(f"API {name} ({key}, versions {lowest} to {highest}): {versions}")
     return found
@@ -152,13 +163,16 @@ ABSENT: dict[str, str] = {
     "metrics of replication: there are no followers": "replication|Follower|underReplicated|underMinIsr|atMinIsr|"
     "isrExpands|isrShrinks|IsrUpdates|replicasToDelete|pendingLeaderActivation|kvLeaderReplica",
     "metrics of queues and threads that one event loop does not have": "eventQueue|eventProcessing|requestQueueTime|"
-    "requestProcessTime|responseSendTime|inflightRequests|DirectMemory|DirectArenas|Allocations|preWriteBuffer",
+    "requestProcessTime|responseSendTime|inflightRequests|sender|kvWalMemoryPool|DirectMemory|DirectArenas|Allocations|preWriteBuffer",
     "metrics of the Java client and its connections: ours has metrics of its own": "_avg|_total|_max|buffer(Total|"
     "Available|Waiting)|batchQueueTime|recordsRetry|recordSend|bytesSend|bytesPerBatch|recordsPerBatch|sendLatency|"
-    "timeMsBetweenPoll|lastPoll|pollIdle|fetchLatency|fetchRequests|bytesPerRequest|remoteFetch",
+    "timeMsBetweenPoll|lastPoll|pollIdle|fetchLatency|fetchRequests|bytesPerRequest|remoteFetch|metric recordsLag",
     "metrics of caches for historical partitions": "lookupCache|lakeLookup",
     "metrics of RocksDB's statistics and of the disk, which the operating system reports": (
         "rocksdb|kvBackpressureMaxPressure|diskUsage|diskWriteLocked"
+    ),
+    "versions of APIs that are not used here: version 0 does all that this package asks for": (
+        "API (ALTER_TABLE|GET_KV_SNAPSHOT_METADATA) .*versions 0 to 1"
     ),
     "figures that have another name here": "lakeTableCount|pendingRecordsLag|metric readBytes",
 }
@@ -166,29 +180,47 @@ ABSENT: dict[str, str] = {
 
 
 def explained(line: str) -> bool:
-    return any(re.search(pattern, line) for pattern in ABSENT.values() if line.startswith("metric "))
+    return line.startswith(("metric ", "API ")) and any(re.search(pattern, line) for pattern in ABSENT.values())
 
 
-def compare(root: Path) -> dict[str, list[str]]:
+def sources_of_checkout(root: Path) -> dict[str, str]:
+    """Read the files that say what Apache Fluss knows."""
+    files = {
+        "messages": PROTO,
+        "apis": APIS_FILE,
+        "errors": ERRORS_FILE,
+        "options": OPTIONS_FILE,
+        "metrics": METRICS_FILE,
+        "binding": BINDING_FILE,
+    }
+    return {part: (root / name).read_text(encoding="utf-8") for part, name in files.items()}
+
+
+def sources_of_release(version: str) -> dict[str, str]:
+    """Let a published Java client print the same; it has no Python binding, and the types of fields are not known."""
+    jar, path = environment.jar("fluss-client", version), environment.facts_program(version)
+    command = [environment.java(), "-cp", path, "Facts", str(jar)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    parts = (part.partition("\n") for part in printed.split("--- ")[1:])
+    return {name: text for name, _, text in parts}
+
+
+def compare(sources: Mapping[str, str]) -> dict[str, list[str]]:
     """Collect all differences, by what was compared."""
-
-    def text(name: str) -> str:
-        return (root / name).read_text(encoding="utf-8")
-
-    apis = text(APIS_FILE)
+    apis = sources["apis"]
     private = [
         "".join(word.capitalize() for word in name.split("_"))
         for name, *_, visibility in _API.findall(_COMMENT.sub("", apis))
         if visibility == "PRIVATE"
     ]
-    return {
-        "Messages": compare_messages(text(PROTO), private),
+    found = {
+        "Messages": compare_messages(sources["messages"], private),
         "APIs": compare_apis(apis),
-        "Error codes": compare_errors(text(ERRORS_FILE)),
-        "Options": compare_options(text(OPTIONS_FILE)),
-        "Metrics": compare_metrics(text(METRICS_FILE)),
-        "Python binding": compare_binding(text(BINDING_FILE)),
+        "Error codes": compare_errors(sources["errors"]),
+        "Options": compare_options(sources["options"]),
+        "Metrics": compare_metrics(sources["metrics"]),
     }
+    return found | ({"Python binding": compare_binding(sources["binding"])} if "binding" in sources else {})
 
 
 def commit_of(root: Path) -> str:
@@ -198,22 +230,22 @@ def commit_of(root: Path) -> str:
     return done.stdout.strip() or root.name
 
 
-def section(commit: str, differences: Mapping[str, list[str]]) -> str:
+def section(name: str, differences: Mapping[str, list[str]]) -> str:
     """Write the result as a section of docs/compatibility.md."""
     lines = [
         MARKS[0],
         "## Sources compared",
         "",
-        f"What the sources of Apache Fluss at commit {commit} have and this package has not, or has otherwise. "
-        "`python -m tests.interop.drift PATH_OF_UPSTREAM` compares another checkout.",
+        f"What {name} has and this package has not, or has otherwise. "
+        "`python -m tests.interop.drift PATH_OF_UPSTREAM` compares a checkout, `--release 1.0.0` a release.",
         "",
         "| | missing or different | left out on purpose |",
         "| --- | --- | --- |",
     ]
-    for name, found in differences.items():
+    for part, found in differences.items():
         open_points = [line for line in found if not explained(line)]
         shown = "<br>".join(open_points) or "–"
-        lines.append(f"| {name} | {shown} | {len(found) - len(open_points) or '–'} |")
+        lines.append(f"| {part} | {shown} | {len(found) - len(open_points) or '–'} |")
     return "\n".join([*lines, "", "Left out on purpose:", "", *(f"* {reason}" for reason in ABSENT), MARKS[1]])
 
 
@@ -224,18 +256,26 @@ def kept_section() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Compare the sources of Apache Fluss with this package.")
-    parser.add_argument("upstream", type=Path, help="a checkout of apache/fluss")
+    parser = argparse.ArgumentParser(description="Compare Apache Fluss with this package.")
+    parser.add_argument("upstream", type=Path, nargs="?", help="a checkout of apache/fluss")
+    parser.add_argument("--release", help="a released version instead of a checkout, such as 1.0.0")
     parser.add_argument("--commit", help="what to call it, such as '545c5539 of 2026-08-22'; git is asked otherwise")
     parser.add_argument("--write", action="store_true", help="write the result into docs/compatibility.md")
     options = parser.parse_args(arguments)
-    differences = compare(options.upstream)
-    for name, found in differences.items():
+    if (options.upstream is None) == (options.release is None):
+        parser.error("name a checkout or a --release")
+    if options.release:
+        name, sources = f"the release {options.release} of the Java client", sources_of_release(options.release)
+    else:
+        name = f"the commit {options.commit or commit_of(options.upstream)} of Apache Fluss"
+        sources = sources_of_checkout(options.upstream)
+    differences = compare(sources)
+    for part, found in differences.items():
         open_points = [line for line in found if not explained(line)]
-        print(f"{name}: {len(open_points)} missing or different, {len(found) - len(open_points)} left out on purpose")
+        print(f"{part}: {len(open_points)} missing or different, {len(found) - len(open_points)} left out on purpose")
         print("".join(f"  {line}\n" for line in open_points), end="")
     if options.write:
-        made = section(options.commit or commit_of(options.upstream), differences)
+        made = section(name, differences)
         page = DOCUMENT.read_text(encoding="utf-8").replace(kept_section(), "").rstrip()
         DOCUMENT.write_text(f"{page}\n\n{made}\n", encoding="utf-8")
     return int(any(not explained(line) for found in differences.values() for line in found))

@@ -20,6 +20,7 @@ CACHE = Path(os.environ.get("FLUSS_INTEROP_CACHE", REPOSITORY / ".cache" / "inte
 
 FLUSS_VERSION = "0.9.1-incubating"
 FLUSS_NEXT_VERSION = "1.0.0"
+JAVA_CLIENTS = (FLUSS_VERSION, FLUSS_NEXT_VERSION)
 WHEELS = ("0.1.0", "1.0.0")
 
 # Arrow reaches into direct buffers; from Java 16 on the JVM must be told that this is allowed.
@@ -96,18 +97,19 @@ def classpath(version: str = FLUSS_VERSION, pom: Path = HERE / "pom.xml") -> str
     return text
 
 
-def lake_plugin(version: str = FLUSS_VERSION) -> Path:
-    """The jar that teaches Apache Fluss to write Paimon tables.
-
-    Copied by itself: the release names a parent that was not published, so it cannot be a dependency.
-    """
-    jar = CACHE / f"fluss-lake-paimon-{version}.jar"
-    if not jar.exists():
+def jar(artifact: str, version: str) -> Path:
+    """One published jar, copied without what its pom names: some releases lack a pom, or its parent."""
+    copied = CACHE / f"{artifact}-{version}.jar"
+    if not copied.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
-        artifact = f"-Dartifact=org.apache.fluss:fluss-lake-paimon:{version}"
-        command = ["mvn", "-q", "-B", "dependency:copy", artifact, f"-DoutputDirectory={CACHE}"]
-        _run(command, "the lake plugin of Fluss", 600)
-    return jar
+        command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact=org.apache.fluss:{artifact}:{version}"]
+        _run([*command, f"-DoutputDirectory={CACHE}"], f"{artifact} {version} from Maven Central", 600)
+    return copied
+
+
+def lake_plugin(version: str = FLUSS_VERSION) -> Path:
+    """The jar that teaches Apache Fluss to write Paimon tables."""
+    return jar("fluss-lake-paimon", version)
 
 
 def wheel_python(version: str) -> Path:
@@ -127,8 +129,16 @@ def wheel_python(version: str) -> Path:
 
 
 def java_driver(version: str = FLUSS_VERSION) -> str:
-    """Compiles the Java driver against the published client and returns the class path to run it with."""
-    return _compiled(HERE / "driver_java", classpath(version), version)
+    """Compiles the Java driver against a published client and returns the class path to run it with.
+
+    The client's jar holds all it needs but the logging, which is the same for each version.
+    """
+    return _compiled(HERE / "driver_java", os.pathsep.join([str(jar("fluss-client", version)), classpath()]), version)
+
+
+def facts_program(version: str) -> str:
+    """The same for the program that prints what a released client knows."""
+    return _compiled(HERE / "facts_java", os.pathsep.join([str(jar("fluss-client", version)), classpath()]), version)
 
 
 def flink_driver(version: str = FLUSS_VERSION) -> str:

@@ -17,9 +17,9 @@ from tests.interop.cluster import Lines
 
 OURS = ("fluss", "fluss.aio")
 WHEELS = tuple(f"pyfluss-{version}" for version in environment.WHEELS)
-JAVA = "java"
+JAVA = tuple(f"java-{version}" for version in environment.JAVA_CLIENTS)
 FLINK = "flink"  # runs SQL, not the scenarios of the clients: see flink.py
-ALL = (*OURS, *WHEELS, JAVA)
+ALL = (*OURS, *WHEELS, *JAVA)
 
 # What a client has beyond the common ground. A scenario that needs more is not asked of it.
 _FIRST_WHEEL = frozenset({"arrow", "partial_update"})
@@ -32,12 +32,12 @@ _JAVA = frozenset({
 })  # fmt: skip
 _OURS = _SECOND_WHEEL | _JAVA | {"before_1970", "bucketing", "evolution_projected", "full_scan"}
 CAPABILITIES: dict[str, frozenset[str]] = {
-    OURS[0]: _OURS | {"wire"}, OURS[1]: _OURS, WHEELS[0]: _FIRST_WHEEL, WHEELS[1]: _SECOND_WHEEL, JAVA: _JAVA,
-    FLINK: frozenset(),
+    OURS[0]: _OURS | {"wire"}, OURS[1]: _OURS, WHEELS[0]: _FIRST_WHEEL, WHEELS[1]: _SECOND_WHEEL,
+    **dict.fromkeys(JAVA, _JAVA), FLINK: frozenset(),
 }  # fmt: skip
 
 # On our server, which fills columns that were added later; Apache Fluss 0.9.1 refuses them.
-_ON_OURS = {WHEELS[1]: frozenset({"evolution_projected"}), JAVA: frozenset({"evolution_projected"})}
+_ON_OURS = dict.fromkeys((WHEELS[1], *JAVA), frozenset({"evolution_projected"}))
 
 
 def capabilities(client: str, server: str) -> frozenset[str]:
@@ -161,9 +161,10 @@ class Peer:
 def start(name: str, logs: Path) -> Peer:
     """Starts the driver of a client; ``environment.Unavailable`` says why when it cannot be had."""
     logs.mkdir(parents=True, exist_ok=True)
-    if name == JAVA:
+    if name in JAVA:
         options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *environment.JAVA_OPENS]
-        command = [environment.java(), *options, "-cp", environment.java_driver(), "Driver"]
+        driver = environment.java_driver(name.removeprefix("java-"))
+        command = [environment.java(), *options, "-cp", driver, "Driver", name]
     elif name == FLINK:
         options = ["-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *environment.FLINK_OPENS]
         command = [environment.java(), *options, "-cp", environment.flink_driver(), "FlinkDriver"]

@@ -14,7 +14,7 @@ _TITLES = {
     "ours": "our server",
     "fluss": "our client, `fluss`",
     "fluss.aio": "our client, `fluss.aio`",
-    "java": f"the Java client {environment.FLUSS_VERSION}",
+    **{f"java-{version}": f"the Java client {version}" for version in environment.JAVA_CLIENTS},
     "flink": f"Flink 1.20 with the official connector {environment.FLUSS_VERSION}",
     **{f"pyfluss-{version}": f"`pyfluss` {version}" for version in environment.WHEELS},
     f"fluss-{environment.FLUSS_VERSION}": f"Apache Fluss {environment.FLUSS_VERSION}",
@@ -34,7 +34,7 @@ _NOT_ASKED = {
         "the log is always written in Arrow format, whatever the table says",
         "on Apache Fluss, no added column in a projection over older batches: the server refuses it, see below",
     ],
-    "java": [
+    f"java-{environment.FLUSS_VERSION}": [
         "no Arrow or pandas input, and in this release no filter",
         "cannot read a timestamp before 1970 with a part of a millisecond from a log",
         "on Apache Fluss, no added column in a projection over older batches: the server refuses it, see below",

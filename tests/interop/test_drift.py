@@ -19,6 +19,10 @@ message GetTableInfoRequest { required PbTablePath table_path = 1; repeated PbLa
 message StopReplicaRequest { required PbInner inner = 1; }
 message PbInner { required int32 y = 1; }
 """
+RELEASED = """
+message PbTablePath { optional unknown database_name = 1; optional unknown table_name = 9; }
+message CreateAclsResponse { optional unknown acl_res = 1; }
+"""
 APIS = """
     GET_TABLE_INFO(1007, 0, 0, PUBLIC), PUT_KV(1016, 0, 9, PUBLIC), // OLD_ONE(1, 0, 0, PUBLIC)
     STOP_REPLICA(1019, 0, 0, PRIVATE), SHINY_THING(1999, 0, 0, PUBLIC);
@@ -45,16 +49,17 @@ class Shiny: ...
         (
             drift.compare_apis(APIS),
             [
-                "API PUT_KV (1016, versions 0 to 9): here PUT_KV, 0 to 2",
+                "API PUT_KV (1016, versions 0 to 9): here PUT_KV, 0 to 3",
                 "API SHINY_THING (1999, versions 0 to 0)",
             ],
         ),
+        (drift.compare_messages(RELEASED, []), ["field PbTablePath.tablename: 9, here 2"]),
         (drift.compare_errors('NONE(0, null), SHINY(\n  999, "x")'), ["error SHINY (999)"]),
         (drift.compare_options('key("table.log.ttl") key(\n "table.shiny")'), ["option table.shiny"]),
         (drift.compare_metrics('String A = "tableCount"; String B = "shinyPerSecond";'), ["metric shinyPerSecond"]),
         (drift.compare_binding(STUB), ["name TablePath.shine", "class Shiny"]),
     ],
-    ids=["messages", "apis", "errors", "options", "metrics", "binding"],
+    ids=["messages", "apis", "messages of a release", "errors", "options", "metrics", "binding"],
 )
 def test_drift_is_found(found: list[str], expected: list[str]) -> None:
     assert found == expected

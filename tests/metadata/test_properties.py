@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss.errors import InvalidConfigError
-from fluss.metadata import TABLE_PROPERTIES, TableConfig, TableProperty
+from fluss.metadata import TABLE_PROPERTIES, TableConfig, TablePath, TableProperty
 from fluss.options import parse_duration_ms, parse_memory_size
 
 ALTERABLE = {
@@ -31,7 +31,7 @@ ALTERABLE = {
 
 def test_table() -> None:
     assert {name for name, row in TABLE_PROPERTIES.items() if row.dynamic} == ALTERABLE
-    assert len(TABLE_PROPERTIES) == 29
+    assert len(TABLE_PROPERTIES) == 34
     for name, row in TABLE_PROPERTIES.items():
         assert name == row.key
         assert name.startswith("table.")
@@ -149,6 +149,9 @@ def test_typed_access() -> None:
         "kv_format": "COMPACTED",
         "kv_format_version": 1,
         "kv_standby_replica_enabled": False,
+        "kv_value_layout_version": 1,
+        "kv_ttl_ms": None,
+        "kv_ttl_time_column": None,
         "arrow_compression": ("ZSTD", 3),
         "arrow_compression_type": "ZSTD",
         "arrow_compression_level": 3,
@@ -195,3 +198,6 @@ def test_typed_access() -> None:
     assert config.statistics_columns == ("a", "b")
     assert config.is_set("table.log.ttl")
     assert TableConfig({"table.delete.behavior": "disable"}).delete_behavior == "DISABLE"
+    renamed = TableConfig({"table.datalake.database-name": "lake_db", "table.datalake.table-name": "lake_t"})
+    assert renamed.lake_path(TablePath("db", "t")) == TablePath("lake_db", "lake_t")
+    assert config.lake_path(TablePath("db", "t")) == TablePath("db", "t")

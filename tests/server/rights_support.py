@@ -364,6 +364,8 @@ SAMPLES: tuple[Sample, ...] = (
     ),
     Sample(apis.ADD_SERVER_TAG, lambda t: pb.AddServerTagRequest(server_ids=[99], server_tag=1)),
     Sample(apis.REMOVE_SERVER_TAG, lambda t: pb.RemoveServerTagRequest(server_ids=[99], server_tag=1)),
+    Sample(apis.ADD_SERVER_TAG_BY_RACK, lambda t: pb.AddServerTagByRackRequest(racks=["r"], server_tag=1)),
+    Sample(apis.REMOVE_SERVER_TAG_BY_RACK, lambda t: pb.RemoveServerTagByRackRequest(racks=["r"], server_tag=1)),
     Sample(apis.REBALANCE, lambda t: pb.RebalanceRequest(goals=[99])),
     Sample(apis.LIST_REBALANCE_PROGRESS, lambda t: pb.ListRebalanceProgressRequest()),
     Sample(apis.CANCEL_REBALANCE, lambda t: pb.CancelRebalanceRequest()),

@@ -27,6 +27,7 @@ from fluss.errors import LakeTableAlreadyExistError
 from fluss.metadata import AggFunction, Column, DataTypes, Schema, TableDescriptor, TablePath
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.lake_hook import LakeHook
+from fluss.server.catalog.tables import REFUSED_PROPERTIES
 from fluss.server.handlers import admin
 
 
@@ -313,6 +314,12 @@ def test_a_dropped_table_comes_back_with_a_new_id(harness: Harness) -> None:
     assert harness.catalog.table_by_id(0) is None
     assert not harness.catalog.owns_data_of(0)
     assert harness.catalog.owns_data_of(1)
+
+
+@pytest.mark.parametrize("key", REFUSED_PROPERTIES)
+def test_properties_that_promise_what_does_not_happen_are_refused(harness: Harness, key: str) -> None:
+    refused = pk_table(properties={key: "1 d"})
+    harness.fails(39, admin.create_table, create(refused), f"'{key}' cannot be set on this server")
 
 
 def test_a_table_too_large_for_its_document_is_refused(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,6 +183,16 @@ def test_server_tags(harness: Harness) -> None:
     assert harness.catalog.server_tags.tags == {}
 
 
+def test_server_tags_by_rack(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, {"tablet-server.rack": "r1"})
+    harness.call(cluster.add_server_tag_by_rack, pb.AddServerTagByRackRequest(racks=["r1"], server_tag=1))
+    assert harness.catalog.server_tags.tags == {0: 1}
+    harness.fails(58, cluster.add_server_tag_by_rack, pb.AddServerTagByRackRequest(racks=["r1", "r2"], server_tag=1))
+    harness.call(cluster.remove_server_tag_by_rack, pb.RemoveServerTagByRackRequest(racks=["r1"], server_tag=1))
+    assert harness.catalog.server_tags.tags == {}
+    harness.close()
+
+
 def test_rebalance_of_one_server_is_done_at_once(harness: Harness) -> None:
     none = harness.call(cluster.list_rebalance_progress, pb.ListRebalanceProgressRequest(rebalance_id="any"))
     assert not none.HasField("rebalance_id")

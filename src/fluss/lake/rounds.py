@@ -135,7 +135,7 @@ class Round:
 
     def _prepared_table(self, lake: Lake, info: TableInfo, known: LakeSnapshot | None) -> OpenLakeTable:
         """The lake table, made if it was never there, with the columns the Fluss table has now."""
-        path = info.table_path
+        path = info.lake_path
         try:
             table = lake.table(path)
         except LakeTableChangedError:
@@ -332,7 +332,7 @@ class Round:
         if known is None or info.table_id != report.table_id:
             return
         with open_lake(lake_config(info, self._lake_options)) as lake:
-            table = lake.table(info.table_path)
+            table = lake.table(info.lake_path)
             if config.lake_auto_compaction if settings.compact is None else settings.compact:
                 known = self._compact(table, info, known, report)
             if config.lake_auto_expire_snapshot if settings.expire is None else settings.expire:

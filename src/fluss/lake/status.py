@@ -89,7 +89,7 @@ def lake_status(session: LakeSession, path: TablePath, lake_options: dict[str, s
     if snapshot is not None:
         try:
             with open_lake(lake_config(info, lake_options)) as lake:
-                stats = lake.table(path).stats(snapshot.snapshot_id)
+                stats = lake.table(info.lake_path).stats(snapshot.snapshot_id)
         except Exception as error:
             # Whatever a lake library raises: the figures of the server are worth showing all the same.
             problem = error.message if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"

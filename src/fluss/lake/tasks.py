@@ -85,7 +85,7 @@ def run_task(task: BucketTask) -> BucketResult:
         info = source.get_table_info()
         check_same_table(info, task.table_id)
         with open_lake(task.lake) as lake:
-            writer = lake.table(task.table_path).writer(LakeBucket(task.bucket.bucket_id, task.partition), info)
+            writer = lake.table(info.lake_path).writer(LakeBucket(task.bucket.bucket_id, task.partition), info)
             try:
                 if task.listed:
                     return _list_rows(session, task, writer)

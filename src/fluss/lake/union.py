@@ -146,7 +146,7 @@ def _lake_splits(
 ) -> list[LakeSplit]:
     keep = None if wanted is None else lambda values: wanted(partition_name(values))
     with open_lake(config) as lake:
-        return lake.table(info.table_path).plan(snapshot_id, keep, info.partition_keys)
+        return lake.table(info.lake_path).plan(snapshot_id, keep, info.partition_keys)
 
 
 def read_union_split(
@@ -187,7 +187,7 @@ def _lake_rows(plan: UnionPlan, split: UnionSplit, info: TableInfo, columns: Seq
     if plan.config is None:
         raise InvalidArgumentError(f"the plan of {plan.table_path} has parts in the lake, but no lake")
     with open_lake(plan.config) as lake:
-        table = lake.table(plan.table_path)
+        table = lake.table(info.lake_path)
         for part in split.lake:
             yield from table.read(part, info, columns)
 

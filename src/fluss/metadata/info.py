@@ -89,6 +89,11 @@ class TableInfo:
         return self.bucket_keys == self.physical_primary_key
 
     @property
+    def lake_path(self) -> TablePath:
+        """The name of the table in the lake."""
+        return self.config.lake_path(self.table_path)
+
+    @property
     def comment(self) -> str | None:
         """The comment of the table."""
         return self.descriptor.comment

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
 from fluss.errors import FlussError, InvalidConfigError
+from fluss.metadata.path import TablePath
 from fluss.options import (
     DAY_MS,
     INT_MIN,
@@ -100,6 +101,18 @@ class TableConfig:
     kv_format_version = TableProperty(
         "table.kv.format-version", _INT, 1, "Which rule chooses the key encoding: 1 or 2."
     )
+    kv_value_layout_version = TableProperty(
+        "table.kv.value-layout-version", _INT, 1, "How a cluster lays out values on its disk; no effect on our server."
+    )
+    kv_ttl_ms = TableProperty(
+        "table.kv.ttl", Duration(), None, "How long rows are kept; not with our server, which refuses it."
+    )
+    kv_ttl_time_column = TableProperty(
+        "table.kv.ttl.time-column",
+        Text(),
+        None,
+        "The column that the age of a row counts from, with `table.kv.ttl`.",
+    )
     kv_standby_replica_enabled = TableProperty(
         "table.kv.standby-replica.enabled", Boolean(), False, "Keep a warm standby of the store.", dynamic=True
     )
@@ -148,6 +161,18 @@ class TableConfig:
         Choice("paimon", "iceberg", "lance", "delta", "hudi"),
         None,
         "The lake; decides key encoding and bucketing even while the lake is off.",
+    )
+    _lake_database_name = TableProperty(
+        "table.datalake.database-name",
+        Text(),
+        None,
+        "Database of the lake table, by default that of the table; not with our server, which refuses it.",
+    )
+    _lake_table_name = TableProperty(
+        "table.datalake.table-name",
+        Text(),
+        None,
+        "Name of the lake table, by default that of the table; not with our server, which refuses it.",
     )
     lake_freshness_ms = TableProperty(
         "table.datalake.freshness", Duration(), 3 * MINUTE_MS, "How far the lake may lag behind.", dynamic=True
@@ -201,6 +226,10 @@ class TableConfig:
         """Return how long tiered log stays local."""
         local = self._log_local_ttl_ms
         return self.log_ttl_ms if local is None else local
+
+    def lake_path(self, path: TablePath) -> TablePath:
+        """Return the name that a table has in the lake."""
+        return TablePath(self._lake_database_name or path.database_name, self._lake_table_name or path.table_name)
 
     @property
     def delete_behavior(self) -> str:

@@ -83,9 +83,9 @@ LIST_PARTITION_INFOS = _api(
 TABLE_EXISTS = _api(1010, "TABLE_EXISTS", BOTH, pb.TableExistsRequest, pb.TableExistsResponse)
 GET_TABLE_SCHEMA = _api(1011, "GET_TABLE_SCHEMA", BOTH, pb.GetTableSchemaRequest, pb.GetTableSchemaResponse)
 GET_METADATA = _api(1012, "GET_METADATA", BOTH, pb.MetadataRequest, pb.MetadataResponse)
-PRODUCE_LOG = _api(1014, "PRODUCE_LOG", TABLET_ONLY, pb.ProduceLogRequest, pb.ProduceLogResponse)
+PRODUCE_LOG = _api(1014, "PRODUCE_LOG", TABLET_ONLY, pb.ProduceLogRequest, pb.ProduceLogResponse, max_version=1)
 FETCH_LOG = _api(1015, "FETCH_LOG", TABLET_ONLY, pb.FetchLogRequest, pb.FetchLogResponse)
-PUT_KV = _api(1016, "PUT_KV", TABLET_ONLY, pb.PutKvRequest, pb.PutKvResponse, max_version=2)
+PUT_KV = _api(1016, "PUT_KV", TABLET_ONLY, pb.PutKvRequest, pb.PutKvResponse, max_version=3)
 LOOKUP = _api(1017, "LOOKUP", TABLET_ONLY, pb.LookupRequest, pb.LookupResponse, max_version=1)
 LIST_OFFSETS = _api(1021, "LIST_OFFSETS", TABLET_ONLY, pb.ListOffsetsRequest, pb.ListOffsetsResponse)
 GET_LATEST_KV_SNAPSHOTS = _api(
@@ -200,6 +200,16 @@ LIST_REMOTE_LOG_MANIFESTS = _api(
 LIST_KV_SNAPSHOTS = _api(
     1064, "LIST_KV_SNAPSHOTS", COORDINATOR_ONLY, pb.ListKvSnapshotsRequest, pb.ListKvSnapshotsResponse
 )
+ADD_SERVER_TAG_BY_RACK = _api(
+    1065, "ADD_SERVER_TAG_BY_RACK", COORDINATOR_ONLY, pb.AddServerTagByRackRequest, pb.AddServerTagByRackResponse
+)
+REMOVE_SERVER_TAG_BY_RACK = _api(
+    1066,
+    "REMOVE_SERVER_TAG_BY_RACK",
+    COORDINATOR_ONLY,
+    pb.RemoveServerTagByRackRequest,
+    pb.RemoveServerTagByRackResponse,
+)
 
 SERVER_TO_SERVER_API_NAMES: Final[Mapping[int, str]] = MappingProxyType(
     {
@@ -224,6 +234,7 @@ CHANGING_APIS: Final = frozenset(
         *(CREATE_TABLE.key, ALTER_TABLE.key, DROP_TABLE.key, CREATE_PARTITION.key, DROP_PARTITION.key),
         *(INIT_WRITER.key, PRODUCE_LOG.key, PUT_KV.key),
         *(CREATE_ACLS.key, DROP_ACLS.key, ALTER_CLUSTER_CONFIGS.key),
+        *(ADD_SERVER_TAG_BY_RACK.key, REMOVE_SERVER_TAG_BY_RACK.key),
         *(ADD_SERVER_TAG.key, REMOVE_SERVER_TAG.key, REBALANCE.key, CANCEL_REBALANCE.key),
         *(COMMIT_LAKE_TABLE_SNAPSHOT.key, PREPARE_LAKE_TABLE_SNAPSHOT.key, LAKE_TIERING_HEARTBEAT.key),
         *(REGISTER_PRODUCER_OFFSETS.key, DELETE_PRODUCER_OFFSETS.key),

@@ -177,6 +177,10 @@ def _tag(request: Any, _: Any) -> str:
     return f"tag {request.server_tag} of servers {list(request.server_ids)}"
 
 
+def _tag_of_racks(request: Any, _: Any) -> str:
+    return f"tag {request.server_tag} of racks {list(request.racks)}"
+
+
 AUDITED: Final[Mapping[int, Describe]] = MappingProxyType(
     {
         apis.CREATE_DATABASE.key: lambda request, _: str(request.database_name),
@@ -192,6 +196,8 @@ AUDITED: Final[Mapping[int, Describe]] = MappingProxyType(
         apis.ALTER_CLUSTER_CONFIGS.key: lambda request, _: _keys(request.alter_configs),
         apis.ADD_SERVER_TAG.key: _tag,
         apis.REMOVE_SERVER_TAG.key: _tag,
+        apis.ADD_SERVER_TAG_BY_RACK.key: _tag_of_racks,
+        apis.REMOVE_SERVER_TAG_BY_RACK.key: _tag_of_racks,
         apis.REBALANCE.key: lambda request, _: f"goals {list(request.goals)}",
     }
 )

@@ -96,7 +96,7 @@ PASSED_OVER: dict[str, str] = {
         "coordinator.",
         "the coordinator is part of this process",
         "io-pool.size offline-leader.retry-delay lifecycle-throttler.inflight-timeout "
-        "lifecycle-throttler.timeout-check-interval",
+        "lifecycle-throttler.timeout-check-interval control-request.retry-backoff control-request.timeout",
     ),
     **_keys(
         "tablet-server.",
@@ -120,7 +120,7 @@ PASSED_OVER: dict[str, str] = {
         "writebuffer.count writebuffer.number-to-merge block.blocksize block.metadata-blocksize block.cache-size "
         "use-bloom-filter bloom-filter.bits-per-key bloom-filter.block-based-mode block.cache-index-and-filter-blocks "
         "block.cache-index-and-filter-blocks-with-high-priority block.pin-l0-filter-and-index-blocks-in-cache "
-        "block.pin-top-level-index-and-filter",
+        "block.pin-top-level-index-and-filter shared-block-cache.size shared-write-buffer.size",
     ),
     **_keys(
         "kv.",

@@ -241,7 +241,9 @@ def _has_default_bucket_key(made: TableDescriptor) -> bool:
     return made.bucket_keys == tuple(name for name in made.schema.primary_key if name not in made.partition_keys)
 
 
-_OF_THE_SERVER = frozenset({"table.replication.factor", "table.datalake.format", "table.kv.format-version"})
+_OF_THE_SERVER = frozenset(
+    {"table.replication.factor", "table.datalake.format", "table.kv.format-version", "table.kv.value-layout-version"}
+)
 
 
 def _is_of_the_server(key: str, value: str) -> bool:

@@ -74,16 +74,19 @@ public final class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final long WAIT_S = 60;
 
+    private final String name;
     private Connection connection;
     private Admin admin;
 
-    private Driver() {}
+    private Driver(String name) {
+        this.name = name;
+    }
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), true, "UTF-8");
         System.setOut(System.err); // whatever a library prints must not get between the answers
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        Driver driver = new Driver();
+        Driver driver = new Driver(arguments[0]);
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             Map<String, Object> answer = new LinkedHashMap<>();
             try {
@@ -121,7 +124,7 @@ public final class Driver {
     private Object execute(String op, JsonNode c) throws Exception {
         switch (op) {
             case "hello":
-                return Map.of("client", "java");
+                return Map.of("client", name);
             case "connect":
                 return connect(c);
             case "disconnect":

@@ -109,6 +109,28 @@ class BalanceAdmin(AdminBase):
         request = pb.RemoveServerTagRequest(server_ids=_ids(tablet_servers), server_tag=int(tag))
         await self._change(apis.REMOVE_SERVER_TAG, request, timeout=timeout, idempotent=True)
 
+    async def add_server_tag_by_rack(
+        self, racks: Sequence[str], server_tag: ServerTag | str, *, timeout: float | None = None
+    ) -> None:
+        """Tag all tablet servers of some racks, all of them or none (Apache Fluss 1.0 and later).
+
+        Example:
+            await admin.add_server_tag_by_rack(["rack-1"], fluss.ServerTag.TEMPORARY_OFFLINE)
+        """
+        request = pb.AddServerTagByRackRequest(racks=_racks(racks), server_tag=int(_member(ServerTag, server_tag)))
+        await self._change(apis.ADD_SERVER_TAG_BY_RACK, request, timeout=timeout, idempotent=True)
+
+    async def remove_server_tag_by_rack(
+        self, racks: Sequence[str], server_tag: ServerTag | str, *, timeout: float | None = None
+    ) -> None:
+        """Take a tag off all tablet servers of some racks (Apache Fluss 1.0 and later).
+
+        Example:
+            await admin.remove_server_tag_by_rack(["rack-1"], fluss.ServerTag.TEMPORARY_OFFLINE)
+        """
+        request = pb.RemoveServerTagByRackRequest(racks=_racks(racks), server_tag=int(_member(ServerTag, server_tag)))
+        await self._change(apis.REMOVE_SERVER_TAG_BY_RACK, request, timeout=timeout, idempotent=True)
+
     async def rebalance(self, priority_goals: Sequence[GoalType | str], *, timeout: float | None = None) -> str:
         """Start to balance the cluster towards the goals, the most important first; return the id of the rebalance.
 
@@ -165,6 +187,12 @@ def _ids(tablet_servers: Sequence[int]) -> list[int]:
     if isinstance(tablet_servers, int) or not tablet_servers:
         raise InvalidArgumentError(f"expected a list of ids of tablet servers, such as [0], got {tablet_servers!r}")
     return list(tablet_servers)
+
+
+def _racks(racks: Sequence[str]) -> list[str]:
+    if isinstance(racks, str) or not racks or not all(racks):
+        raise InvalidArgumentError(f"expected a list of names of racks, such as ['rack-1'], got {racks!r}")
+    return list(racks)
 
 
 def _member(kind: type[EnumT], value: EnumT | str) -> EnumT:

@@ -110,8 +110,9 @@ def _status(config: Mapping[str, Any], path: TablePath) -> dict[str, Any]:
         problem = found.problem
         if found.snapshot_id is not None and problem is None:
             try:
-                with open_lake(lake_config(session.info(path), None)) as opened:
-                    snapshots = opened.table(path).tiered_ids(_SNAPSHOTS_MAX)
+                info = session.info(path)
+                with open_lake(lake_config(info, None)) as opened:
+                    snapshots = opened.table(info.lake_path).tiered_ids(_SNAPSHOTS_MAX)
             except Exception as error:
                 # Whatever a lake library raises: the figures of the server are worth showing all the same.
                 problem = error.message if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"

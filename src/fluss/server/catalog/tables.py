@@ -147,7 +147,23 @@ def validate_descriptor(descriptor: TableDescriptor, configs: ClusterConfigs) ->
         raise InvalidTableError(f"The table would have {count} columns, the most allowed is {COLUMNS_MAX}.")
     check_text(descriptor)
     validate_table_descriptor(descriptor, bucket_count_max=configs.current.integer("max.bucket.num"))
+    _check_refused(descriptor)
     _check_lake(descriptor, configs)
+
+
+REFUSED_PROPERTIES = {
+    "table.kv.ttl": "rows do not expire by themselves here. Delete them, or partition the table by time",
+    "table.kv.ttl.time-column": "rows do not expire by themselves here. Delete them, or partition the table by time",
+    "table.datalake.database-name": "a table has its own name in the lake, so that no table reaches that of another",
+    "table.datalake.table-name": "a table has its own name in the lake, so that no table reaches that of another",
+}
+"""Properties of Apache Fluss that would promise what this server does not do, and why."""
+
+
+def _check_refused(descriptor: TableDescriptor) -> None:
+    for key, reason in REFUSED_PROPERTIES.items():
+        if key in descriptor.properties:
+            raise InvalidConfigError(f"'{key}' cannot be set on this server: {reason}.")
 
 
 def _check_lake(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:

@@ -11,6 +11,7 @@ from fluss.errors import (
     InvalidProducerIdError,
     NoRebalanceInProgressError,
     RebalanceFailureError,
+    ServerNotExistError,
 )
 from fluss.metadata.path import name_problem
 from fluss.protocol import fluss_pb2 as pb
@@ -83,6 +84,32 @@ async def remove_server_tag(ctx: RequestContext, request: pb.RemoveServerTagRequ
     tags = ctx.server.catalog.server_tags
     await _change_tags(ctx, lambda: tags.plan_remove(list(request.server_ids), request.server_tag))
     return pb.RemoveServerTagResponse()
+
+
+async def add_server_tag_by_rack(
+    ctx: RequestContext, request: pb.AddServerTagByRackRequest
+) -> pb.AddServerTagByRackResponse:
+    tags = ctx.server.catalog.server_tags
+    await _change_tags(ctx, lambda: tags.plan_add(_servers_of(ctx, request.racks), request.server_tag))
+    return pb.AddServerTagByRackResponse()
+
+
+async def remove_server_tag_by_rack(
+    ctx: RequestContext, request: pb.RemoveServerTagByRackRequest
+) -> pb.RemoveServerTagByRackResponse:
+    tags = ctx.server.catalog.server_tags
+    await _change_tags(ctx, lambda: tags.plan_remove(_servers_of(ctx, request.racks), request.server_tag))
+    return pb.RemoveServerTagByRackResponse()
+
+
+def _servers_of(ctx: RequestContext, racks: Iterable[str]) -> list[int]:
+    """The ids of the servers in some racks: the only one, or an error."""
+    own = ctx.server.config.text("tablet-server.rack")
+    for rack in racks:
+        if rack != own:
+            known = f"the only server is in rack {own!r}" if own else "the option tablet-server.rack is not set"
+            raise ServerNotExistError(f"No server is in rack {rack!r}: {known}.")
+    return [ctx.server.config.integer("tablet-server.id")]
 
 
 async def rebalance(ctx: RequestContext, request: pb.RebalanceRequest) -> pb.RebalanceResponse:

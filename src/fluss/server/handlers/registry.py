@@ -53,6 +53,8 @@ _ON_MESSAGES: dict[Api[Any, Any], Callable[[RequestContext, Any], Awaitable[Any]
     apis.ALTER_CLUSTER_CONFIGS: cluster.alter_cluster_configs,
     apis.ADD_SERVER_TAG: cluster.add_server_tag,
     apis.REMOVE_SERVER_TAG: cluster.remove_server_tag,
+    apis.ADD_SERVER_TAG_BY_RACK: cluster.add_server_tag_by_rack,
+    apis.REMOVE_SERVER_TAG_BY_RACK: cluster.remove_server_tag_by_rack,
     apis.REBALANCE: cluster.rebalance,
     apis.LIST_REBALANCE_PROGRESS: cluster.list_rebalance_progress,
     apis.CANCEL_REBALANCE: cluster.cancel_rebalance,

@@ -135,6 +135,8 @@ _ROWS: tuple[tuple[Api[Any, Any], Need], ...] = (
     (apis.ALTER_CLUSTER_CONFIGS, Need(Scope.CLUSTER, _ALTER)),
     (apis.ADD_SERVER_TAG, Need(Scope.CLUSTER, _ALTER)),
     (apis.REMOVE_SERVER_TAG, Need(Scope.CLUSTER, _ALTER)),
+    (apis.ADD_SERVER_TAG_BY_RACK, Need(Scope.CLUSTER, _ALTER)),
+    (apis.REMOVE_SERVER_TAG_BY_RACK, Need(Scope.CLUSTER, _ALTER)),
     (apis.REBALANCE, Need(Scope.CLUSTER, _WRITE)),
     (apis.LIST_REBALANCE_PROGRESS, Need(Scope.CLUSTER, _DESCRIBE)),
     (apis.CANCEL_REBALANCE, Need(Scope.CLUSTER, _WRITE)),
