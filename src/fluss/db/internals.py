@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from fluss.db.bulk_write import BulkWrite, Sink
+from fluss.db.bulk_write import Sink
+from fluss.errors import FlussError
 from fluss.metadata import TablePath
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
     from fluss.client.admin import FlussAdmin
@@ -47,16 +47,18 @@ def open_exact_sink(db: Database, table: Table[Any], operation: Literal["append"
     return db._bridge.background.call(lambda: table._core._sink(operation, overwrite=overwrite))
 
 
-def write_batch(db: Database, sink: Sink, batch: pa.RecordBatch) -> int:
-    """Write a batch to a sink and wait until it is durable; gives the number of rows."""
-    return db._bridge.run_here(BulkWrite(sink, False).run(batch)).rows
-
-
-def wait_for_write(db: Database, handle: WriteResultHandle) -> None:
-    """Wait until the rows of a handle are durable."""
+def wait_for_writes(db: Database, handles: Sequence[WriteResultHandle]) -> None:
+    """Wait until the rows of handles are durable; raises the first error once all are known."""
 
     async def wait() -> None:
-        await handle.wait()
+        failure: FlussError | None = None
+        for handle in handles:
+            try:
+                await handle.wait()
+            except FlussError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     db._bridge.run(wait())
 

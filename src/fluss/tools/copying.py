@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copying a table between servers: description and rows, resumable, and kept in sync if wanted.
 
-A primary-key table is copied as its current rows, then as the changes since the copy began. Rows are stored as they
-are, past a merge engine. So both can be applied twice without harm, and a copy that was killed just goes on. A log
-table is copied batch by batch. Its checkpoint has the position in the source together with the ends of the target's
-buckets: after a kill, the rows that the target has behind those ends are the ones that need not be written again. So a
-restart neither loses nor repeats a row, whatever buckets the two tables have.
+A primary-key table is copied as its current rows, then as the changes since the copy began; with `history`, as all of
+its changes, if the changelog still has them. Rows are stored as they are, past a merge engine. So both can be applied
+twice without harm, and a copy that was killed just goes on. A log table is copied batch by batch. Its checkpoint has
+the position in the source together with the ends of the target's buckets: after a kill, the rows that the target has
+behind those ends are the ones that need not be written again. So a restart neither loses nor repeats a row, whatever
+buckets the two tables have.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -20,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fluss.client.write import UpsertWriter
 from fluss.db.changes import Position
 from fluss.db.file_writers import json_lines
-from fluss.db.internals import open_exact_sink, write_batch
+from fluss.db.internals import open_exact_sink, wait_for_writes
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, Schema, TableBucket, TableDescriptor
 from fluss.tools.drafts import TableDraft, check_numbers, check_partitions, descriptor_of, differences
@@ -30,11 +33,16 @@ from fluss.tools.files import write_json
 from fluss.tools.status import bucket_offsets
 
 if TYPE_CHECKING:
+    from fluss.client.write import WriteResultHandle
     from fluss.db.blocking import Database, Table
     from fluss.db.changes import ChangeBatch
 
 _SUM_BITS = 128
 _LAKES = ("paimon", "iceberg", "lance", "delta", "hudi")
+_SAVE_S = 1.0
+"""How long is written before the checkpoint is renewed."""
+_POINTS_MAX = 128
+"""Of a table. Above that, every second one is dropped."""
 
 
 @dataclass
@@ -48,6 +56,8 @@ class CopyState:
     snapshot_done: bool = False
     target_ends: dict[str, int] = field(default_factory=dict)
     """By bucket of the target (``partition/number``): where it ended when the rows before the position were written."""
+    points: list[list[dict[str, int]]] = field(default_factory=list)
+    """Pairs of offsets by bucket: a reader of the source up to the first goes on with the target from the second."""
 
 
 @dataclass
@@ -98,9 +108,11 @@ class TableCopy:
         *,
         checkpoint: str | None = None,
         renumber: bool = False,
+        history: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self._source, self._target = source, target
+        self._history = history
         self.source = source.table(name)
         wanted = _without_lake(descriptor_of(self.source.info))
         if not renumber:
@@ -109,72 +121,115 @@ class TableCopy:
         self.target = TableDraft(target_name, wanted).create(target, exist_ok=True)
         if existed:
             self._check_existing(wanted)
-        self._partitions = [one.partition_spec.spec_map for one in self.source.partitions()]
-        for spec in self._partitions:
-            self.target.add_partition(spec, exist_ok=True)
         self._sink = open_exact_sink(target, self.target, "upsert" if self.target.primary_key else "append")
-        self._deletes = open_exact_sink(target, self.target, "delete") if self.target.primary_key else None
         self._checkpoint = checkpoint
         self._progress = progress or (lambda rows: None)
         self.report = CopyReport(self.source.name)
+        self._exact = False
+        """Whether the target has what the source had at the position, and nothing later."""
         self.state = self._load(existed)
 
     def run(self, *, follow: bool = False) -> CopyReport:
-        """Copy everything there is now; with `follow`, go on until the caller is interrupted."""
+        """Copy everything there is now; with `follow`, go on until the caller is interrupted.
+
+        It can be called again, and copies what is new.
+        """
+        partitions = self._add_partitions()
         if self.source.primary_key and not self.state.snapshot_done:
+            handles: list[WriteResultHandle] = []
             for batch in self.source.to_reader():
-                self._write(batch)
+                handles += self._write(batch)
+                self._progress(batch.num_rows)
+            wait_for_writes(self._target, handles)
             self.state.snapshot_done = True
-            self._save()
-        self._apply(stop_at_end=not follow)
-        check_partitions(self.target, self._partitions)
+            self._save(exact=False)
+        ends = self._source_ends()
+        if follow or not self._exact or ends != self.state.position:
+            self._apply(None if follow else ends)
+        check_partitions(self.target, partitions)
         return self.report
 
-    def _write(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows:
-            self.report.rows += write_batch(self._target, self._sink, self._storable(batch))
-        self._progress(batch.num_rows)
+    def behind(self) -> int:
+        """Count the changes of the source that were not copied yet."""
+        read = Position.parse(self.state.position).offsets
+        return sum(end - read.get(bucket, 0) for bucket, end in Position.parse(self._source_ends()).offsets.items())
+
+    def _add_partitions(self) -> list[dict[str, str]]:
+        partitions = [one.partition_spec.spec_map for one in self.source.partitions()]
+        for spec in partitions:
+            self.target.add_partition(spec, exist_ok=True)
+        return partitions
+
+    def _source_ends(self, at: str = "latest") -> str:
+        found = bucket_offsets(self._source, self.source, OffsetSpec(at))
+        return str(Position(self.source.info.table_id, {bucket: offset for (_, bucket), offset in found.items()}))
+
+    def _write(self, batch: pa.RecordBatch) -> list[WriteResultHandle]:
+        if not batch.num_rows:
+            return []
+        self.report.rows += batch.num_rows
+        return [self._sink.write(self._storable(batch))]
 
     def _storable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         generated = self.target.schema.auto_increment_columns
         return batch.drop_columns(list(generated)) if generated else batch
 
-    def _apply(self, *, stop_at_end: bool) -> None:
-        start = Position.parse(self.state.position)
+    def _apply(self, ends: str | None) -> None:
+        """Write the changes after the position, up to these ends or for ever."""
         is_log = not self.source.primary_key
-        ahead = self._written_after_checkpoint() if is_log and self.report.resumed else Counter()
-        with self.source.follow(start, batches=True, stop_at_end=stop_at_end) as found:
-            for changes in found:
-                if is_log:
-                    self._write(_without(changes.batch, ahead))
-                else:
-                    self._change(changes)
-                if ahead:
-                    continue  # the old checkpoint still says which rows of the target are ahead of it
-                self.state.position = str(changes.position)
-                self._save(with_ends=is_log)
+        ahead = self._written_after_checkpoint() if is_log and not self._exact else Counter()
+        # What was listed, or written before a kill, may be newer than the position: then changes that are applied
+        # again are none on the target, and only where all of them are applied can a reader go on.
+        exact, self._exact = is_log or self._exact, False
+        handles: list[WriteResultHandle] = []
+        position = Position.parse(self.state.position)
+        saved_at = time.monotonic()
+        try:
+            with self.source.follow(position, batches=True, stop_at_end=ends is not None) as found:
+                for changes in found:
+                    handles += self._write(_without(changes.batch, ahead)) if is_log else self._change(changes)
+                    position = changes.position
+                    self._progress(changes.batch.num_rows)
+                    # Until all rows that are ahead of the old checkpoint are known, it says which these are.
+                    if not ahead and (ends is None or time.monotonic() > saved_at + _SAVE_S):
+                        self._complete(handles, position, exact)
+                        saved_at = time.monotonic()
+        finally:
+            wait_for_writes(self._target, handles)
         if ahead:
             raise InvalidArgumentError(
                 f"table {self.target.name} has {ahead.total()} rows that were not copied from {self.source.name}: was "
                 "something else written to it? Drop it and its checkpoint, and copy again"
             )
+        if ends is not None:
+            # The last offsets before an end may have no changes.
+            known = Position.parse(ends).offsets
+            reached = {bucket: max(end, position.offsets.get(bucket, 0)) for bucket, end in known.items()}
+            self._complete(handles, Position(position.table_id, reached), True)
+            self._exact = True
 
-    def _change(self, changes: ChangeBatch) -> None:
-        """Apply changes in their order: those that follow each other and do the same go together."""
-        for delete, first, last in _runs([kind == "delete" for kind in changes.kinds]):
+    def _complete(self, handles: list[WriteResultHandle], position: Position, exact: bool) -> None:
+        wait_for_writes(self._target, handles)
+        handles.clear()
+        self.state.position = str(position)
+        self._save(exact=exact)
+
+    def _change(self, changes: ChangeBatch) -> list[WriteResultHandle]:
+        """Write changes in their order: those that follow each other and do the same go together."""
+        handles: list[WriteResultHandle] = []
+        writer = self._sink.writer
+        assert isinstance(writer, UpsertWriter)
+        kinds = changes.kinds
+        for delete, first, last in _runs([kind == "delete" for kind in kinds]):
             batch = changes.batch.slice(first, last - first)
-            kept = [index for index in range(first, last) if changes.kinds[index] != "update_before"]
+            kept = [index for index in range(first, last) if kinds[index] != "update_before"]
             if len(kept) < last - first:
                 batch = changes.batch.take(pa.array(kept, pa.int64()))
-            if not batch.num_rows:
-                continue
-            if delete:
-                assert self._deletes is not None
-                write_batch(self._target, self._deletes, batch.select(self.source.primary_key))
-            else:
-                write_batch(self._target, self._sink, self._storable(batch))
-            self.report.changes += batch.num_rows
-            self._progress(batch.num_rows)
+            if batch.num_rows:
+                # The same writer for both: it keeps their order.
+                handles.append(writer.delete_arrow_batch(batch) if delete else self._sink.write(self._storable(batch)))
+                self.report.changes += batch.num_rows
+        return handles
 
     # -- where to go on -------------------------------------------------------------------------------------------
 
@@ -192,7 +247,7 @@ class TableCopy:
     def _buckets(self, at: str) -> dict[str, tuple[TableBucket, int]]:
         """The buckets of the target, as a checkpoint names them, with their first or last offsets."""
         found = bucket_offsets(self._target, self.target, OffsetSpec(at))
-        return {f"{name or ''}/{bucket.bucket_id}": (bucket, offset) for (name, bucket), offset in found.items()}
+        return {bucket_name(name, bucket): (bucket, offset) for (name, bucket), offset in found.items()}
 
     def _load(self, existed: bool) -> CopyState:
         ids = self.source.info.table_id, self.target.info.table_id
@@ -212,18 +267,25 @@ class TableCopy:
             raise InvalidArgumentError(
                 f"table {self.target.name} has rows already; drop it, choose another name, or go on with its checkpoint"
             )
-        at = "latest" if self.source.primary_key else "earliest"
-        sources = bucket_offsets(self._source, self.source, OffsetSpec(at))
-        position = Position(ids[0], {bucket: offset for (_, bucket), offset in sources.items()})
-        self.state = CopyState(*ids, str(position))
-        self._save(with_ends=True)
+        position = self._source_ends("earliest")
+        # A changelog that begins with the first change makes the same rows, and the same changes on the target.
+        whole = self._history and not any(Position.parse(position).offsets.values())
+        self._exact = whole or not self.source.primary_key
+        self.state = CopyState(*ids, position if self._exact else self._source_ends(), snapshot_done=self._exact)
+        self._save(exact=self._exact)
         return self.state
 
-    def _save(self, *, with_ends: bool = False) -> None:
+    def _save(self, *, exact: bool) -> None:
         if self._checkpoint is None:
             return
-        if with_ends:
-            self.state.target_ends = {key: end for key, (_, end) in self._buckets("latest").items()}
+        self.state.target_ends = {key: end for key, (_, end) in self._buckets("latest").items()}
+        if exact:
+            names: dict[int | None, str] = {one.partition_id: one.partition_name for one in self.source.partitions()}
+            offsets = Position.parse(self.state.position).offsets
+            read = {bucket_name(names.get(bucket.partition_id), bucket): offset for bucket, offset in offsets.items()}
+            self.state.points.append([read, self.state.target_ends])
+            if len(self.state.points) > _POINTS_MAX:
+                del self.state.points[1:-1:2]
         write_json(self._checkpoint, self.state.__dict__)
 
     def _check_existing(self, wanted: TableDescriptor) -> None:
@@ -234,6 +296,11 @@ class TableCopy:
                 f"table {self.target.name} exists with other {wrong[0]} than {self.source.name}; drop it, or choose "
                 "another name"
             )
+
+
+def bucket_name(partition: str | None, bucket: TableBucket) -> str:
+    """How checkpoints name a bucket: the ids of partitions differ from server to server."""
+    return f"{partition or ''}/{bucket.bucket_id}"
 
 
 def _meaning(made: TableDescriptor) -> TableDescriptor:

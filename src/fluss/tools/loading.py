@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from fluss.db.inputs import Missing
-from fluss.db.internals import open_exact_sink, open_sink, wait_for_write
+from fluss.db.internals import open_exact_sink, open_sink, wait_for_writes
 from fluss.db.suggest import check_columns
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
 from fluss.tools.files import NOT_AN_OBJECT, STANDARD_INPUT, UTF8, TextStyle, file_schema, write_json
@@ -222,7 +222,7 @@ class Load:
         while len(self._in_flight) > left:
             file, rows, end, handle = self._in_flight.popleft()
             try:
-                wait_for_write(self._db, handle)
+                wait_for_writes(self._db, [handle])
             except FlussError as error:
                 failure = failure or error
                 continue
