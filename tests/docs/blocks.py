@@ -16,6 +16,7 @@ import contextlib
 import doctest
 import inspect
 import io
+import os
 import re
 import shlex
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -237,6 +238,9 @@ def run_command(line: str, address: str) -> str:
     program, *arguments = words
     if program == "fluss":
         return _run_fluss(arguments, environment, given)
+    if program == "mkdir":
+        os.makedirs(*arguments)
+        return ""
     _check_other(program, arguments, line)
     return ""
 

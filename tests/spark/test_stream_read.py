@@ -11,11 +11,13 @@ import pytest
 from pyspark.errors import PySparkException
 from tests.spark.marks import needs_start
 
+import fluss
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.metadata import PartitionSpec, TablePath
 from fluss.spark.layout import Bucket
 from fluss.spark.stream_reader import FlussStreamReader, share
 from fluss.spark.versions import KNOWS_START, ReadAllAvailable
+from fluss.tools.migrating import Migration, PositionMap
 
 if TYPE_CHECKING:
     from tests.spark.conftest import SparkHarness
@@ -39,6 +41,28 @@ def test_a_stream_goes_on_where_its_checkpoint_ended(harness: SparkHarness, tmp_
     harness.put(path, events(50, 20))
     assert ids(harness.collect(harness.stream(path), tmp_path)) == list(range(50, 70))
     assert harness.collect(harness.stream(path), tmp_path) == []
+
+
+@pytest.mark.parametrize("partition_keys", [[], ["s"]])
+def test_a_stream_goes_on_after_its_table_moved(
+    harness: SparkHarness, tmp_path: Path, partition_keys: list[str]
+) -> None:
+    path = harness.create(EVENTS, buckets=3, partition_keys=partition_keys)
+    rows = [{"id": i, "s": f"p{i % 2}"} for i in range(70)]
+    harness.put(path, rows[:50])
+    with (
+        fluss.LocalServer() as other,
+        fluss.connect(harness.bootstrap) as here,
+        fluss.connect(other.bootstrap_servers) as there,
+    ):
+        work = Migration(here, there, str(tmp_path / "state"), [path])
+        work.copy()
+        assert ids(harness.collect(harness.stream(path), tmp_path / "old")) == list(range(50))
+        harness.put(path, rows[50:])
+        work.finish()
+        start = PositionMap.load(tmp_path / "state" / "positions.json").starting_offsets(tmp_path / "old")
+        moved = harness.stream(path, bootstrap__servers=other.bootstrap_servers, startingOffsets=start)
+        assert ids(harness.collect(moved, tmp_path / "new")) == list(range(50, 70))
 
 
 def test_start_modes(harness: SparkHarness, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ _SECTIONS: dict[str, dict[str, _Entry]] = {
         "bench": _Entry("fluss.cli.dev", "bench", "Measure a server."),
         "backup": _Entry("fluss.cli.copy", "backup", "Write tables to a backup folder."),
         "restore": _Entry("fluss.cli.copy", "restore", "Create tables from a backup."),
+        "migrate": _Entry("fluss.cli.migrate", "migrate", "Move tables to another server while they are used."),
         "config": _Entry("fluss.cli.admin", "config", "Change options of a running server."),
         "acl": _Entry("fluss.cli.admin", "acl", "Manage access rights."),
     },

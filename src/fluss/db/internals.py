@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from fluss.client.scan.as_of import rows_as_of
+from fluss.client.scan.plan import ScanPlan
 from fluss.db.bulk_write import Sink
 from fluss.errors import FlussError
-from fluss.metadata import TablePath
+from fluss.metadata import EARLIEST_OFFSET, TableBucket, TablePath
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
     from fluss.client.admin import FlussAdmin
@@ -45,6 +48,13 @@ def open_exact_sink(db: Database, table: Table[Any], operation: Literal["append"
     """The same for rows that were read from another table: they are stored as they are, past the merge engine."""
     overwrite = operation != "append" and table.info.config.merge_engine is not None
     return db._bridge.background.call(lambda: table._core._sink(operation, overwrite=overwrite))
+
+
+def bucket_rows(db: Database, table: Table[Any], bucket: TableBucket, end: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a bucket as they were after all changes below an offset."""
+    plan = ScanPlan(db._core._connection._cluster, table.info)
+    rows = rows_as_of(plan, bucket, end) if table.primary_key else plan.read({bucket: EARLIEST_OFFSET}, {bucket: end})
+    return (found.batch for found in db._bridge.iterate(rows))
 
 
 def wait_for_writes(db: Database, handles: Sequence[WriteResultHandle]) -> None:

@@ -16,7 +16,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,10 @@ class Fingerprint:
     """The number of rows and a checksum that does not depend on their order."""
 
     rows: int
-    checksum: str
+    checksum: int
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        return Fingerprint(self.rows + other.rows, (self.checksum + other.checksum) % (1 << _SUM_BITS))
 
 
 def fingerprint(table: Table[Any]) -> Fingerprint:
@@ -84,12 +87,21 @@ def fingerprint(table: Table[Any]) -> Fingerprint:
     Example:
         assert fingerprint(here.table("orders")) == fingerprint(there.table("orders"))
     """
-    rows = total = 0
-    generated = table.schema.auto_increment_columns
-    for batch in table.to_reader([name for name in table.columns if name not in generated]):
-        total += sum(int.from_bytes(row, "big") for row in row_hashes(batch))
-        rows += batch.num_rows
-    return Fingerprint(rows, f"{total % (1 << _SUM_BITS):032x}")
+    return fingerprint_of(table, table.to_reader())
+
+
+def fingerprint_of(table: Table[Any], batches: Iterable[pa.RecordBatch]) -> Fingerprint:
+    """Sum the hashes of rows of a table.
+
+    Example:
+        fingerprint_of(orders, orders.to_reader(where="id < 10"))
+    """
+    found = Fingerprint(0, 0)
+    names = [name for name in table.columns if name not in table.schema.auto_increment_columns]
+    for batch in batches:
+        hashes = row_hashes(batch.select(names))
+        found += Fingerprint(batch.num_rows, sum(int.from_bytes(row, "big") for row in hashes))
+    return found
 
 
 class TableCopy:
@@ -114,13 +126,9 @@ class TableCopy:
         self._source, self._target = source, target
         self._history = history
         self.source = source.table(name)
-        wanted = _without_lake(descriptor_of(self.source.info))
-        if not renumber:
-            check_numbers(target_name, wanted)
         existed = target_name in target
+        wanted = check_target(self.source, target, target_name, renumber=renumber)
         self.target = TableDraft(target_name, wanted).create(target, exist_ok=True)
-        if existed:
-            self._check_existing(wanted)
         self._sink = open_exact_sink(target, self.target, "upsert" if self.target.primary_key else "append")
         self._checkpoint = checkpoint
         self._progress = progress or (lambda rows: None)
@@ -288,14 +296,24 @@ class TableCopy:
                 del self.state.points[1:-1:2]
         write_json(self._checkpoint, self.state.__dict__)
 
-    def _check_existing(self, wanted: TableDescriptor) -> None:
-        """Refuse a table that is there and means something else. Its buckets and comments are its own."""
-        found = _without_lake(descriptor_of(self.target.info))
+
+def check_target(source: Table[Any], target: Database, name: str, *, renumber: bool = False) -> TableDescriptor:
+    """Return the descriptor of a copy. Refuse a table that is there and means something else, or numbers its rows.
+
+    Example:
+        check_target(here.table("orders"), there, "orders")
+    """
+    wanted = _without_lake(descriptor_of(source.info))
+    if not renumber:
+        check_numbers(name, wanted)
+    if name in target:
+        # Its buckets and comments are its own.
+        found = _without_lake(descriptor_of(target.table(name).info))
         if wrong := differences(_meaning(wanted), _meaning(found)):
             raise InvalidArgumentError(
-                f"table {self.target.name} exists with other {wrong[0]} than {self.source.name}; drop it, or choose "
-                "another name"
+                f"table {name} exists with other {wrong[0]} than {source.name}; drop it, or choose another name"
             )
+    return wanted
 
 
 def bucket_name(partition: str | None, bucket: TableBucket) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -124,17 +124,45 @@ def reset_group(db: Database, group: str, to: str, table: TablePath | None = Non
     _check_no_live_members(db, group, table, rows)
     opened = db.table(paths[0])
     offsets = _offsets(db, opened, to)
-    members = [row for _, _, row in rows]
-    # One more than any grant so far: whoever is granted a bucket from now on has a higher one still.
+    _place(db, group, opened, offsets, [row for _, _, row in rows])
+    return describe_groups(db, group, opened.path)
+
+
+def group_offsets(db: Database) -> dict[tuple[str, str], dict[TableBucket, int]]:
+    """How far each group is with each table that it follows and that exists: the next offset of every bucket.
+
+    Example:
+        for (group, table), offsets in group_offsets(db).items():
+            print(group, table, sum(offsets.values()))
+    """
+    found: dict[tuple[str, str], dict[TableBucket, Progress]] = {}
+    for group, path, row in _rows(db, None, None):
+        if path in db and db.table(path).info.table_id == row.table_id:
+            add_progress(found.setdefault((group, path), {}), row)
+    return {key: {bucket: one.offset for bucket, one in progress.items()} for key, progress in found.items()}
+
+
+def place_group(db: Database, group: str, table: Table[Any], offsets: Mapping[TableBucket, int]) -> None:
+    """Let a group go on at offsets of a table, also one that does not exist yet. It must have no live member.
+
+    Example:
+        place_group(there, "billing", there.table("orders"), offsets)
+    """
+    admin_call(db, create_groups_table)
+    rows = [row for row in _rows(db, None, table.path) if row[0] == group]
+    _check_no_live_members(db, group, table.path, rows)
+    _place(db, group, table, offsets, [row for _, _, row in rows])
+
+
+def _place(
+    db: Database, group: str, table: Table[Any], offsets: Mapping[TableBucket, int], members: Sequence[MemberRow]
+) -> None:
+    # One more than any grant so far: a bucket that is granted from now on has a higher one still.
     grant = 1 + max((found.grant for row in members for found in row.progress.values()), default=0)
     progress = {bucket: Progress(grant, offset) for bucket, offset in offsets.items()}
-    row = MemberRow(
-        f"reset-{grant}", opened.info.table_id, 0, 0, progress=progress, left=True, host="fluss group reset"
-    )
-    stored = db.table(str(GROUPS_TABLE))
-    stored.upsert([stored_row(group, opened.path, row)])
-    _delete(db, group, paths[0], [member for member in members if member.member != row.member])
-    return describe_groups(db, group, opened.path)
+    row = MemberRow(f"reset-{grant}", table.info.table_id, 0, 0, progress=progress, left=True, host="fluss group reset")
+    db.table(str(GROUPS_TABLE)).upsert([stored_row(group, table.path, row)])
+    _delete(db, group, str(table.path), [member for member in members if member.member != row.member])
 
 
 def delete_group(db: Database, group: str, table: TablePath | None = None) -> int:
