@@ -152,7 +152,8 @@ def server_with_console(folder: Path, *arguments: str) -> Iterator[Running]:
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with server_with_console(tmp_path_factory.mktemp("console")) as found:
+    folder = tmp_path_factory.mktemp("console")
+    with server_with_console(folder / "data", "--replicate", str(folder / "backup")) as found:
         yield found
 
 

@@ -59,6 +59,8 @@ def test_overview_streams_samples(browser: Browser, orders: str) -> None:
     assert sample["tables"] >= 1
     assert sample["memory_bytes"] > 0
     assert sample["connections"] >= 1
+    assert 0 <= sample["backup_behind_s"] < 3600
+    assert sample["backup_behind_bytes"] >= 0
     put = next(one for one in sample["apis"] if one["request"] == "putKv")
     assert put["p50_ms"] > 0
     assert put["p99_ms"] >= put["p50_ms"]

@@ -100,6 +100,12 @@ _GAUGES = {
     "loop_delay_ms": "fluss_tabletserver_eventLoop_longestDelayMs",
 }
 
+_BACKUP_GAUGES = {
+    "backup_behind_s": "fluss_replication_behindSeconds",
+    "backup_behind_bytes": "fluss_replication_behindBytes",
+}
+"""Of a server with a continuous backup."""
+
 
 class Sampler:
     """Takes a sample each second while browsers look, and keeps those of the last minutes."""
@@ -158,6 +164,7 @@ class Sampler:
         totals = {name: sum(series.get(key, {}).values()) for name, key in _RATES.items()}
         sample: dict[str, Any] = {name: sum(series.get(key, {}).values()) for name, key in _GAUGES.items()}
         latencies = figures.pop("latencies", {})
+        sample |= {name: sum(series[key].values()) for name, key in _BACKUP_GAUGES.items() if key in series}
         sample |= {"time_ms": int(time() * 1000)} | figures
         written = {
             f"{dict(labels)['database']}.{dict(labels)['table']}": count

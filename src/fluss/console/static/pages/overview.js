@@ -27,7 +27,8 @@ export async function show(body, { session, current, refreshTables }) {
     const last = samples.at(-1) || {}, rows = health?.tables.reduce((sum, one) => sum + (one.rows || 0), 0);
     redraw(tiles, tile("Health", status()), last.rows_per_s === undefined ? null : tile("Rows written", `${count(last.rows_per_s)}/s`), tile("Tables", count(health?.tables.length ?? last.tables)),
       tile("Rows", count(rows)), last.memory_bytes ? [tile("Memory", bytes(last.memory_bytes)), tile("Log on disk", bytes(last.log_bytes)),
-        tile("Disk free", bytes(last.disk_free_bytes)), tile("Connections", count(last.connections)), tile("Up for", seconds((last.time_ms - last.started_ms) / 1000))] : null, tile("Version", last.version || session.version));
+        tile("Disk free", bytes(last.disk_free_bytes)), tile("Connections", count(last.connections)),
+        last.backup_behind_s === undefined ? null : tile("Backup behind", `${seconds(last.backup_behind_s)}, ${bytes(last.backup_behind_bytes)}`), tile("Up for", seconds((last.time_ms - last.started_ms) / 1000))] : null, tile("Version", last.version || session.version));
   };
   const rates = (name) => samples.slice(-SPARK_SAMPLES).map((one) => one.tables_per_s?.[name] || 0);
   const drawTables = () => {
