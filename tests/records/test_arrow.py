@@ -20,6 +20,7 @@ from fluss.records import arrow as arrow_module
 from fluss.records.arrow import EncodedBody
 from fluss.records.arrow_layout import layout_of
 from fluss.records.arrow_message import LZ4_FRAME, ZSTD, read_message, write_metadata
+from fluss.records.validation import STORED_RAW
 
 COMPRESSIONS = ["NONE", "LZ4_FRAME", "ZSTD"]
 TWO_ROWS = [(1, "a"), (2, "bb")]
@@ -106,6 +107,11 @@ def test_statistics_make_it_magic_1() -> None:
 @given(data=st.data())
 def test_round_trip(compression: str, large: bool, data: st.DataObject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_module, "_THREADS_VALUES_MIN", 0 if large else 10**9)
+    if data.draw(st.booleans()):  # as if nothing became smaller
+        monkeypatch.setattr(arrow_module, "_RAW_BYTES_MIN", 1)
+        monkeypatch.setattr(arrow_module, "_RAW_SHARE_MIN", data.draw(st.sampled_from([0, 0.9])))
+    else:
+        monkeypatch.setattr(arrow_module, "_RAW_BYTES_MIN", 10**9)
     schema, rows = data.draw(tables())
     whole = to_batch(schema, rows)
     start = data.draw(st.integers(0, len(rows)))
@@ -479,6 +485,7 @@ def test_cut_batches_raise_our_errors_only(name: str) -> None:
 
 
 def test_random_numbers_survive_every_codec() -> None:
+    """They become hardly smaller, and are stored as they are beside numbers that do."""
     generator = random.Random(5)
     numbers = [generator.uniform(-1e300, 1e300) for _ in range(20_000)] + [math.inf, -0.0]
     source = pa.record_batch({"d": pa.array(numbers), "n": pa.array(range(len(numbers)))})
@@ -486,3 +493,9 @@ def test_random_numbers_survive_every_codec() -> None:
         for level in (1, 3, 22) if compression == "ZSTD" else (3,):
             batch = sealed(source, compression=compression, level=level)
             assert decode_arrow_batch(batch, source.schema).equals(source)
+            if compression != "NONE":
+                view = batch.arrow_view
+                message = read_message(view)
+                starts = [message.body_start + offset for offset in message.buffers[2::4]]
+                declared = [int.from_bytes(view[at : at + 8], "little", signed=True) for at in starts]
+                assert declared == [STORED_RAW, 8 * len(numbers)]

@@ -17,7 +17,14 @@ from fluss.records.arrow_layout import SchemaLayout, layout_of
 from fluss.records.arrow_message import ArrowMessage, read_message, write_metadata
 from fluss.records.log_batch import CHANGE_TYPE_MAX, NO_BATCH_SEQUENCE, NO_WRITER_ID, LogBatch, build_batch
 from fluss.records.projection import project_message
-from fluss.records.validation import DECODED_BYTES_MAX, PREFIX_SIZE, check_message, check_values
+from fluss.records.validation import (
+    DECODED_BYTES_MAX,
+    PREFIX_SIZE,
+    STORED_RAW,
+    check_message,
+    check_values,
+    declared_sizes,
+)
 
 __all__ = [
     "DECODED_BYTES_MAX",
@@ -31,6 +38,11 @@ __all__ = [
 _THREADS_VALUES_MIN = 50_000
 """Below this many values waking the threads of Arrow's compressor costs more than it saves."""
 _ALIGNMENT = 8
+_RAW_BYTES_MIN = 4096
+_RAW_SHARE_MIN = 0.9
+"""Buffers of at least so many bytes that compression leaves larger than this share of them are stored as they are."""
+_UNLIMITED = 1 << 62
+_RAW_PREFIX = STORED_RAW.to_bytes(PREFIX_SIZE, "little", signed=True)
 
 
 class EncodedBody(NamedTuple):
@@ -141,7 +153,38 @@ def _compressed_message(batch: pa.RecordBatch, compression: str, level: int, *, 
         writer.write_batch(batch)
     stream = as_view(sink.getvalue())
     schema_size = PREFIX_SIZE + int.from_bytes(stream[4:8], "little")
-    return stream[schema_size:-PREFIX_SIZE]  # the stream ends with a marker of 8 bytes
+    return _with_raw_buffers(stream[schema_size:-PREFIX_SIZE], batch)  # the stream ends with a marker of 8 bytes
+
+
+def _with_raw_buffers(view: memoryview, batch: pa.RecordBatch) -> memoryview:
+    """The message with those buffers uncompressed that compression makes hardly smaller.
+
+    Measurements, vectors and hashes stay nearly as large, and to decompress them takes longer than anything else that a
+    query does with them.
+    """
+    if len(view) < _RAW_BYTES_MIN:
+        return view
+    message = read_message(view)
+    lengths = message.buffers[1::2]
+    sizes = declared_sizes(view, message, _UNLIMITED)
+    kept = [size >= _RAW_BYTES_MIN and length > _RAW_SHARE_MIN * size for length, size in zip(lengths, sizes)]
+    if not any(kept):
+        return view
+    plain = as_view(batch.serialize(memory_pool=pa.system_memory_pool()))
+    raw = read_message(plain)
+    body: list[Part] = []
+    buffers: list[int] = []
+    end = 0
+    for number, is_raw in enumerate(kept):
+        source, found = (plain, raw) if is_raw else (view, message)
+        offset, length = found.buffers[2 * number : 2 * number + 2]
+        start = found.body_start + offset
+        padding = bytes(-length % _ALIGNMENT)
+        body += [_RAW_PREFIX if is_raw else b"", source[start : start + length], padding]
+        length += len(body[-3])
+        buffers += [end, length]
+        end += length + len(padding)
+    return memoryview(b"".join((write_metadata(message.row_count, message.nodes, buffers, message.codec, end), *body)))
 
 
 # -- decoding ----------------------------------------------------------------------------------------------------------
