@@ -120,12 +120,15 @@ async def test_all_rows_of_a_primary_key_table(config, database, monkeypatch, cu
 
 async def test_a_cursor_gives_batches_and_is_given_back(config, database, monkeypatch):
     config.scanner_kv_fetch_max_bytes = 500
-    closed = []
+    monkeypatch.setattr(batch_scanner, "_FIRST_STEP_BYTES", 200)
+    closed, steps = [], []
     scan_kv = batch_scanner.BatchScanner._scan_kv
 
     async def watched(self, connection, request, **options):
         if request.close_scanner:
             closed.append(request.scanner_id)
+        else:
+            steps.append(request.batch_size_bytes)
         return await scan_kv(self, connection, request, **options)
 
     monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", watched)
@@ -138,6 +141,7 @@ async def test_a_cursor_gives_batches_and_is_given_back(config, database, monkey
             assert found.last_offset == len(seen) - 1
         assert sorted(seen) == sorted(rows)
         assert closed == [], "it was read to its end"
+        assert steps[:4] == [200, 400, 500, 500], "the first rows come soon"
         scanner = table.new_scan().create_bucket_batch_scanner(bucket_of(table))
         assert (await scanner.next_batch()).num_records < len(rows)
         await scanner.close()

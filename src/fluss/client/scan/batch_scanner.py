@@ -44,6 +44,8 @@ T = TypeVar("T")
 _FOLD_ROWS = 500_000
 """Changes that are collected before they are folded; more when there are more rows, so that folding stays linear."""
 _SNAPSHOT_ATTEMPTS = 3
+_FIRST_STEP_BYTES = 256 * 1024
+"""The first answer of a cursor is small, each later one twice as large: a query with a LIMIT needs few rows, soon."""
 
 
 class BatchScanner(OneShotScanner):
@@ -177,7 +179,8 @@ class BatchScanner(OneShotScanner):
 
     async def _with_cursor(self) -> AsyncGenerator[RecordBatch, None]:
         plan, bucket = self._plan, self._bucket
-        step_bytes = plan.cluster.config.scanner_kv_fetch_max_bytes
+        step_bytes_max = plan.cluster.config.scanner_kv_fetch_max_bytes
+        step_bytes = min(_FIRST_STEP_BYTES, step_bytes_max)
         request = messages.ScanKvRequest(call_seq_id=0, batch_size_bytes=step_bytes)
         request.bucket_scan_req.table_id = bucket.table_id
         request.bucket_scan_req.bucket_id = bucket.bucket_id
@@ -205,6 +208,7 @@ class BatchScanner(OneShotScanner):
                 if more:
                     # The server reads the next rows while these are decoded and used.
                     sequence += 1
+                    step_bytes = min(2 * step_bytes, step_bytes_max)
                     next_step = messages.ScanKvRequest(
                         scanner_id=scanner_id, call_seq_id=sequence, batch_size_bytes=step_bytes
                     )
