@@ -43,7 +43,11 @@ def json_value(value: Any) -> Any:
         import base64
 
         return base64.b64encode(value).decode()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    from decimal import Decimal
+
+    return format(value, "f") if isinstance(value, Decimal) else str(value)  # str() would write 0.0000000 as 0E-7
 
 
 def json_text(value: Any) -> str:

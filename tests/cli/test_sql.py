@@ -41,6 +41,13 @@ def test_queries(ok: Callable[..., str], call: Any) -> None:
     assert again.stdout == '{"n": 2}\n' * 3
 
 
+def test_numbers_are_printed_as_numbers(ok: Callable[..., str]) -> None:
+    """A sum of whole numbers is a HUGEINT of DuckDB, which Arrow knows as a decimal."""
+    query = "select sum(id) as total, 0.50::decimal(10, 2) as half, 0::decimal(12, 9) as none from orders"
+    assert ok("sql", query, "--csv").splitlines() == ["total,half,none", '3,0.50,"0.000000000"']
+    assert ok("sql", query, "--json") == '{"total": 3, "half": "0.50", "none": "0.000000000"}\n'
+
+
 JOIN = "select * from orders o left join (select 1 as id, 2.5 as price) p on o.id = p.id order by o.id"
 
 

@@ -17,6 +17,8 @@ from fluss.db.plain_values import plain_values
 from fluss.errors import InvalidArgumentError
 
 Write = Callable[[pa.RecordBatch], None]
+_PLAIN_SCALE_MAX = 6
+"""Arrow writes decimals of up to so many digits behind the point as they are."""
 
 
 def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -27,11 +29,16 @@ def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
         if kinds.is_nested(column.type):
             texts = [None if v is None else json.dumps(v, ensure_ascii=False) for v in plain_values(column)]
             column = pa.array(texts, pa.string())
-        elif kinds.is_decimal(column.type) or kinds.is_interval(column.type) or _is_bytes(column.type):
+        elif _needs_digits(column.type) or kinds.is_interval(column.type) or _is_bytes(column.type):
             texts = [None if value is None else str(value) for value in plain_values(column)]
             column = pa.array(texts, pa.string())
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def _needs_digits(kind: pa.DataType) -> bool:
+    """Whether Arrow would write small decimals with an exponent."""
+    return bool(pa.types.is_decimal(kind) and not 0 <= kind.scale <= _PLAIN_SCALE_MAX)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -118,15 +125,15 @@ def json_lines(batch: pa.RecordBatch) -> str:
 
 
 def python_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch as dicts; maps are dicts too.
+    """The rows of a batch as dicts; maps are dicts too, and decimals without a fraction are whole numbers.
 
     Example:
         rows = python_dicts(batch)
     """
-    columns = [
-        [None if value is None else dict(value) for value in column.to_pylist()]
-        if pa.types.is_map(column.type)
-        else column.to_pylist()
-        for column in batch.columns
-    ]
+    columns = []
+    for column in batch.columns:
+        values, kind = column.to_pylist(), column.type
+        # DuckDB gives its sums of whole numbers as DECIMAL(38, 0).
+        make = dict if pa.types.is_map(kind) else int if pa.types.is_decimal(kind) and kind.scale == 0 else None
+        columns.append(values if make is None else [None if value is None else make(value) for value in values])
     return [dict(zip(batch.schema.names, values)) for values in zip(*columns)]
