@@ -305,6 +305,13 @@ def test_filters_that_make_no_sense_are_refused(harness: SparkHarness, text: str
     assert problem in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["lower(name) = 'a'", "id + 1 > 5", "id > 5 and length(name) > 2"])
+def test_filters_that_spark_has_to_evaluate_are_refused(text: str) -> None:
+    schema = Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    with pytest.raises(ConfigError, match=r"scan\.filter: .* functions and arithmetic: df\.filter"):
+        parse_filter(text, schema)
+
+
 @pytest.mark.parametrize("text", ["at > '2024-01-02 10:00:00'", "at in (timestamp '2024-01-02')"])
 def test_times_without_a_zone_are_refused_in_filters(text: str) -> None:
     """Spark would read them in the time zone of the session, and a scan in UTC."""

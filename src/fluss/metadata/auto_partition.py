@@ -210,7 +210,8 @@ class AutoPartitionStrategy:
         if not self.time_format.matches(value):
             raise PartitionSpecInvalidError(
                 f"Partition value {value!r:.300} does not match the time format '{self.time_format.pattern}' "
-                f"of time unit {self.time_unit}."
+                f"of time unit {self.time_unit}. The table property 'table.auto-partition.time-format' takes others "
+                "when the table is created, such as 'yyyy-MM-dd'."
             )
         earliest = self.earliest_retained(now) if self.enabled else None
         if earliest is not None and value < earliest:

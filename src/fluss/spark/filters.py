@@ -17,7 +17,7 @@ from fluss.metadata import (
     TimestampType,
     matching_partitions,
 )
-from fluss.metadata.where import parse_where
+from fluss.metadata.where import UnreadableConditionError, parse_where
 
 _SPARK_DIGITS = 6
 """Digits of the second that Spark's timestamps have: finer ones are cut off before Spark compares."""
@@ -48,7 +48,9 @@ def parse_filter(text: str, schema: Schema) -> Predicate:
         # Spark reads a time without a zone in that of the session, which a source is not told.
         return parse_where(text, schema, zone_required=True)
     except InvalidArgumentError as error:
-        raise ConfigError(f"scan.filter: {error.message}") from None
+        is_other_sql = isinstance(error, UnreadableConditionError)
+        instead = ". Spark itself evaluates functions and arithmetic: df.filter(…)" if is_other_sql else ""
+        raise ConfigError(f"scan.filter: {error.message}{instead}") from None
 
 
 def prune_partitions(predicate: Predicate, info: TableInfo, partitions: Mapping[int, str]) -> dict[int, str]:
