@@ -197,6 +197,59 @@ def test_worker_processes(tmp_path: Path, method: str) -> None:
     assert done.stdout == "{'id': 2} 2\n", done.stderr
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_of_a_data_loader(tmp_path: Path, method: str) -> None:
+    """As PyTorch's: the parent reads from a dataset, and hands it to daemons that take indices from a queue each."""
+    program = tmp_path / "loader.py"
+    program.write_text(
+        textwrap.dedent(
+            f"""
+            import multiprocessing, os
+            import fluss
+
+            class Rows:
+                def __init__(self, folder):
+                    self.folder, self.pid = folder, None
+
+                def __getstate__(self):
+                    return {{"folder": self.folder, "pid": None}}
+
+                def __getitem__(self, index):
+                    if self.pid != os.getpid():
+                        self.pid, self.table = os.getpid(), fluss.connect(self.folder).table("t")
+                    return self.table.get(index)["v"]
+
+            def work(dataset, indices, done):
+                while (batch := indices.get()) is not None:
+                    done.put((batch, [dataset[index] for index in batch]))
+
+            if __name__ == "__main__":
+                folder = {str(tmp_path / "shop")!r}
+                with fluss.connect(folder) as db:
+                    db.create_table("t", [{{"id": n, "v": n * n}} for n in range(40)], primary_key="id")
+                    dataset = Rows(folder)
+                    assert dataset[3] == 9, "the parent has a connection of the dataset, too"
+                    context = multiprocessing.get_context({method!r})
+                    done, queues = context.Queue(), [context.Queue() for _ in range(2)]
+                    workers = [context.Process(target=work, args=(dataset, q, done), daemon=True) for q in queues]
+                    for worker in workers:
+                        worker.start()
+                    for first in range(0, 40, 5):
+                        queues[first % 2].put(range(first, first + 5))
+                    found = dict(pair for _ in range(8) for pair in zip(*done.get(timeout=60)))
+                    for queue, worker in zip(queues, workers):
+                        queue.put(None)
+                        worker.join(60)
+                    assert found == {{n: n * n for n in range(40)}}
+                    print(dataset[4], {{worker.exitcode for worker in workers}})
+                    dataset.table.database.close()
+            """
+        )
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "16 {0}\n", done.stderr
+
+
 def test_an_address_nothing_listens_on_fails_in_time_and_says_what_to_start() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -8,11 +8,13 @@ import contextlib
 import dataclasses
 import datetime as dt
 import decimal
+import itertools
 import sqlite3
 import sys
 import threading
 import zoneinfo
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ import pytest
 
 import fluss
 from fluss.db.results import RowRejectedError
+from fluss.errors import DiskWriteLockedError
 
 
 @dataclasses.dataclass
@@ -545,3 +548,18 @@ def test_texts_that_are_not_the_date_or_time_of_a_column(db: fluss.Database, col
             table.append(rows)
         assert (caught.value.row, caught.value.column) == (0, name)
     assert table.count() == 0
+
+
+@pytest.mark.filterwarnings("ignore:the server of .* reports")
+def test_a_full_disk_is_reported_in_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = "server.data-disk"
+    server = {f"{disk}.write-limit-ratio": 0, f"{disk}.write-recover-ratio": 0, f"{disk}.check-interval": "10ms"}
+    with fluss.connect(tmp_path, server=server, options={"writer.delivery-timeout": "500ms"}) as db:
+        log, keyed = db.create_table("log", "id int"), db.create_table("keyed", "id int", primary_key="id")
+        for write in (log.append, keyed.upsert):
+            with pytest.raises(DiskWriteLockedError, match=r"1 rows to .* nearly full.* Free space"):
+                collections.deque(
+                    (write({"id": 1}) for _ in itertools.count()), 0
+                )  # until the server looks at the disk
+    assert "nearly full" in caplog.text
+    assert "retrying for up to" in caplog.text

@@ -82,7 +82,10 @@ def check_disk(context: RequestContext) -> None:
     The error goes to each bucket and never to the whole request: some clients repeat such a request for ever.
     """
     if context.server.disk_full:
-        raise DiskWriteLockedError("the disk of the server is nearly full; writes are refused until there is room")
+        raise DiskWriteLockedError(
+            "the disk of the server is nearly full; writes are refused until there is room. Free space on it, drop "
+            "tables or partitions, or shorten table.log.ttl"
+        )
 
 
 def check_records(entry: TableEntry, bucket: TableBucket, records: memoryview, bytes_max: int) -> int:
