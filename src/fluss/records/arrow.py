@@ -36,7 +36,9 @@ __all__ = [
 ]
 
 _THREADS_VALUES_MIN = 50_000
-"""Below this many values waking the threads of Arrow's compressor costs more than it saves."""
+"""Below this many values waking the threads of Arrow's codecs costs more than it saves."""
+_READ_ALONE = pa.ipc.IpcReadOptions(use_threads=False)
+_READ_TOGETHER = pa.ipc.IpcReadOptions(use_threads=True)
 _ALIGNMENT = 8
 _RAW_BYTES_MIN = 4096
 _RAW_SHARE_MIN = 0.9
@@ -246,7 +248,9 @@ def _decompressed(view: memoryview, message: ArrowMessage, layout: SchemaLayout)
     megabytes with the first byte, and rounds large buffers up by a fifth and more.
     """
     source = pa.BufferReader(b"".join((layout.schema_message, _without_empty_frames(view, message))))
-    with pa.ipc.open_stream(source, memory_pool=pa.system_memory_pool()) as reader:
+    is_large = message.row_count * len(layout.schema) >= _THREADS_VALUES_MIN
+    options = _READ_TOGETHER if is_large else _READ_ALONE
+    with pa.ipc.open_stream(source, options=options, memory_pool=pa.system_memory_pool()) as reader:
         decoded = reader.read_next_batch()
     buffers = [buffer for column in decoded.columns for buffer in column.buffers()]
     sizes = [0 if buffer is None else buffer.size for buffer in buffers]
