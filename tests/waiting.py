@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -13,3 +14,11 @@ def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s"
         time.sleep(0.02)
+
+
+async def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """The same on an event loop, whose other callbacks run meanwhile."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s"
+        await asyncio.sleep(0.001)

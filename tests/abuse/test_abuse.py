@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.abuse.attackers import MIB, Attacked, exchange, frame, is_closed_within, mutations
+from tests.waiting import wait_for
 
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
@@ -90,11 +91,15 @@ def test_more_connections_than_allowed(attacked: Attacked) -> None:
     finally:
         for sock in socks:
             sock.close()
-    # Their places are free again.
-    time.sleep(0.5)
-    with attacked.connect() as sock:
-        request = pb.ApiVersionsRequest(client_software_name="x", client_software_version="1")
-        assert error_of(exchange(sock, frame(apis.API_VERSIONS.key, 0, 1, request.SerializeToString()))) is None
+    request = pb.ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    ask = frame(apis.API_VERSIONS.key, 0, 1, request.SerializeToString())
+
+    def is_served() -> bool:
+        with attacked.connect() as sock:
+            answer = exchange(sock, ask)
+            return answer is not None and error_of(answer) is None
+
+    wait_for(is_served)  # their places are free again
 
 
 def test_readers_that_never_take_their_answers(attacked: Attacked) -> None:
@@ -114,10 +119,7 @@ def test_readers_that_never_take_their_answers(attacked: Attacked) -> None:
                 continue  # the server stopped reading, as it should
         attacked.watch(1)
         # Who takes nothing for so long is not waited for. Asked of the system: reading here would be taking.
-        deadline = time.monotonic() + IDLE_SECONDS + 8
-        while attacked.open_files() > before + 2 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert attacked.open_files() <= before + 2
+        wait_for(lambda: attacked.open_files() <= before + 2)
     finally:
         for sock in socks:
             sock.close()

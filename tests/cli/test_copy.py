@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import wait_for
 
 import fluss
 from fluss.errors import InvalidArgumentError
@@ -179,15 +180,12 @@ def test_follow(environment: dict[str, str], other: fluss.LocalServer) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and not ("live" in there and there.table("live").count() == 2):
-            time.sleep(0.05)
+        wait_for(lambda: "live" in there and there.table("live").count() == 2)
         live.upsert({"id": 3, "item": "pot"})
         live.delete(1)
         live.upsert({"id": 2, "item": "jug"})
         copied = there.table("live")
-        while time.monotonic() < deadline and copied.get(2) != {"id": 2, "item": "jug"}:
-            time.sleep(0.05)
+        wait_for(lambda: copied.get(2) == {"id": 2, "item": "jug"})
         assert (copied.get(1), copied.get(3)) == (None, {"id": 3, "item": "pot"})
         running.send_signal(signal.SIGINT)
         _, shown = running.communicate(timeout=20)

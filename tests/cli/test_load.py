@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.waiting import wait_for
 
 SCHEMA = (
     "id bigint not null, item string, price decimal(10,2), day date, at timestamp(6), raw bytes, tags array<string>"
@@ -199,9 +200,7 @@ def test_ctrl_c_says_what_was_written(environment: dict[str, str], ok: Callable[
     for number in range(8192 * 2 + 5):
         running.stdin.write(f'{{"id": {number}}}\n')
     running.stdin.flush()
-    deadline = time.monotonic() + 30
-    while int(ok("count", "interrupted")) < 8192 and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for(lambda: int(ok("count", "interrupted")) >= 8192)
     running.send_signal(signal.SIGINT)
     assert running.wait(20) == 1
     running.stdin.close()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import wait_for
 
 import fluss
 
@@ -209,10 +210,6 @@ def test_the_shell(shell: Terminal, environment: dict[str, str]) -> None:
     shell.expect("tea")
     shell.expect("fluss> ")
     shell.type("exit;\n")
-    time.sleep(0.3)
     history = Path(environment["FLUSS_CONFIG_DIR"]) / "sql_history"
-    deadline = time.monotonic() + 10
-    while not history.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert ".tables" in history.read_text()
+    wait_for(lambda: history.exists() and ".tables" in history.read_text())
     assert history.stat().st_mode & 0o077 == 0

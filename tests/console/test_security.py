@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from starlette.requests import Request
+from tests.waiting import wait_for
 
 import fluss
 from fluss.console.app import STATIC
@@ -290,11 +291,8 @@ def test_answers_that_are_not_taken_end_the_connection(running: Running, monkeyp
         sock.connect(("127.0.0.1", console.port))
         sock.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 20_000)
         assert sock.recv(1)
-        deadline = time.monotonic() + 30
         state = console._server.server_state
-        while state.connections and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not state.connections
+        wait_for(lambda: not state.connections)
 
 
 def test_sessions_of_others_are_kept(running: Running) -> None:

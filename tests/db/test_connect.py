@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.ports import free_port
+from tests.waiting import wait_for
 
 import fluss
 from fluss.cli import main as cli
@@ -110,10 +111,7 @@ def test_the_server_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
         server_pid = int(child.stdout.readline())
         child.send_signal(signal.SIGKILL)
         child.wait()
-        deadline = time.monotonic() + 20
-        while _runs(server_pid) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not _runs(server_pid)
+        wait_for(lambda: not _runs(server_pid))
     with fluss.connect(tmp_path / "shop") as db:
         assert db.t.to_pylist() == [{"a": 1}]
 
@@ -269,7 +267,7 @@ def test_an_address_that_never_answers_fails_in_time() -> None:
         started = time.monotonic()
         with pytest.raises(fluss.NetworkError, match=r"within 0\.3 s"):
             fluss.connect(f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.3)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 20
 
 
 def test_the_environment_and_profiles_choose(

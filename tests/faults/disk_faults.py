@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.server.kv.support import SCHEMA, kv_batch
-from tests.server.log_support import Client, connected, ids_of, make_batch, running_server, until
+from tests.server.log_support import Client, connected, ids_of, make_batch, running_server
+from tests.waiting import wait_until
 
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket, TableDescriptor, TablePath
@@ -255,7 +256,7 @@ class Trial:
         entry = server.catalog.table(TablePath("fluss", "users"))
         tablet = server.kv.tablet(entry, TableBucket(entry.table_id, 0))
         tablet.store.budget.spill(tablet.store)
-        await until(lambda: not tablet.store.is_spilling and not tablet.store.spill_failed, TRIAL_SECONDS_MAX)
+        await wait_until(lambda: not tablet.store.is_spilling and not tablet.store.spill_failed, TRIAL_SECONDS_MAX)
 
     async def _drop(self, server: Server, client: Client) -> None:
         await self._create(client, "doomed")
@@ -293,7 +294,7 @@ class Trial:
         if server.catalog.find_table(TablePath("fluss", "doomed")) is not None:
             self.wrong.append("the dropped table is there")
         with contextlib.suppress(AssertionError):
-            await until(lambda: not server.damaged_bucket_count, 5)  # a repair may be in progress
+            await wait_until(lambda: not server.damaged_bucket_count, 5)  # a repair may be in progress
         if server.damaged_bucket_count or server.catalog.damages:
             self.wrong.append(f"{server.damaged_bucket_count} buckets are out of service")
 

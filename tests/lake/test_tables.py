@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.lake.support import ROW, LakeHarness, every_format, every_format_and_key, row, rows_of, system_columns
+from tests.waiting import wait_for
 
 from fluss import DataTypes, Schema, TableDescriptor, TablePath
 from fluss.errors import (
@@ -344,11 +345,8 @@ def test_retention_keeps_what_is_not_tiered(paimon: LakeHarness) -> None:
     assert earliest() == 0, "older than the log may be, but nowhere else yet"
     assert paimon.union(path) == [row(i) for i in range(500)]
     paimon.tier(path)
-    deadline = time.monotonic() + 10
-    while earliest() == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert 0 < earliest() <= 500
+    wait_for(lambda: earliest() > 0)
+    assert earliest() <= 500
     paimon.append(path, [row(500)])
     assert paimon.union(path) == [row(i) for i in range(501)]
     paimon.tier(path)

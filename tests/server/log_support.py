@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -143,14 +142,6 @@ class LogHarness:
 
 def run(work: Coroutine[Any, Any, T], seconds: float = 30) -> T:
     return asyncio.run(asyncio.wait_for(work, seconds))
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait for what other callbacks of the loop bring about."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.001)
 
 
 class Client:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.server.log_support import until
+from tests.waiting import wait_until
 
 from fluss.protocol.frames import FrameReader
 from fluss.server.channel import Channel
@@ -115,7 +115,7 @@ async def test_a_user_without_time_is_neither_read_from_nor_watched() -> None:
         channel._readable()
         assert not channel._watched, "the event loop does not wake up for bytes that nothing takes now"
         assert frames == []
-        await until(lambda: frames == [b"x"])
+        await wait_until(lambda: frames == [b"x"])
         assert channel._watched
         peer.sendall(b"\0\0\0\1y")
         channel.share.charge(60)
@@ -124,7 +124,7 @@ async def test_a_user_without_time_is_neither_read_from_nor_watched() -> None:
         await asyncio.sleep(0.02)
         assert frames == [b"x"], "reading was paused meanwhile"
         channel.resume_reading()
-        await until(lambda: frames == [b"x", b"y"])
+        await wait_until(lambda: frames == [b"x", b"y"])
 
 
 async def test_a_large_frame_that_has_come_is_taken_in_one_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,14 +149,14 @@ async def test_a_large_frame_that_has_come_is_taken_in_one_iteration(monkeypatch
     large, small = b"x" * 100_000, b"y" * 100
     peer.sendall(len(large).to_bytes(4, "big") + large + len(small).to_bytes(4, "big") + small)
     channel.resume_reading()
-    await until(lambda: len(frames) == 2)
+    await wait_until(lambda: len(frames) == 2)
     assert (frames, iterations) == ([large, small], [1, 1])
     # Only the beginning of one, and then its end: the second look finds nothing, and that is no error.
     peer.sendall(len(large).to_bytes(4, "big") + large[:10])
     await asyncio.sleep(0.05)
     assert channel.buffered_bytes == 10
     peer.sendall(large[10:])
-    await until(lambda: len(frames) == 3)
+    await wait_until(lambda: len(frames) == 3)
     assert frames[2] == large
     assert closed == []
     channel.close()

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch, until
+from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch
+from tests.waiting import wait_until
 
 from fluss.errors import LogStorageError, RequestTimeOutError
 from fluss.server import commit
@@ -204,7 +205,7 @@ async def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
         bench.log.append(make_batch(3))
     assert bench.log.high_watermark == 0
     monkeypatch.undo()
-    await until(lambda: bench.log.failure is None)
+    await wait_until(lambda: bench.log.failure is None)
     assert (bench.log.high_watermark, bench.log.end_offset) == (0, 0)
     result = bench.log.append(make_batch(6))
     assert result.base_offset == 0

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.log_support import Client, connected, ids_of, make_batch, running_server, until
+from tests.server.log_support import Client, connected, ids_of, make_batch, running_server
+from tests.waiting import wait_until
 
 from fluss.errors import ErrorCode
 from fluss.protocol import apis
@@ -138,7 +139,7 @@ async def test_a_retried_batch_is_neither_lost_nor_doubled_by_the_repair(server:
     with failing("sync_data", lambda fd: path_of(fd).endswith(".log")):
         assert (await client.produce(table, make_batch(3, writer_id=7, sequence=1))).error_code == LOG_STORAGE
     tablet = next(iter(server.tablets))
-    await until(lambda: tablet.failure is None)
+    await wait_until(lambda: tablet.failure is None)
     for _ in range(2):
         answer = await client.produce(table, make_batch(3, writer_id=7, sequence=1))
         assert (answer.error_code, answer.base_offset) == (0, 3)
@@ -216,13 +217,13 @@ async def test_a_folder_removed_under_a_running_server_is_noticed_and_can_be_res
         shutil.move(folder, tmp_path / "copy")
         assert (await client.produce(table, make_batch(3))).error_code == LOG_STORAGE
         tablet = next(tablet for tablet in server.tablets if tablet.bucket.bucket_id == 0)
-        await until(lambda: tablet.damage is not None)
+        await wait_until(lambda: tablet.damage is not None)
         assert "is missing" in (await client.produce(table, make_batch(3))).error_message
         assert await health(client) != GREEN
         await written(client, table, 3, 1)
         assert not folder.exists()
         shutil.move(tmp_path / "copy", folder)
-        await until(lambda: tablet.damage is None)
+        await wait_until(lambda: tablet.damage is None)
         await written(client, table, 3, 0)
         assert await read(client, table, 0) == [0, 1, 2, 3, 4, 5]
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, kv_batch, with_columns
-from tests.server.log_support import Client, connected, running_server, until
+from tests.server.log_support import Client, connected, running_server
+from tests.waiting import wait_until
 
 from fluss.errors import ErrorCode, FlussError, InvalidRequiredAcksError
 from fluss.metadata import BigIntType, Column, IntType, Schema, StringType, TableDescriptor, TableInfo
@@ -399,7 +400,7 @@ async def test_a_scan_that_its_client_gave_up_ends_without_another_one(tmp_path:
         await table.put([(i, "x", None) for i in range(100)])
         await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
         assert len(server.kv.cursors) == 1
-        await until(lambda: len(server.kv.cursors) == 0)
+        await wait_until(lambda: len(server.kv.cursors) == 0)
 
 
 async def test_a_scan_of_a_damaged_store_is_to_be_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import connected, make_batch, running_server, until
+from tests.server.log_support import connected, make_batch, running_server
 from tests.server.metrics_support import check_page, http
+from tests.waiting import wait_until
 
 from fluss.errors import ConfigError
 from fluss.protocol import apis
@@ -135,7 +136,7 @@ async def test_a_listener_without_handles_waits_and_goes_on(
             assert len(failures) == 4
             assert caplog.text.count("cannot accept") == 1
             idle = await asyncio.open_connection("127.0.0.1", server.listeners["FLUSS"].port)
-            await until(lambda: server.connections.unauthenticated_count == 1)
+            await wait_until(lambda: server.connections.unauthenticated_count == 1)
             failures[:] = [1, 1, 1]
             async with connected(server) as client:
                 await client.call(apis.GET_METADATA, pb.MetadataRequest())

@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from tests.server.log_support import Client, ids_of, make_batch, run
+from tests.waiting import wait_for
 
 from fluss.cli import main
 from fluss.errors import ConfigError
@@ -126,11 +125,7 @@ def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, timeout=60, check=False
     )
     child = int(done.stdout)
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline and Path(f"/proc/{child}").exists():
-        time.sleep(0.05)
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
+    wait_for(lambda: not Path(f"/proc/{child}").exists())
     assert (tmp_path / ".clean-shutdown").exists()
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.server.log_support import Client, FakeClock, connected, ids_of, make_batch, running_server, until
+from tests.server.log_support import Client, FakeClock, connected, ids_of, make_batch, running_server
+from tests.waiting import wait_until
 
 import fluss
 import fluss.aio
@@ -254,7 +255,7 @@ async def test_drop_during_an_upload_leaves_nothing_behind(
         await fill(client, table, 8)
         monkeypatch.setattr(owner, step, hold)
         moving = asyncio.ensure_future(server.tablets.move_to_remote())
-        await until(held.is_set)
+        await wait_until(held.is_set)
         path = pb.PbTablePath(database_name="fluss", table_name="t")
         await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
         await asyncio.sleep(0.05)

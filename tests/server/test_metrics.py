@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.server.log_support import Client, make_batch, running_server, until
+from tests.server.log_support import Client, make_batch, running_server
 from tests.server.metrics_support import check_page, figures, http
+from tests.waiting import wait_until
 
 import fluss.aio as fluss
 from fluss.server.distribution import Distribution
@@ -156,7 +157,7 @@ async def test_waiting_fetches_are_shown(tmp_path: Path) -> None:
         scanner = await table.new_scan().create_log_scanner()
         scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
         await scanner.poll(10)
-        await until(lambda: server.metrics.value("tabletserver_delayedFetchCount") == 1)
+        await wait_until(lambda: server.metrics.value("tabletserver_delayedFetchCount") == 1)
 
 
 async def test_snapshots_and_leases_are_shown(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import Client, connected, make_batch, running_server, until
+from tests.server.log_support import Client, connected, make_batch, running_server
 from tests.server.test_session import SASL
+from tests.waiting import wait_until
 
 from fluss.errors import AuthenticateError, FlussError
 from fluss.protocol import apis
@@ -45,7 +46,7 @@ async def test_a_user_beyond_a_rate_waits_until_it_is_paid_whatever_connections_
     paid: list[float] = []
     usage.wait_until_paid(lambda: paid.append(time.monotonic() - began))
     usage.charge_bytes("produce", 100, 1_000)
-    await until(lambda: bool(paid))
+    await wait_until(lambda: bool(paid))
     assert paid[0] >= 0.25
     assert not usage.is_throttled
     assert usage.throttled_ms > 0
@@ -68,7 +69,7 @@ async def test_writes_beyond_the_rate_of_producers_are_slowed_down(tmp_path: Pat
             return time.monotonic() - began
 
         slow = asyncio.ensure_future(produce(clients[0], 9))
-        await until(lambda: server.scheduler.share(_principal(server, "alice")).usage.is_throttled)
+        await wait_until(lambda: server.scheduler.share(_principal(server, "alice")).usage.is_throttled)
         await clients[1].call(apis.LIST_DATABASES, pb.ListDatabasesRequest())
         assert not slow.done(), "the other user is served meanwhile"
         # Of nine batches four are allowed at once, and the last is answered before it has to be paid.
@@ -106,11 +107,11 @@ async def test_connections_of_a_user_are_limited(tmp_path: Path, monkeypatch: py
             await stack.enter_async_context(connected(server, "CLIENT", credentials=ALICE))
         await stack.enter_async_context(connected(server, "CLIENT", credentials=BOB))
         assert server.metrics.value("tabletserver_refusedConnections_total") == 1
-        await until(lambda: len(server.sessions) == 3)
+        await wait_until(lambda: len(server.sessions) == 3)
         # A connection that is idle makes room for one that is wanted.
         monkeypatch.setattr("fluss.server.connections._IDLE_SECONDS_MIN", 0.0)
         await stack.enter_async_context(connected(server, "CLIENT", credentials=ALICE))
-        await until(lambda: len(server.sessions) == 3)
+        await wait_until(lambda: len(server.sessions) == 3)
         usage = server.scheduler.share(_principal(server, "alice")).usage
         assert usage.connections == 2
     assert usage.connections == 0

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import until
+from tests.waiting import wait_until
 
 from fluss.server import runner
 from fluss.server.config import ServerConfig
@@ -49,7 +49,7 @@ async def test_what_is_loaded_when_it_is_ready_is_not_searched_for_garbage(
     options = {"data.dir": str(tmp_path), "bind.listeners": "FLUSS://127.0.0.1:0"}
 
     serving = asyncio.ensure_future(runner.serve(ServerConfig(options)))
-    await until(lambda: "ready" in done)
+    await wait_until(lambda: "ready" in done)
     os.kill(os.getpid(), signal.SIGTERM)
     await asyncio.wait_for(serving, 10)
     # Before tables are loaded, and then for those.

@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import connected, make_batch, running_server, until
+from tests.server.log_support import connected, make_batch, running_server
 from tests.server.test_handlers_kv import a_table
+from tests.waiting import wait_until
 
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
@@ -72,7 +73,7 @@ async def test_work_of_a_flooding_user_is_queued_and_that_of_others_is_not() -> 
         mallory.enqueue(partial(work, mallory, "mallory"))
     for _ in range(4):
         alice.enqueue(partial(work, alice, "alice"))
-    await until(lambda: not mallory.queue and not alice.queue)
+    await wait_until(lambda: not mallory.queue and not alice.queue)
     assert done.index("alice") < 3
     assert "alice" not in done[12:]
     await asyncio.sleep(0.01)
@@ -202,7 +203,7 @@ async def test_ordered_reads_in_slices_are_complete_and_of_one_moment(
                 table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1 << 30)
             ),
         ]
-        await until(lambda: bool(server.scheduler._active))
+        await wait_until(lambda: bool(server.scheduler._active))
         await table.put([(number, "y", None) for number in range(5_000)])
         limited, found, scanned = await asyncio.gather(*reads)
         lists = found.buckets_resp[0].value_lists

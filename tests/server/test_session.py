@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.server.log_support import Client, connected, make_batch, running_server, until
+from tests.server.log_support import Client, connected, make_batch, running_server
+from tests.waiting import wait_until
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError
 from fluss.protocol import apis
@@ -321,13 +322,13 @@ async def test_writes_in_work_count_against_the_limit(tmp_path: Path, monkeypatc
         for number in range(10):
             body = b"".join(encode_produce_log(-1, table, 20_000, [(None, 0, [make_batch(0, 5_000)])]))
             await raw.request(apis.PRODUCE_LOG.key, body, request_id=number)
-        await until(lambda: any(session.requests_in_work >= 4 for session in server.sessions))
+        await wait_until(lambda: any(session.requests_in_work >= 4 for session in server.sessions))
         await asyncio.sleep(0.1)
         [busy] = [session for session in server.sessions if session.requests_in_work]
         assert busy.requests_in_work == 4
         gate.open()
         assert [(await raw.response())[1] for _ in range(10)] == list(range(10))
-        await until(lambda: not busy.requests_in_work)
+        await wait_until(lambda: not busy.requests_in_work)
         assert server.memory.taken_bytes == 0
         await raw.close()
 
@@ -339,7 +340,7 @@ async def test_a_server_that_stops_answers_the_writes_in_work(tmp_path: Path, mo
         async with connected(server) as client:
             table = await client.create_table()
             writing = asyncio.ensure_future(client.produce(table, make_batch(0)))
-            await until(lambda: any(session.requests_in_work for session in server.sessions))
+            await wait_until(lambda: any(session.requests_in_work for session in server.sessions))
             stopping = asyncio.ensure_future(server.stop())
             await asyncio.sleep(0.1)
             assert not stopping.done()
@@ -359,13 +360,13 @@ async def test_who_leaves_before_the_answer_leaves_nothing_behind(
         raw = await RawClient.open(server)
         body = b"".join(encode_produce_log(-1, table, 20_000, [(None, 0, [make_batch(0)])]))
         await raw.request(apis.PRODUCE_LOG.key, body)
-        await until(lambda: any(session.requests_in_work for session in server.sessions))
+        await wait_until(lambda: any(session.requests_in_work for session in server.sessions))
         [left] = [session for session in server.sessions if session.requests_in_work]
         await raw.close()
-        await until(lambda: left not in server.sessions)
+        await wait_until(lambda: left not in server.sessions)
         assert server.memory.taken_bytes > 0  # the write goes on without its writer
         gate.open()
-        await until(lambda: not left.requests_in_work)
+        await wait_until(lambda: not left.requests_in_work)
         assert server.memory.taken_bytes == 0
         async with connected(server) as client:
             assert (await client.produce(table, make_batch(3))).base_offset == 3
@@ -471,7 +472,7 @@ async def test_a_closed_session_is_freed_without_the_garbage_collector(tmp_path:
                     references += [weakref.ref(session), weakref.ref(session.channel), weakref.ref(session._reader)]  # type: ignore[attr-defined]
                     del session
                     await raw.close()
-                    await until(lambda: not server.sessions)
+                    await wait_until(lambda: not server.sessions)
             await asyncio.sleep(0.01)
             assert [reference() for reference in references] == [None] * len(references)
     finally:
@@ -484,12 +485,12 @@ async def test_a_large_request_waits_unread_until_there_is_memory(tmp_path: Path
         size = 900_000
         whole = b"".join(bytes(p) for p in encode_request(apis.LIST_DATABASES.key, 0, 7, [bytes(size)]))
         first.writer.write(whole[:500_000])
-        await until(lambda: server.memory.large_bytes > size)
+        await wait_until(lambda: server.memory.large_bytes > size)
         # Small requests that came before the large one are answered, the large one is not read.
         await second.request(apis.GET_METADATA.key, request_id=3)
         second.writer.write(whole)
         assert (await second.response())[1] == 3
-        await until(lambda: server.memory.is_wanted)
+        await wait_until(lambda: server.memory.is_wanted)
         [waiting] = [session for session in server.sessions if session.channel.is_blocked]
         assert waiting.channel.buffered_bytes <= 64 * 1024
         assert server.memory.large_bytes < 2 * size
@@ -501,13 +502,13 @@ async def test_a_large_request_waits_unread_until_there_is_memory(tmp_path: Path
         assert (await second.response())[1] == 7
         # One that is closed while it waits, or in the middle of a frame, leaves nothing behind.
         first.writer.write(whole[:500_000])
-        await until(lambda: server.memory.large_bytes > size)
+        await wait_until(lambda: server.memory.large_bytes > size)
         second.writer.write(whole[:500_000])
-        await until(lambda: server.memory.is_wanted)
+        await wait_until(lambda: server.memory.is_wanted)
         await second.close()
-        await until(lambda: not server.memory.is_wanted)
+        await wait_until(lambda: not server.memory.is_wanted)
         await first.close()
-        await until(lambda: server.memory.taken_bytes == 0)
+        await wait_until(lambda: server.memory.taken_bytes == 0)
         assert server.memory.large_bytes == 0
         await third.close()
 
@@ -540,7 +541,7 @@ async def test_a_connection_that_does_not_authenticate_is_closed(tmp_path: Path,
         await known.request(apis.GET_METADATA.key)
         await known.response()
         idle = await RawClient.open(server, listener)
-        await until(lambda: server.connections.unauthenticated_count == 1)
+        await wait_until(lambda: server.connections.unauthenticated_count == 1)
         assert await idle.is_closed()
         await known.request(apis.GET_METADATA.key)
         await known.response()
@@ -554,7 +555,7 @@ async def test_a_new_connection_takes_the_place_of_an_idle_one(tmp_path: Path) -
         await known.request(apis.GET_METADATA.key)
         await known.response()
         idle = await RawClient.open(server)
-        await until(lambda: len(server.sessions) == 2)
+        await wait_until(lambda: len(server.sessions) == 2)
         late = await RawClient.open(server)
         await late.request(apis.GET_METADATA.key)
         await late.response()
@@ -604,16 +605,16 @@ async def test_answers_that_are_not_taken_are_bounded_over_all_connections(tmp_p
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             for number in range(100):
                 raw.writer.write(b"".join(bytes(p) for p in encode_request(apis.LOOKUP.key, 0, number, [b"k"])))
-        await until(lambda: server.answers.exhausted)
+        await wait_until(lambda: server.answers.exhausted)
         await asyncio.sleep(0.1)
         assert server.answers.held_bytes <= (2 << 20) + 7 * (512 << 10)
         # The others are served: those that take nothing make room.
         polite = await RawClient.open(server)
         await polite.request(apis.GET_METADATA.key)
         assert (await polite.response())[0] == 0
-        await until(lambda: not server.answers.exhausted, 20)
+        await wait_until(lambda: not server.answers.exhausted, 20)
         assert server.metrics.value("tabletserver_closedConnections_total", (("reason", "slow"),)) >= 1
         for raw in (*silent, polite):
             await raw.close()
-        await until(lambda: not server.sessions)
+        await wait_until(lambda: not server.sessions)
         assert server.answers.held_bytes == 0

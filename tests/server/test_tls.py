@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.server.log_support import running_server, until
+from tests.server.log_support import running_server
 from tests.tls_support import Authority
+from tests.waiting import wait_until
 
 import fluss
 from fluss.errors import AuthenticateError, ConfigError, NetworkError
@@ -176,7 +177,7 @@ async def test_certificates_are_in_the_audit_log(
             context = ssl.create_default_context(cafile=authority.ca)
             context.load_cert_chain(authority.issue(name))
             _, writer = await asyncio.open_connection(listener.host, listener.port, ssl=context)
-            await until(lambda name=name: name.lower() in audited(caplog).lower())  # type: ignore[misc]
+            await wait_until(lambda name=name: name.lower() in audited(caplog).lower())  # type: ignore[misc]
             writer.close()
     assert "login: User:alice from 127.0.0.1 on listener CERT by certificate" in audited(caplog)
     assert "login failed: without a user name from 127.0.0.1:" in audited(caplog)

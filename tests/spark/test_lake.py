@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from tests.lake.support import PARTITIONED, LakeHarness, lake_harness, lake_server_options, row
 from tests.spark.conftest import BRIDGE, SparkHarness
 from tests.spark.marks import needs_start
+from tests.waiting import wait_for
 
 from fluss.client.blocking_client import close_shared_clients
 from fluss.errors import ConfigError, FlussError, LogOffsetOutOfRangeError
@@ -557,10 +558,3 @@ def run_batches(
         .start()
     )
     assert query.awaitTermination(60)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)

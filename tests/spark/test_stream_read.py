@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from tests.spark.marks import needs_start
+from tests.waiting import wait_for
 
 import fluss
 from fluss.errors import LogOffsetOutOfRangeError
@@ -270,10 +271,3 @@ def test_stream_errors_are_one_sentence(harness: SparkHarness, tmp_path: Path) -
     with pytest.raises(PySparkException) as caught:
         harness.collect(harness.stream(path, endingOffsets='{"0": 1}'), tmp_path)
     assert "endingOffsets is for batch reads" in str(caught.value)
-
-
-def wait_for(condition: Any, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)

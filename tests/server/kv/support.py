@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import itertools
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from tests.waiting import wait_until
 
 from fluss.metadata import (
     BigIntType,
@@ -244,14 +244,6 @@ class Bucket:
         await self.committer.checkpoint([self.log])
         self.log.release()
         self.executor.shutdown()
-
-
-async def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    for _ in range(int(seconds * 1000)):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("the condition did not become true in time")
 
 
 @contextlib.asynccontextmanager

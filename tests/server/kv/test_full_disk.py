@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.server.kv.support import Delete, opened, table, wait_until
+from tests.server.kv.support import Delete, opened, table
+from tests.waiting import wait_until
 
 from fluss.errors import KvStorageError, StorageBackpressureError
 from fluss.server.kv import budget as budget_module

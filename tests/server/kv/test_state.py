@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.server.kv.support import Bucket, Delete, Row, opened, replayed, table, wait_until
+from tests.server.kv.support import Bucket, Delete, Row, opened, replayed, table
+from tests.waiting import wait_until
 
 from fluss.errors import KvStorageError, StorageBackpressureError, UnknownServerError
 from fluss.metadata import AggFunction, BigIntType, Column, Schema, StringType

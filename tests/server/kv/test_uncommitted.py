@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.server.kv.support import SCHEMA, Bucket, Row, kv_batch, wait_until
+from tests.server.kv.support import SCHEMA, Bucket, Row, kv_batch
+from tests.waiting import wait_until
 
 A, B, C = (1, "a", 1.0), (1, "b", 2.0), (2, "c", None)
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.server.kv.support import opened, table, wait_until
+from tests.server.kv.support import opened, table
+from tests.waiting import wait_for, wait_until
 
 from fluss.server.kv import budget as budget_module
 from fluss.server.kv import ordered, rocksdb
@@ -129,10 +130,7 @@ def test_the_process_ends_with_a_server_that_is_killed_even_in_the_middle_of_a_c
     server.wait()
     server.stdout.close()
     os.kill(pid, signal.SIGCONT)
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and _state(pid) != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: not Path(f"/proc/{pid}").exists() or _state(pid) == "Z")
 
 
 def _state(pid: int) -> str:
