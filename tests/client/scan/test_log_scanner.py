@@ -237,12 +237,10 @@ async def test_subscriptions_change_while_a_poll_waits(table):
         await asyncio.sleep(0.1)
         scanner.subscribe(0, 4)
         assert [record.offset for record in await waiting] == list(range(4, 10))
-        waiting = asyncio.ensure_future(scanner.poll(10_000))
+        waiting = asyncio.ensure_future(scanner.poll(3_600_000))
         await asyncio.sleep(0.1)
-        started = time.monotonic()
         scanner.unsubscribe(0)
-        assert len(await waiting) == 0, "nothing is subscribed any more"
-        assert time.monotonic() - started < 2
+        assert len(await asyncio.wait_for(waiting, 30)) == 0, "nothing is subscribed any more"
         scanner.subscribe(0, 10)
         await fill(table, batches=1, rows=3, writer=writer)
         assert len(await poll_all(scanner, 3)) == 3

