@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent / "src"
@@ -124,16 +125,15 @@ class _Imports(ast.NodeVisitor):
                 self.add(package)
 
 
-def _imports() -> dict[str, set[str]]:
+@cache
+def imports() -> dict[str, set[str]]:
+    """What each module imports. Not read while tests are collected, which every process does."""
     graph = {}
     for module, path in MODULES.items():
         visitor = _Imports(module)
         visitor.visit(ast.parse(path.read_text(encoding="utf-8"), str(path)))
         graph[module] = visitor.found
     return graph
-
-
-IMPORTS = _imports()
 
 
 def _part(module: str) -> str:
@@ -227,13 +227,13 @@ def test_the_reader_of_imports_finds_all_kinds() -> None:
 
 
 def test_no_module_imports_from_a_layer_above() -> None:
-    upward = {(module, target) for module, target in _edges(IMPORTS) if _layer(target) > _layer(module)}
+    upward = {(module, target) for module, target in _edges(imports()) if _layer(target) > _layer(module)}
     assert upward - KNOWN_UPWARD == set()
     assert KNOWN_UPWARD - upward == set(), "these are gone: take them off the list"
 
 
 def test_client_and_server_do_not_import_each_other() -> None:
-    across = [(a, b) for a, b in _edges(IMPORTS) if {_part(a), _part(b)} == APART]
+    across = [(a, b) for a, b in _edges(imports()) if {_part(a), _part(b)} == APART]
     assert not across
 
 
@@ -257,7 +257,7 @@ def _imported(node: ast.AST) -> list[str]:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    assert not _circles(IMPORTS)
+    assert not _circles(imports())
 
 
 def test_private_names_are_used_in_their_own_package() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Twenty kills in every run of the suite; `make crash N=1000` for more."""
+"""Ten kills in every run of the suite; `make crash N=1000` for more."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ def survive(folder: Path, rounds: int, seed: int) -> None:
     assert all(count > 0 for count in report.operations.values())
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_ten_kills(tmp_path: Path, seed: int) -> None:
-    survive(tmp_path, 10, seed)
+def test_ten_kills(tmp_path: Path) -> None:
+    survive(tmp_path, 10, seed=1)
 
 
 @pytest.mark.slow

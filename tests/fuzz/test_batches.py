@@ -6,7 +6,7 @@ from __future__ import annotations
 from tests.fuzz.campaign import run_campaign
 from tests.fuzz.targets import all_targets, case
 
-CASES = 6_000
+CASES = 3_000
 
 
 def test_unchanged_batches_are_read() -> None:
