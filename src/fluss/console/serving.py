@@ -166,8 +166,14 @@ def _tls_settings(config: ServerConfig) -> dict[str, Any]:
             "run 'fluss ui' against a listener with SASL_SSL."
         )
     files = tls_files(config)
+    if files.key_password:
+        raise ConfigError(
+            f"The console cannot serve with the key of listener '{listener}', which has a password. Omit --ui and run "
+            "'fluss ui' with a --tls-cert of its own."
+        )
     fingerprint = certificate_fingerprint(files.certificate)
-    return {"certificate": files.certificate, "key": files.key, "fingerprint": fingerprint}
+    # Without a file of its own, the key lies in that of the certificate.
+    return {"certificate": files.certificate, "key": files.key or None, "fingerprint": fingerprint}
 
 
 def _start(command: list[str], fd: int) -> subprocess.Popen[bytes]:
