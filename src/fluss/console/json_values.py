@@ -34,7 +34,7 @@ def _cell(value: Any, chars_max: int) -> Any:
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) > _EXACT_INTEGER_MAX:
         value = str(value)
     if isinstance(value, str) and len(value) > chars_max:
-        return {"cut": value[:chars_max], "length": len(value)}
+        return {"cut": value[:CELL_CHARS_MAX], "length": len(value)}
     return value
 
 

@@ -21,6 +21,8 @@ CHANGES_OF_HISTORY_MAX = 500
 TABLES_MAX = 10_000
 BUCKETS_MAX = 1_000
 CELL_CHARS_MAX = 2_000
+EDITED_CHARS_MAX = 1_000_000
+"""A longer value is cut in the form that changes a row, and cannot be changed there."""
 BODY_BYTES_MAX = 4 * 1024 * 1024
 BODY_S_MAX = 10.0
 UPLOAD_BYTES_MAX = 256 * 1024 * 1024

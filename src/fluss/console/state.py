@@ -12,6 +12,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -65,6 +66,8 @@ class State:
         self.sql = SqlSessions()
         self.streams = 0
         self.tiering = asyncio.Lock()
+        self.edits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By table and key: held while a row is changed."""
         self.samples = SampleWriter()
         self._watch: asyncio.Task[None] | None = None
         self._kept: set[asyncio.Task[None]] = set()

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
+import hashlib
+import json
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +18,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from fluss.client.buckets import bucket_offsets, table_buckets
 from fluss.console.json_values import from_text, paired_changes, rows_of
 from fluss.console.settings import (
-    BODY_BYTES_MAX,
     CHANGES_OF_HISTORY_MAX,
+    EDITED_CHARS_MAX,
     RECORDS_OF_HISTORY_MAX,
     ROWS_PER_PAGE_MAX,
 )
@@ -144,9 +148,10 @@ async def _records(call: Call, table: Any, bucket: TableBucket, start: int, stop
 
 
 async def lookup(call: Call) -> Any:
-    """The row with a key; uncut, so that it can be changed."""
+    """The row with a key, for a change of it."""
     table = await call.table()
-    return {"row": _shown(await _find(table, _key(table.info, call.mapping("key"))))}
+    found = await _find(table, _key(table.info, call.mapping("key")))
+    return {"row": _shown(found), "version": _version(found)}
 
 
 async def _find(table: Any, key: dict[str, Any]) -> pa.Table | None:
@@ -156,7 +161,12 @@ async def _find(table: Any, key: dict[str, Any]) -> pa.Table | None:
 
 
 def _shown(row: pa.Table | None) -> dict[str, Any] | None:
-    return None if row is None else dict(zip(row.column_names, rows_of(row, BODY_BYTES_MAX)[0]))
+    return None if row is None else dict(zip(row.column_names, rows_of(row, EDITED_CHARS_MAX)[0]))
+
+
+def _version(row: pa.Table | None) -> str | None:
+    """What differs between any two states of a row."""
+    return None if row is None else hashlib.sha256(json.dumps(rows_of(row, sys.maxsize)).encode()).hexdigest()
 
 
 async def history(call: Call) -> Any:
@@ -224,10 +234,17 @@ async def save(call: Call) -> Any:
     row = _row(table.info, call.mapping("row"))
     if not table.primary_key:
         return {"rows": (await table.append(row)).rows}
-    there = await _find(table, {name: row.get(name) for name in table.primary_key})
-    if there is not None:
-        return _conflict("There is a row with this key already. Look it up to change it.", there)
-    return {"rows": (await table.upsert(row, missing="null")).rows}
+    key = {name: row.get(name) for name in table.primary_key}
+    async with _row_lock(call, table, key):
+        there = await _find(table, key)
+        if there is not None:
+            return _conflict("There is a row with this key already. Look it up to change it.", there)
+        return {"rows": (await table.upsert(row, missing="null")).rows}
+
+
+def _row_lock(call: Call, table: Any, key: dict[str, Any]) -> asyncio.Lock:
+    """Held from the look at a row to the write: of two browsers that change it, the second one is refused."""
+    return call.state.edits.setdefault(f"{table.name} {key}", asyncio.Lock())
 
 
 def _conflict(reason: str, row: pa.Table | None) -> Response:
@@ -236,11 +253,10 @@ def _conflict(reason: str, row: pa.Table | None) -> Response:
 
 async def _expected(call: Call, table: Any, key: dict[str, Any]) -> pa.Table | Response:
     """The row with a key if it still is as the browser shows it, else the answer that says how it is now."""
-    found, shown = await _find(table, key), call.mapping("shown")
-    now = _shown(found)
+    found = await _find(table, key)
     if found is None:
         return _conflict("The row was deleted since it was shown.", None)
-    if now is None or {name: now.get(name) for name in shown} != shown:
+    if _version(found) != call.text("version"):
         return _conflict("The row was changed since it was shown.", found)
     return found
 
@@ -252,17 +268,18 @@ async def update(call: Call) -> Any:
     info: TableInfo = table.info
     key = _key(info, call.mapping("key"))
     changed = _row(info, call.mapping("row"))
-    found = await _expected(call, table, key)
-    if isinstance(found, Response):
-        return found
-    if all(column.data_type.nullable for column in info.schema.columns if column.name not in info.primary_keys):
-        return {"rows": (await table.update([{**key, **changed}])).rows}
-    # A partial update needs nullable columns. Of other tables the whole row is written, the rest of it as it was read.
-    for name, value in changed.items():
-        at = found.column_names.index(name)
-        new = ColumnConverter(info.schema.column(name).data_type, name).to_arrow([value])
-        found = found.set_column(at, found.schema.field(at), new)
-    return {"rows": (await table.upsert(found)).rows}
+    async with _row_lock(call, table, key):
+        found = await _expected(call, table, key)
+        if isinstance(found, Response):
+            return found
+        if all(column.data_type.nullable for column in info.schema.columns if column.name not in info.primary_keys):
+            return {"rows": (await table.update([{**key, **changed}])).rows}
+        # A partial update needs nullable columns. Of other tables the whole row is written, the rest as it was read.
+        for name, value in changed.items():
+            at = found.column_names.index(name)
+            new = ColumnConverter(info.schema.column(name).data_type, name).to_arrow([value])
+            found = found.set_column(at, found.schema.field(at), new)
+        return {"rows": (await table.upsert(found)).rows}
 
 
 async def delete(call: Call) -> Any:
@@ -270,8 +287,9 @@ async def delete(call: Call) -> Any:
     call.require_writable()
     table = await call.table()
     key = _key(table.info, call.mapping("key"))
-    found = await _expected(call, table, key)
-    return found if isinstance(found, Response) else {"rows": (await table.delete([key])).rows}
+    async with _row_lock(call, table, key):
+        found = await _expected(call, table, key)
+        return found if isinstance(found, Response) else {"rows": (await table.delete([key])).rows}
 
 
 _TABLES_MAX = 200

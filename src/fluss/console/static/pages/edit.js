@@ -51,7 +51,7 @@ export async function show(body, { table, session, args, setArgs }) {
       h("p", {}, h("button", { type: "button", onclick: () => lookup(key) }, "Show the row as it is now")));
   }
 
-  function edit(row) {
+  function edit(row, version) {
     const key = Object.fromEntries(about.primary_key.map((name) => [name, row[name]]));
     const inputs = about.columns.filter((column) => !column.generated && !column.key).map((column) => input(column, row[column.name]));
     const save = async (event) => {
@@ -61,7 +61,7 @@ export async function show(body, { table, session, args, setArgs }) {
       if (!touched.length) { toast("Nothing was changed."); return; }
       if (!await confirmDialog("Change row", differences(touched.map((one) => [one.name, row[one.name], wanted[one.name]])), "Change")) return;
       try {
-        await post("rows/update", { table, key, row: wanted, shown: row });
+        await post("rows/update", { table, key, row: wanted, version });
         toast("The row was changed.");
         await lookup(key);
       } catch (error) { if (error.status === 409) conflict(error, row, wanted, key); else fail(error); }
@@ -69,7 +69,7 @@ export async function show(body, { table, session, args, setArgs }) {
     const remove = async () => {
       if (!await confirmDialog("Delete row", `Delete the row ${named(key)} of ${table}?`, "Delete")) return;
       try {
-        await post("rows/delete", { table, key, shown: row });
+        await post("rows/delete", { table, key, version });
         toast("The row was deleted.");
         fill(place, h("div", { class: "empty" }, "Deleted."));
       } catch (error) { if (error.status === 409) conflict(error, row, {}, key); else fail(error); }
@@ -100,9 +100,9 @@ export async function show(body, { table, session, args, setArgs }) {
     for (const [name, control] of keys) control.value = text(key[name]);
     setArgs({ key: JSON.stringify(key) });
     try {
-      const { row } = await post("lookup", { table, key });
+      const { row, version } = await post("lookup", { table, key });
       if (row === null) fill(place, h("div", { class: "card empty" }, "There is no row with this key. ", disabled ? null : h("button", { type: "button", onclick: () => insert(key) }, "Insert it")));
-      else edit(row);
+      else edit(row, version);
     } catch (error) { fill(place); fail(error); }
   }
   if (!isKeyed) {
