@@ -93,3 +93,8 @@ def test_partitions_that_have_new_rows_are_replaced(sql: Sql) -> None:
     sql("CREATE TABLE fluss.cat.plain AS SELECT 1 AS n")
     sql.spark.sql("SELECT 2 AS n").writeTo("fluss.cat.plain").overwritePartitions()
     assert sql.rows("cat.plain") == [(2,)]
+
+
+def test_fields_within_a_column(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.nested AS SELECT id, named_struct('a', id * 2, 'b', 'x') AS s FROM range(3)")
+    assert sql("SELECT s.a FROM fluss.cat.nested WHERE s.b = 'x'") == [(0,), (2,), (4,)]

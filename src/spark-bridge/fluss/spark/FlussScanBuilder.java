@@ -6,6 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
+import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
@@ -85,7 +86,15 @@ class FlussScanBuilder
   @Override
   public void pruneColumns(StructType wanted) {
     // A read has at least one column; `count()` needs none.
-    required = wanted.isEmpty() && !schema.isEmpty() ? new StructType(new StructField[] {narrowest()}) : wanted;
+    if (wanted.isEmpty() && !schema.isEmpty()) {
+      required = new StructType(new StructField[] {narrowest()});
+      return;
+    }
+    // Spark leaves out fields within a column as well; the source reads whole columns.
+    List<String> known = List.of(schema.fieldNames());
+    required = new StructType(Stream.of(wanted.fields())
+        .map(field -> known.contains(field.name()) ? schema.apply(field.name()) : field)
+        .toArray(StructField[]::new));
   }
 
   private StructField narrowest() {
