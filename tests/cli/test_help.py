@@ -30,7 +30,7 @@ def leaves(group: click.Group, prefix: tuple[str, ...] = ()) -> Iterator[tuple[t
 def test_commands_are_grouped_by_task() -> None:
     shown = CliRunner().invoke(main, ["--help"]).output
     sections = [line.rstrip(":") for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert sections == ["Options", "Tables", "Rows", "Server", "This machine", "Lake"]
+    assert sections == ["Options", "Tables", "Rows", "Server", "This machine", "Lake and pipelines"]
     for name in main.list_commands(click.Context(main)):
         assert f"\n  {name} " in shown
 

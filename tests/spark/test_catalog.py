@@ -168,6 +168,7 @@ def test_alter_table(sql: Sql) -> None:
     sql("ALTER TABLE fluss.cat.altered UNSET TBLPROPERTIES ('team')")
     assert "team" not in dict(sql("SHOW TBLPROPERTIES fluss.cat.altered"))
     sql("ALTER TABLE fluss.cat.altered SET TBLPROPERTIES ('primary.key' = 'id', 'bucket.num' = '1')")  # as they are
+    sql("ALTER TABLE fluss.cat.altered ALTER COLUMN id DROP NOT NULL")  # without effect: it is the key
     for change, message in {
         "RENAME COLUMN name TO title": "no RenameColumn",
         "ADD COLUMN first INT FIRST": "no AddColumn",
@@ -176,6 +177,9 @@ def test_alter_table(sql: Sql) -> None:
     }.items():
         with pytest.raises(PySparkException, match=message):
             sql(f"ALTER TABLE fluss.cat.altered {change}")
+    sql("CREATE TABLE fluss.cat.strict (n INT NOT NULL)")
+    with pytest.raises(PySparkException, match="cannot change whether column 'n' takes NULL"):
+        sql("ALTER TABLE fluss.cat.strict ALTER COLUMN n DROP NOT NULL")
     assert sql.rows("cat.altered") == [(1, None, None), (2, "b", None)]
 
 

@@ -64,9 +64,10 @@ _SECTIONS: dict[str, dict[str, _Entry]] = {
         "profile": _Entry("fluss.cli.profile", "profile", "Manage named clusters."),
         "completion": _Entry("fluss.cli.profile", "completion", "Print a completion script for your shell."),
     },
-    "Lake": {
+    "Lake and pipelines": {
         "tier": _Entry("fluss.cli.lake", "tier", "Move tables to the lake."),
         "lake": _Entry("fluss.cli.lake", "lake", "Show tables in the lake."),
+        "pipeline": _Entry("fluss.cli.pipeline", "pipeline", "Create and run pipelines of Spark."),
     },
 }
 _COMMANDS = {name: entry for section in _SECTIONS.values() for name, entry in section.items()}

@@ -113,7 +113,14 @@ class CatalogCalls:
             return False
         return True
 
-    def alter_table(self, table: str, set: dict[str, str], remove: list[str], add: list[dict[str, Any]]) -> None:
+    def alter_table(
+        self,
+        table: str,
+        set: dict[str, str],
+        remove: list[str],
+        add: list[dict[str, Any]],
+        nullable: dict[str, bool],
+    ) -> None:
         path = _path(table)
         info = self._client.info(path)
         now = {**_layout(info), "comment": info.comment}
@@ -122,6 +129,11 @@ class CatalogCalls:
         fixed = sorted(_LAYOUT.keys() & {*set, *remove})
         if fixed:
             raise InvalidArgumentError(f"table {path}: {fixed[0]} cannot be changed; create another table")
+        for name, wanted in nullable.items():
+            # Pipelines of Spark make all columns nullable again in each run. Those of a key stay as they are.
+            same = info.schema.column(name).data_type.nullable == wanted
+            if not same and not (wanted and name in info.primary_keys):
+                raise InvalidArgumentError(f"table {path}: Fluss cannot change whether column '{name}' takes NULL")
         columns = [Column(one["name"], _column_type(one), one.get("comment")) for one in add]
         if set or remove:
             self._client.run(self._admin.alter_table(path, set_properties=set, reset_properties=remove))
@@ -208,7 +220,7 @@ class CatalogCalls:
         columns = StructType.fromJson(json.loads(schema))
         return table_descriptor(
             columns,
-            primary_key=layout.get("primary-key") or (),
+            primary_key=layout.get("primary-key") or _state_key(table, properties),
             partitioned_by=layout.get("partitioned-by") or (),
             bucket_key=layout.get("bucket-key"),
             buckets=layout.get("buckets"),
@@ -216,6 +228,17 @@ class CatalogCalls:
             custom_properties={name: value for name, value in own.items() if not name.startswith("table.")},
             comment=properties.get("comment"),
         )
+
+
+def _state_key(table: str, properties: Mapping[str, str]) -> list[str]:
+    """The primary key of a table in which an Auto CDC flow of Spark keeps its state: MERGE changes it by key."""
+    if properties.get("pipelines.autocdc.scdType") == "SCD2":
+        raise InvalidArgumentError(
+            f"table {table}: Auto CDC flows of type 2 change rows by a field within a column, which no primary key of "
+            "Fluss has; use type 1, or query the history in the table's $changelog"
+        )
+    keys: list[str] = json.loads(properties.get("pipelines.autocdc.keyColumnNames", "[]"))
+    return keys
 
 
 def _path(table: str) -> TablePath:

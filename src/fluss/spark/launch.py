@@ -75,12 +75,12 @@ def session(
     if master is not None:  # else a job that was sent to a cluster would run where it was sent from
         builder = builder.master(master)
     chosen = master or given.get("spark.master")
-    with _environment({"PYTHONPATH": with_hook(os.environ.get("PYTHONPATH"))}):  # the JVM reads it when it starts
+    with environment({"PYTHONPATH": with_hook(os.environ.get("PYTHONPATH"))}):  # the JVM reads it when it starts
         bound = local_only(chosen, given) if chosen is not None else local_only(*_spark_settings(given))
         for name, value in {**_DEFAULTS, **bound, **given}.items():
             builder = builder.config(name, value)
         # The web page of the application listens where this variable says.
-        with _environment({"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", LOOPBACK)} if bound else {}):
+        with environment({"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", LOOPBACK)} if bound else {}):
             spark = builder.getOrCreate()
     from fluss.spark.presets import configure
 
@@ -91,7 +91,7 @@ def session(
 
 
 @contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables of the environment for a while."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

@@ -32,6 +32,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 @SuppressWarnings("deprecation") // the methods with a StructType are those that all versions of Spark call
 public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
   private static final String DEFAULT_DATABASE = "fluss";
+  private static final String STATE_TABLE = "__spark_autocdc_";
   private static final Identifier TIER = Identifier.of(new String[] {"system"}, TierProcedure.NAME);
 
   private String name;
@@ -207,6 +208,7 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     Map<String, String> set = new LinkedHashMap<>();
     List<String> remove = new ArrayList<>();
     List<Map<String, Object>> add = new ArrayList<>();
+    Map<String, Boolean> nullable = new LinkedHashMap<>();
     for (TableChange change : changes) {
       if (change instanceof TableChange.SetProperty property) {
         set.put(property.property(), property.value());
@@ -214,6 +216,8 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
         remove.add(property.property());
       } else if (change instanceof TableChange.AddColumn column && column.fieldNames().length == 1 && column.position() == null) {
         add.add(added(column));
+      } else if (change instanceof TableChange.UpdateColumnNullability column && column.fieldNames().length == 1) {
+        nullable.put(column.fieldNames()[0], column.nullable());
       } else {
         throw new UnsupportedOperationException(
             "ALTER TABLE " + path(ident) + ": a Fluss table takes new columns at its end, and properties, but no "
@@ -221,7 +225,7 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
       }
     }
     try {
-      call("alter_table", Map.of("table", path(ident), "set", set, "remove", remove, "add", add));
+      call("alter_table", Map.of("table", path(ident), "set", set, "remove", remove, "add", add, "nullable", nullable));
     } catch (CatalogProcess.Failure failure) {
       // Spark wraps other exceptions in one that PySpark shows with its whole stack.
       throw new UnsupportedOperationException(ofTable(failure, ident).getMessage(), failure);
@@ -335,7 +339,9 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
 
   private static String path(Identifier ident) {
     String[] namespace = ident.namespace();
-    return (namespace.length == 0 ? DEFAULT_DATABASE : String.join(".", namespace)) + "." + ident.name();
+    // Fluss reserves names with this prefix, which Spark gives to the state tables of its pipelines.
+    String table = ident.name().startsWith(STATE_TABLE) ? ident.name().substring(2) : ident.name();
+    return (namespace.length == 0 ? DEFAULT_DATABASE : String.join(".", namespace)) + "." + table;
   }
 
   private static String database(String[] namespace) throws NoSuchNamespaceException {

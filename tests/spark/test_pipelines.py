@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declarative pipelines: the project of `fluss pipeline init` runs, and runs again with what is new."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.docs.blocks import ROOT, read_blocks
+from tests.spark import jobs
+from tests.waiting import wait_for
+
+import fluss
+from fluss.cli import main
+from fluss.errors import InvalidArgumentError, MissingDependencyError
+from fluss.spark.pipelines import check_installed, database_of, write_project
+
+
+def test_a_project_is_written_once(tmp_path: Path) -> None:
+    written = write_project(tmp_path / "my-shop")
+    assert database_of(tmp_path / "my-shop" / "spark-pipeline.yml") == "my_shop"
+    assert all(path.is_file() for path in written)
+    with pytest.raises(InvalidArgumentError, match="exists"):
+        write_project(tmp_path / "my-shop")
+    with pytest.raises(InvalidArgumentError, match="use letters"):
+        write_project(tmp_path / "my shop")
+    shown = CliRunner().invoke(main, ["pipeline", "run", str(tmp_path)])
+    assert (shown.exit_code, "fluss pipeline init" in shown.output) == (1, True)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    try:
+        check_installed()
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    write_project(tmp_path / "shop")
+    return tmp_path / "shop"
+
+
+@contextlib.contextmanager
+def watched(project: Path, server: fluss.LocalServer) -> Iterator[None]:
+    """A pipeline that runs again and again, until Ctrl-C ends it."""
+    command = [sys.executable, "-m", "fluss.cli", "pipeline", "run", str(project), "-b", server.bootstrap_servers]
+    command += ["--watch", "--every", "0", "--master", "local[2]"]
+    running = subprocess.Popen(command, text=True, start_new_session=True)
+    try:
+        yield
+        running.send_signal(signal.SIGINT)
+        assert running.wait(600) == 0
+    finally:
+        jobs.end(running)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_runs_bring_all_tables_up_to_date(project: Path) -> None:
+    """Tables with a primary key, and the flows of the page that follow a changelog, in runs of one pipeline."""
+    flows = [block.text for block in read_blocks(ROOT / "docs" / "pipelines.md") if block.language == "python"]
+    for number, flow in enumerate(flows):
+        (project / "transformations" / f"page{number}.py").write_text(flow)
+    with fluss.LocalServer() as server, fluss.connect(server.bootstrap_servers, database="shop") as db:
+        db.create_database("shop")
+        db.create_database("crm")
+        people = db.create_table("crm.customers", "id bigint not null, name string", primary_key=["id"])
+        people.upsert([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+        sales = ("country", "orders", "revenue")
+
+        def found(table: str, *columns: str) -> list[tuple[object, ...]]:
+            """The rows; none while a run creates the table."""
+            time.sleep(0.5)  # Spark needs the processor more than this test
+            with contextlib.suppress(fluss.FlussError):
+                return sorted(tuple(row.values()) for row in db.table(table).to_arrow(columns=columns).to_pylist())
+            return []
+
+        with watched(project, server):
+            wait_for(lambda: found("sales", *sales) == [("FR", 2, 15.0), ("JP", 1, 20.0)], 900)
+            wait_for(lambda: found("customers", "id", "name") == [(1, "a"), (2, "b")], 900)
+            (project / "data" / "orders-2.csv").write_text("id,customer,country,amount\n4,3,FR,7.0\n")
+            people.upsert([{"id": 2, "name": "c"}, {"id": 3, "name": "d"}])
+            people.delete([{"id": 1}])
+            wait_for(lambda: found("sales", *sales) == [("FR", 3, 22.0), ("JP", 1, 20.0)], 900)
+            wait_for(lambda: found("customers", "id", "name") == [(2, "c"), (3, "d")], 900)
+            changes = [(1, "a", "delete"), (1, "a", "insert"), (2, "b", "insert"), (2, "c", "update_after")]
+            changes.append((3, "d", "insert"))
+            wait_for(lambda: found("customers_history", "id", "name", "change") == changes, 900)
+        assert len(found("orders", "id")) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_test_of_a_project_passes(project: Path) -> None:
+    subprocess.run([sys.executable, "-m", "pytest", "-q", str(project)], check=True, timeout=1100)
