@@ -15,6 +15,7 @@ import os
 import socket
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fluss.client.groups.state import Adjustment, GroupState
@@ -57,6 +58,12 @@ So it takes over from those that were gone already as soon as the others do."""
 _READ_PAUSE_S = 0.004
 """How long is waited between two reads of the log, per member: each record is for all of them."""
 _READ_PAUSE_S_MAX = 0.25
+_JOIN_PAUSE_S = 0.008
+"""How long after a member joined is waited for more of them, per member: buckets that move once pause once."""
+_JOIN_PAUSE_S_MAX = 0.5
+_NO_MOVE_S_MAX = 1.0
+"""How long members that join one after the other delay the others."""
+_NO_MOVE = Adjustment(frozenset(), frozenset())
 
 Buckets = Callable[[], Awaitable[Sequence[TableBucket]]]
 Offsets = Callable[[Sequence[TableBucket]], Awaitable[Mapping[TableBucket, int]]]
@@ -115,6 +122,8 @@ class GroupMember:
         self._loop = asyncio.get_running_loop()
         self._state = GroupState()
         self._buckets: Sequence[TableBucket] = []
+        self._first_buckets: Sequence[TableBucket] = []
+        """The buckets when this member joined."""
         self._kept: dict[TableBucket, Progress] = {}
         """Progress of buckets that are not owned, until their next owner has written it."""
         self._joined_at = 0
@@ -126,13 +135,17 @@ class GroupMember:
         self._newest: tuple[int, float] | None = None
         """The server's time of the newest record, and when it was read."""
         self._shared_for: tuple[int, Sequence[TableBucket], list[str]] | None = None
-        self._shared = Adjustment(frozenset(), frozenset())
+        self._shared = _NO_MOVE
         """The share of this member, and what it was found for."""
+        self._joining_until = 0.0
+        """Until when more members are expected to join, after the last one that did."""
+        self._moved_at = self._loop.time()
+        """When buckets were free to move the last time."""
         self._seen_itself = False
         self._sent_at = 0.0
         self._denied = 0
         self._unknown = asyncio.Event()
-        """Whether a bucket was granted whose first offset must be asked for."""
+        """Whether there are buckets whose first offset this member must ask for."""
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -156,10 +169,7 @@ class GroupMember:
         self._joined_at = (await admin.list_offsets(GROUPS_TABLE, [bucket], OffsetSpec.latest()))[bucket]
         rows = [MemberRow.from_json(row["member"], row["state"]) for row in await lookuper.lookup(key)]
         self._state.load(row for row in rows if row.table_id == self._info.table_id)
-        self._buckets = await self._list_buckets()
-        if not self._state.progress:
-            begin = await self._first_offsets(self._buckets)
-            self._kept = {one: Progress(INITIAL, offset) for one, offset in begin.items()}
+        self._first_buckets = self._buckets = await self._list_buckets()
         self._writer = table.new_upsert().create_writer()
         for row in rows:
             if row.table_id != self._info.table_id:  # of a table that was dropped, and created again
@@ -167,7 +177,7 @@ class GroupMember:
         await self._write()
         self._scanner = await table.new_scan().create_log_scanner()
         self._scanner.subscribe(bucket, max(first, self._joined_at - _LOOK_BACK * len(rows)))
-        work = (self._read_log(), self._write_rows(), self._find_first_offsets(), self._look_after())
+        work = (self._read_log(), self._write_rows(), self._find_offsets(), self._look_after())
         self._tasks = [self._loop.create_task(one) for one in work]
         for task in self._tasks:
             task.add_done_callback(retrieve_exception)
@@ -184,7 +194,8 @@ class GroupMember:
     def released(self, bucket: TableBucket) -> None:
         """Note that nothing of a bucket is in use any more."""
         self.busy.discard(bucket)
-        self._wake.set()
+        if bucket in self._shared.release:
+            self._wake.set()
 
     async def commit(self) -> None:
         """Write the positions, and wait until they are durable."""
@@ -246,14 +257,10 @@ class GroupMember:
         # What is granted and has no position yet is wanted still.
         wanted = frozenset() if left else frozenset(want | (held.keys() - progress.keys() - release))
         known = self._state.progress
-        oldest = min(self._state.members.values(), key=lambda member: member.age, default=None)
-        # Of members that join together each names where all buckets begin. Its row stays large for the oldest only.
-        begun = {} if oldest is None or oldest.row.member == self.id else oldest.row.progress
         self._kept = {
             b: kept
             for b, kept in self._kept.items()
             if b in existing and (b not in known or known[b].grant <= kept.grant)
-            if kept.grant != INITIAL or b not in begun
         }
         self._kept |= {b: found for b, found in progress.items() if b not in owned}
         return MemberRow(
@@ -271,10 +278,16 @@ class GroupMember:
 
     def _share(self) -> Adjustment:
         """What to give up and to ask for, by what is known now."""
+        now = self._loop.time()
+        if now < min(self._joining_until, self._moved_at + _NO_MOVE_S_MAX):
+            return _NO_MOVE
+        if not self._state.progress and not self._kept:
+            return _NO_MOVE  # the oldest member has not found yet where the group begins
+        self._moved_at = now
         presumed_gone: list[str] = []
         if self._newest is not None:
             # The server's clock reads at least this.
-            now_ms = self._newest[0] + (self._loop.time() - self._newest[1]) * 1000
+            now_ms = self._newest[0] + (now - self._newest[1]) * 1000
             presumed_gone = [
                 name
                 for name, member in self._state.members.items()
@@ -284,7 +297,7 @@ class GroupMember:
         if self._shared_for != known:
             self._shared_for = known
             shares = self._state.shares(self._buckets, presumed_gone)
-            self._shared = shares.get(self.id, Adjustment(frozenset(), frozenset()))
+            self._shared = shares.get(self.id, _NO_MOVE)
         return self._shared
 
     def _held(self) -> dict[TableBucket, int]:
@@ -335,6 +348,8 @@ class GroupMember:
             return True
         if self._unread or not self._seen_itself:
             return False
+        if self._kept.keys() - self._state.progress.keys():
+            return True  # where the group begins
         release, want = self._share()
         if self._written.owned != self.owned.keys() & set(self._buckets) - (release - self.busy):
             return True
@@ -359,7 +374,8 @@ class GroupMember:
                     self._set_positions()
                     self._set_owned()
                     self._wake.set()
-                await asyncio.sleep(min(_READ_PAUSE_S_MAX, _READ_PAUSE_S * len(self._state.members)))
+                pause_s = min(_READ_PAUSE_S_MAX, _READ_PAUSE_S * len(self._state.members))
+                self._scanner._fetcher.options = replace(self._scanner._fetcher.options, pause_s=pause_s)
         except FlussError as error:
             self._fail(error)
 
@@ -375,8 +391,12 @@ class GroupMember:
             if row is not None:
                 self._state.note_seen(timestamp_ms, name, row.beat)
             return
+        joins = name not in self._state.members
         self._state.apply(offset, timestamp_ms, name, row)
         self._newest = timestamp_ms, self._loop.time()
+        if joins and name in self._state.members:
+            pause_s = min(_JOIN_PAUSE_S_MAX, _JOIN_PAUSE_S * len(self._state.members))
+            self._joining_until = self._loop.time() + pause_s
         if name == self.id and row is not None:
             self._seen_itself = True
             self._unread = {beat: kept for beat, kept in self._unread.items() if beat > row.beat}
@@ -392,24 +412,38 @@ class GroupMember:
                 self.positions[bucket] = known[bucket].offset
             else:
                 self._unknown.set()
+        if not known and not self._kept and self._is_oldest():
+            self._unknown.set()
 
-    async def _find_first_offsets(self) -> None:
-        """Ask where to begin with buckets that came after the group. The log is read on meanwhile."""
+    async def _find_offsets(self) -> None:
+        """Ask where a new group begins, or buckets that came after it. The log is read on meanwhile."""
         while True:
             await self._unknown.wait()
             self._unknown.clear()
-            unknown = (self._held().keys() & set(self._buckets)) - self.positions.keys()
+            begun = bool(self._state.progress)
             try:
-                found = await wait_for(self._new_offsets(list(unknown)), self._timeout_s)
+                found = await wait_for(self._later_offsets() if begun else self._all_offsets(), self._timeout_s)
             except (FlussError, asyncio.TimeoutError) as error:
                 _log.info("%s could not find where new buckets begin: %s", self.id, error)
                 await asyncio.sleep(_TICK_S)
                 self._unknown.set()  # unless their partition was dropped meanwhile
                 continue
-            self.positions = {**found, **self.positions}
-            self._set_positions()
-            self._set_owned()
+            if begun:
+                self.positions = {**found, **self.positions}
+                self._set_positions()
+                self._set_owned()
+            else:
+                self._kept = {bucket: Progress(INITIAL, offset) for bucket, offset in found.items()}
             self._wake.set()
+
+    async def _later_offsets(self) -> Mapping[TableBucket, int]:
+        unknown = (self._held().keys() & set(self._buckets)) - self.positions.keys()
+        return await self._new_offsets(list(unknown))
+
+    async def _all_offsets(self) -> Mapping[TableBucket, int]:
+        first = [bucket for bucket in self._buckets if bucket in self._first_buckets]
+        later = [bucket for bucket in self._buckets if bucket not in self._first_buckets]
+        return {**await self._first_offsets(first), **await self._new_offsets(later)}
 
     async def _look_after(self) -> None:
         """Look for new partitions, and delete rows that are not needed any more."""
@@ -423,12 +457,15 @@ class GroupMember:
 
     async def _clean(self) -> None:
         """Delete the rows of members that are gone, once: the oldest member does it, and each that leaves."""
-        oldest = min(self._state.members.values(), key=lambda member: member.age, default=None)
-        if not self._written.left and (oldest is None or oldest.row.member != self.id):
+        if not self._written.left and not self._is_oldest():
             return
         for name in self._state.superseded(self._buckets):
             key = {**group_key(self._group, self._info.table_path), "member": name}
             await self._writer.delete(key).wait()
+
+    def _is_oldest(self) -> bool:
+        oldest = min(self._state.members.values(), key=lambda member: member.age, default=None)
+        return oldest is not None and oldest.row.member == self.id
 
     def _fail(self, error: FlussError) -> None:
         self.failure = with_hint(error) if isinstance(error, AuthorizationError) else error

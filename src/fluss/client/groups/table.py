@@ -49,7 +49,8 @@ def _descriptor() -> TableDescriptor:
         # All rows of a group and a table lie in one bucket: their changelog is one order.
         bucket_keys=_KEY[:2],
         comment="Members of groups of followers, what they own and how far they are.",
-        properties={"table.log.ttl": "1h"},
+        # Each row is a batch of its own, read by all members: to decompress it would be most of the work.
+        properties={"table.log.ttl": "1h", "table.log.arrow.compression.type": "NONE"},
     )
 
 

@@ -77,6 +77,8 @@ class FetchOptions:
     remote_reads: int = 4
     remote_first: bool = False
     """Whether rows that servers have too are read from the remote log."""
+    pause_s: float = 0.0
+    """How long is waited before a bucket that was read to its end is asked for again: fewer requests with more rows."""
 
 
 class Subscription:
