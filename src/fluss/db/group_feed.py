@@ -273,12 +273,14 @@ class GroupFeed(Feed[T]):
         member = self._member
         assert member is not None
         for part in expand(found):
-            self._part, self._part_left, self._before_part = part, iter(part), self._change(back=0)
+            self._part, self._part_left = part, iter(part)
             for item in self._part_left:
                 if monotonic() >= member.lease_until:
                     self._part = ()
                     return  # another member may own the bucket by now
                 yield item
+            self._before_part, self._part = self._change(back=0), ()
+            del part  # before the next is made: see ChangeBatch._expand
 
     def _change(self, back: int) -> Any:
         """The change that is being handled, or with `back` 1 the one before it; None if there is none."""
