@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members of a group that are killed, stopped and cut off: ``python -m tests.simulation.groups --seed 7 --count 100``.
 
-Each member is a process with a clock of its own, which reads another time than the others and runs at another rate. At
-every change that a member handles, no other may own its bucket. Afterwards every change was handled, and each bucket in
-its order. Where nothing but members fails, the buckets of a killed one are taken over within three seconds.
+Each member is a process with a clock of its own, which reads another time than the others and runs at another rate.
+Partitions of the table are added and dropped meanwhile. At every change that a member handles, no other may own its
+bucket. Afterwards every change was handled, and each bucket in its order. Where nothing but members fails, the buckets
+of a killed one are taken over within three seconds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -29,19 +31,24 @@ from tests.simulation.scenario import _cut, _heal, _kill, _reset, _restart, _slo
 from tests.simulation.world import World, collect_garbage
 
 import fluss.aio as fluss
+from fluss.client.groups.table import create_groups_table
 from fluss.db.follow import Follow
 from fluss.db.group_feed import GroupFeed
 from fluss.metadata import Schema, TableBucket, TableDescriptor
-from fluss.metadata.group_rows import GROUPS_TABLE
+from fluss.metadata.group_rows import GROUPS_TABLE, MemberRow
 from fluss.metadata.path import bucket_text
 
 PATH = fluss.TablePath("fluss", "work")
 BUCKETS = 4
+"""Of each partition."""
 MEMBERS = 3
 DISTURBANCES = 8
 TAKEOVER_S_MAX = 3.0
 _QUIET_S = 8.0
 """How long nothing happens before a kill whose takeover is measured: who is stopped joins again within it."""
+_PARTITION_S = 6.0
+"""How often a partition is added."""
+_PARTITIONS_MAX = 3
 _END_S = 120.0
 """Virtual seconds after which the rest must have been handled."""
 _FAULTS = (_reset, _cut, _slow, _restart, _kill)
@@ -119,6 +126,8 @@ class GroupScenario:
         self.world: World
         self._killed: list[tuple[int, str]] = []
         self._ids: dict[int, str] = {}
+        """The partition of each row that was written."""
+        self._dropped: set[str] = set()
         self._writes = True
 
     def now_ns(self) -> int:
@@ -127,10 +136,7 @@ class GroupScenario:
     async def __call__(self, world: World) -> None:
         self.world = world
         chance = random.Random(world.rng.random())
-        await world.start_server()
-        connection = await world.connect()
-        rows = Schema(pa.schema([("id", pa.int64())]))
-        await connection.get_admin().create_table(PATH, TableDescriptor(rows, bucket_count=BUCKETS, bucket_keys=["id"]))
+        connection = await self._create_table(BUCKETS, ["day"])
         writing = asyncio.ensure_future(self._write(connection))
         for _ in range(MEMBERS):
             self._start(chance)
@@ -142,33 +148,64 @@ class GroupScenario:
         await writing
         await self._wait_for_the_end()
         await self._check_rows(connection)
-        for member in self._active:
-            member.leave()
-        for member in self.members:
-            if member.process.alive:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await member.done
+        await self._end_members()
         await connection.close()
-        check(self.notes, self._ids, (), self._killed, self.outcome)
+        check(self.notes, self._ids, self._dropped, self._killed, self.outcome)
         late_s = [taken for taken in self.outcome.takeovers_s if taken >= TAKEOVER_S_MAX]
         if late_s and not self._faults:
             self.outcome.problems.append(f"buckets were taken over after {late_s} s")
         assert not self.outcome.problems, str(self.outcome)
         await world.stop_server()
 
+    async def _create_table(self, buckets: int, partition_keys: Sequence[str]) -> fluss.FlussConnection:
+        await self.world.start_server()
+        connection = await self.world.connect()
+        rows = Schema(pa.schema([("id", pa.int64()), ("day", pa.string())]))
+        descriptor = TableDescriptor(rows, partition_keys=partition_keys, bucket_count=buckets, bucket_keys=["id"])
+        await connection.get_admin().create_table(PATH, descriptor)
+        return connection
+
     def _start(self, chance: random.Random) -> None:
         member = Member(self, f"m{len(self.members)}", chance)
         self.members.append(member)
         self._active.append(member)
 
+    async def _end_members(self) -> None:
+        for member in self._active:
+            member.leave()
+        for member in self.members:
+            if member.process.alive:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await member.done
+
     async def _write(self, connection: fluss.FlussConnection) -> None:
         writer = (await connection.get_table(PATH)).new_append().create_writer()
+        days: list[str] = []
+        added_ns = 0
         while self._writes:
-            handles = [(number, writer.append((number,))) for number in range(len(self._ids), len(self._ids) + 8)]
-            for number, handle in handles:
+            if not days or self.now_ns() - added_ns > _PARTITION_S * 1e9:
+                added_ns = self.now_ns()
+                await self._change_partitions(connection.get_admin(), days)
+            rows = [(number, days[number % len(days)]) for number in range(len(self._ids), len(self._ids) + 8)]
+            handles = [writer.append(row) for row in rows]
+            for row, handle in zip(rows, handles, strict=True):
                 await handle.wait()
-                self._ids[number] = ""
+                self._ids[row[0]] = row[1]
             await asyncio.sleep(0.2)
+
+    async def _change_partitions(self, admin: fluss.FlussAdmin, days: list[str]) -> None:
+        """Add a partition, and drop the oldest one of several."""
+        day = f"d{int(days[-1][1:]) + 1 if days else 0:04}"
+        try:
+            await admin.create_partition(PATH, {"day": day}, ignore_if_exists=True)
+            days.append(day)
+            if len(days) > _PARTITIONS_MAX:
+                self._dropped.add(days.pop(0))
+                await admin.drop_partition(PATH, {"day": max(self._dropped)}, ignore_if_not_exists=True)
+        except fluss.FlussError as error:
+            if not days:
+                raise
+            self.world.note(f"partitions stay: {type(error).__name__}")
 
     async def _disturb(self, chance: random.Random) -> None:
         action, member = chance.random(), chance.choice(self._active)
@@ -214,22 +251,58 @@ class GroupScenario:
     async def _wait_for_the_end(self) -> None:
         for _ in range(int(_END_S)):
             await asyncio.sleep(1)
-            if self._ids.keys() <= {found.id for found in self.notes}:
+            seen = {found.id for found in self.notes}
+            if all(number in seen or day in self._dropped for number, day in self._ids.items()):
                 return
+
+
+class Settling(GroupScenario):
+    """Lets members join one shortly after the other, and measures how soon they have divided the buckets."""
+
+    def __init__(self, members: int) -> None:
+        super().__init__(0, faults=False)
+        self._count = members
+        self.seconds = 0.0
+        self.rows_written = 0
+
+    async def __call__(self, world: World) -> None:
+        self.world = world
+        connection = await self._create_table(4 * self._count, [])
+        await create_groups_table(connection.get_admin())
+        began_ns = self.now_ns()
+        for _ in range(self._count):
+            self._start(random.Random(world.rng.random()))
+            await asyncio.sleep(0.04)  # the first ones own buckets before the last ones are there
+        lookup = (await connection.get_table(GROUPS_TABLE)).new_lookup().lookup_by(["group_name", "table_name"])
+        rows: list[MemberRow] = []
+        while [len(row.owned) for row in rows] != [4] * self._count and self.seconds < _END_S:
+            await asyncio.sleep(0.1)
+            found = await lookup.create_lookuper().lookup(("billing", str(PATH)))
+            rows = [MemberRow.from_json(row["member"], row["state"]) for row in found]
+            self.seconds = (self.now_ns() - began_ns) / 1e9
+        self.rows_written = sum(row.beat for row in rows)
+        await self._end_members()
+        await connection.close()
+        await world.stop_server()
 
 
 def simulate(seed: int, disturbances: int = DISTURBANCES) -> Outcome:
     """Run one world, and return what was seen; every second seed lets server and network fail too."""
+    scenario = GroupScenario(disturbances, faults=seed % 2 == 1)
+    _run(seed, scenario)
+    return scenario.outcome
+
+
+def settle(members: int) -> Settling:
+    """Let members join one shortly after the other, and return what was seen."""
+    scenario = Settling(members)
+    _run(0, scenario)
+    return scenario
+
+
+def _run(seed: int, scenario: GroupScenario) -> None:
     folder = Path(tempfile.mkdtemp(prefix="fluss-groups-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-    try:
-        return _run(seed, disturbances, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        collect_garbage()
-
-
-def _run(seed: int, disturbances: int, folder: Path) -> Outcome:
-    world, scenario = World(seed, folder), GroupScenario(disturbances, faults=seed % 2 == 1)
+    world = World(seed, folder)
     names = random.Random(seed)
     try:
         with mock.patch("uuid.uuid4", side_effect=lambda: uuid.UUID(int=names.getrandbits(128))):  # they order members
@@ -238,7 +311,8 @@ def _run(seed: int, disturbances: int, folder: Path) -> Outcome:
         if hasattr(error, "add_note"):
             error.add_note(f"seed {seed}\n" + "\n".join(world.trace[-40:]))
         raise
-    return scenario.outcome
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main(arguments: list[str]) -> int:
@@ -255,6 +329,7 @@ def main(arguments: list[str]) -> int:
         except BaseException:
             print(f"FAILED: python -m tests.simulation.groups --seed {seed} --count 1", file=sys.stderr)
             raise
+        collect_garbage()
         takeovers_s += outcome.takeovers_s if seed % 2 == 0 else []
     taken = f"killed members were replaced within {max(takeovers_s):.2f} s where nothing else failed"
     print(f"{options.count} worlds in {time.monotonic() - started:.0f} s: {taken}")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulation.groups import simulate
+from tests.simulation.groups import settle, simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 """The tasks and sockets of a killed member are never ended."""
@@ -14,6 +14,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 @pytest.mark.parametrize("seed", [12, 3], ids=["a newcomer takes over", "server and network fail"])
 def test_no_bucket_has_two_owners_and_every_change_is_handled(seed: int) -> None:
     simulate(seed)
+
+
+def test_members_that_join_together_settle_soon_and_with_few_rows() -> None:
+    seen = settle(20)
+    assert seen.seconds < 3
+    # Each writes that it is there, what it wants and what it owns, and some renew their lease meanwhile.
+    assert seen.rows_written <= 4 * 20
 
 
 def test_a_killed_member_is_replaced() -> None:
