@@ -79,24 +79,26 @@ class Browser:
         return self
 
     @contextmanager
-    def events(self, path: str, **arguments: Any) -> Iterator[Iterator[Any]]:
-        """The events of a stream, as they come."""
+    def lines(self, path: str) -> Iterator[Iterator[str]]:
+        """The lines of a stream, as they come."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        connection.request(
-            "GET", f"/api/{path}?{urlencode(arguments)}", headers={"Host": self.host, "Cookie": self.cookie or ""}
-        )
-        response = connection.getresponse()
-        assert response.status == 200, response.read()
-
-        def lines() -> Iterator[Any]:
-            for line in response:
-                if line.startswith(b"data: "):
-                    yield json.loads(line[6:])
-
         try:
-            yield lines()
+            connection.request("GET", f"/api/{path}", headers={"Host": self.host, "Cookie": self.cookie or ""})
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            yield (line.decode() for line in response)
         finally:
             connection.close()
+
+    @contextmanager
+    def events(self, path: str, **arguments: Any) -> Iterator[Iterator[Any]]:
+        """The events of something that is followed, as they come."""
+        with self.lines("streams") as lines:
+            assert self.follow(next(lines).strip(), path, **arguments).json == {"open": True}
+            yield (json.loads(line.partition(" ")[2])["event"] for line in lines)
+
+    def follow(self, stream: str, path: str, **arguments: Any) -> Answer:
+        return self.post("streams/follow", stream=stream, key="k1", source=path, args=arguments)
 
 
 @contextmanager

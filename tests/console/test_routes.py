@@ -9,6 +9,7 @@ import io
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 import fluss
-from fluss.console.routes import access, data, live, overview, schema, storage, upload
+from fluss.console.routes import access, data, overview, schema, storage, streams, upload
 
 from .conftest import Browser, Running
 
@@ -50,7 +51,7 @@ def test_tables_and_health(browser: Browser, orders: str) -> None:
 
 
 def test_overview_streams_samples(browser: Browser, orders: str) -> None:
-    with browser.events("overview/stream") as stream:
+    with browser.events("overview") as stream:
         for event in stream:
             assert event["problem"] is None
             sample = event["samples"][-1]
@@ -123,29 +124,50 @@ def test_lookup_and_edit(browser: Browser, orders: str) -> None:
     assert (taken.status, taken.json["row"]["item"]) == (409, "tea 0")
     new = {"id": 700, "item": MARKUP, "price": None}
     assert browser.post("rows/save", table=orders, row=new).json == {"rows": 1}
-    assert browser.post("lookup", table=orders, key={"id": "700"}).json["row"] == new
+    found = browser.post("lookup", table=orders, key={"id": "700"}).json
+    assert found["row"] == new
     change = {"table": orders, "key": {"id": 700}, "row": {"price": "1.25"}}
-    assert browser.post("rows/update", **change, shown=new).status == 200
-    late = browser.post("rows/update", **change, shown=new)
+    first = {**change, "version": found["version"]}
+    assert browser.post("rows/update", **first).status == 200
+    late = browser.post("rows/update", **first)
     assert (late.status, late.json["row"]) == (409, {**new, "price": 1.25})
-    assert browser.post("rows/delete", table=orders, key={"id": "700"}, shown=new).status == 409
-    assert browser.post("rows/delete", table=orders, key={"id": "700"}, shown=late.json["row"]).status == 200
-    assert browser.post("lookup", table=orders, key={"id": "700"}).json == {"row": None}
-    assert browser.post("rows/update", **change, shown=new).json["row"] is None
+    assert browser.post("rows/delete", **first).status == 409
+    version = browser.post("lookup", table=orders, key={"id": "700"}).json["version"]
+    assert browser.post("rows/delete", **change, version=version).status == 200
+    assert browser.post("lookup", table=orders, key={"id": "700"}).json == {"row": None, "version": None}
+    assert browser.post("rows/update", **first).json["row"] is None
     wrong = browser.post("rows/save", table=orders, row={"id": "seven"})
     assert wrong.status == 400
     assert "seven" in wrong.json["error"]
     assert browser.post("rows/save", table=orders, row={"id": "1", MARKUP: "1"}).status == 400
 
 
+@pytest.mark.parametrize("change", ["rows/save", "rows/update", "rows/delete"])
+def test_of_browsers_that_change_a_row_at_once_one_wins(running: Running, orders: str, change: str) -> None:
+    row = {"id": 900, "item": "tea", "price": 1.0}
+    browsers = [Browser(running.port).open() for _ in range(8)]
+    if change != "rows/save":
+        assert browsers[0].post("rows/save", table=orders, row=row).status == 200
+    version = browsers[0].post("lookup", table=orders, key={"id": 900}).json["version"]
+    with ThreadPoolExecutor(len(browsers)) as pool:
+
+        def work(number: int) -> int:
+            new = {**row, "price": str(number + 2)} if change == "rows/save" else {"price": str(number + 2)}
+            asked = {"table": orders, "key": {"id": 900}, "row": new, "version": version}
+            return browsers[number].post(change, **asked).status
+
+        assert sorted(pool.map(work, range(len(browsers)))) == [200] + [409] * (len(browsers) - 1)
+
+
 def test_a_table_with_columns_that_are_not_null(browser: Browser, db: fluss.Database) -> None:
     """It has no partial updates: the whole row is written, with what was not changed as it was."""
     table = db.create_table("strict", "id bigint not null, at timestamp(9) not null, n int", primary_key="id")
     table.upsert(pa.table({"id": [1], "at": pa.array([123_456_789], pa.timestamp("ns")), "n": [1]}))
-    row = browser.post("lookup", table="fluss.strict", key={"id": 1}).json["row"]
-    assert row == {"id": 1, "at": "1970-01-01 00:00:00.123456789", "n": 1}
-    assert browser.post("rows/update", table="fluss.strict", key={"id": 1}, row={"n": "2"}, shown=row).status == 200
-    assert browser.post("lookup", table="fluss.strict", key={"id": 1}).json["row"] == {**row, "n": 2}
+    asked = {"table": "fluss.strict", "key": {"id": 1}}
+    found = browser.post("lookup", **asked).json
+    assert found["row"] == {"id": 1, "at": "1970-01-01 00:00:00.123456789", "n": 1}
+    assert browser.post("rows/update", **asked, row={"n": "2"}, version=found["version"]).status == 200
+    assert browser.post("lookup", **asked).json["row"] == {**found["row"], "n": 2}
     db.drop_table("strict")
 
 
@@ -201,7 +223,7 @@ def test_live_from_the_start_sends_every_change_if_asked(browser: Browser, event
 
 
 def test_live_refuses_what_is_no_position(browser: Browser, events: str) -> None:
-    assert browser.get("live", table=events, start="yesterday").status == 400
+    assert browser.follow("", "live", table=events, start="yesterday").status == 400
 
 
 def test_a_stream_that_is_not_read_holds_back_nothing(browser: Browser, events: str, db: fluss.Database) -> None:
@@ -212,6 +234,26 @@ def test_a_stream_that_is_not_read_holds_back_nothing(browser: Browser, events: 
         writer.join(20)
         assert not writer.is_alive()
         assert browser.get("tables").status == 200
+
+
+def test_one_stream_has_all_that_a_browser_follows(browser: Browser, running: Running, events: str) -> None:
+    def follow(key: str, asked: Browser = browser, **more: str) -> Any:
+        args = {"table": events, "start": "earliest", **more}
+        return asked.post("streams/follow", stream=stream, key=key, source="live", args=args)
+
+    with browser.lines("streams") as lines:
+        stream = next(lines).strip()
+        assert follow("a").json == follow("b").json == {"open": True}
+        seen = set()
+        while seen != {"a", "b"}:
+            seen.add(next(line for line in lines if '"changes": [{' in line).split()[0])
+        assert browser.post("streams/leave", stream=stream, key="a").status == 200
+        next(line for line in lines if line.startswith("b") and '"count": 0' in line)
+        next(line for line in lines if line.startswith("b") and '"count": 0' in line)  # two seconds later: alone
+        assert follow("c", Browser(running.port).open()).json == {"open": False}  # another browser's
+        assert (follow("a b").status, follow("c", table="nothing").status) == (400, 404)
+        assert browser.post("streams/follow", stream=stream, key="d", source="log", args={}).status == 400
+    assert follow("e").json == {"open": False}
 
 
 def test_sql(browser: Browser, orders: str) -> None:
@@ -430,7 +472,7 @@ def test_live_with_a_filter_and_from_an_offset(browser: Browser, events: str) ->
         event = next(event for event in stream if event.get("changes"))
         assert [one["new"][0] for one in event["changes"]] == [245, 246, 247, 248, 249]
         assert (event["count"], event["skipped"]) == (5, 0)
-    assert browser.get("live", table=events, where="nothing = 1").status == 400
+    assert browser.follow("", "live", table=events, where="nothing = 1").status == 400
 
 
 def test_upload(browser: Browser, db: fluss.Database) -> None:
@@ -451,7 +493,7 @@ def test_upload(browser: Browser, db: fluss.Database) -> None:
 
 def test_every_route_has_a_test() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
-    for module in (overview, access, data, live, schema, storage, upload):
+    for module in (overview, access, data, streams, schema, storage, upload):
         for path, _, _ in module.ROUTES:
             assert f'"{path}"' in text, path
 

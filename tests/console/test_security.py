@@ -60,7 +60,7 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(running: Running)
 def test_without_a_session_nothing_is_told(running: Running) -> None:
     stranger = Browser(running.port)
     assert stranger.get("tables").status == 401
-    assert stranger.get("overview/stream").status == 401
+    assert stranger.get("streams").status == 401
     stranger.cookie = f"fluss_console_{running.port}=guess"
     assert stranger.post("sql", query="select 1").status == 401
 
@@ -190,8 +190,7 @@ def test_users_log_in_and_see_what_their_rights_allow(guarded: fluss.LocalServer
         assert browser.post("sql", tab="t", query="select * from hers").json["rows"] == [[1]]
         assert browser.post("rows/save", table="fluss.hers", row={"a": "2"}).status == 403
         assert browser.get("clients").status == 403
-        with browser.events("overview/stream") as stream:
-            assert "right" in next(stream)["problem"]
+        assert "right" in browser.follow("", "overview").json["error"]
         second = Browser(console.port).open()
         assert second.post("login", user="alice", password="wonder").status == 200
         assert second.post("login", user="alice", password="wonderful").status == 401

@@ -38,7 +38,7 @@ def test_a_console_for_another_server() -> None:
             assert found is not None
             browser = Browser(int(found[1])).open()
             assert browser.get("session").json["embedded"] is False
-            with browser.events("overview/stream") as stream:
+            with browser.events("overview") as stream:
                 event = next(stream)
                 assert event["problem"] is None
                 assert event["samples"][-1]["connections"] >= 1

@@ -23,6 +23,7 @@ FAILURES = ROOT / "build" / "ui"
 PICTURES = ROOT / "docs" / "images"
 WAIT_S = 20
 MARKUP = "<img src=x onerror=\"document.title='pwned'\">"
+CHOOSE = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('change', {bubbles: true}))"
 
 FLAGS = [
     "--headless=new",
@@ -217,6 +218,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
     options.add_argument("--window-size=1280,940")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.accept_insecure_certs = True
     service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
     found = webdriver.Chrome(options=options, service=service)
     try:
@@ -268,3 +270,48 @@ def changes(address: str, per_second: int = 40) -> Iterator[None]:
     finally:
         ended.set()
         thread.join(20)
+
+
+@contextmanager
+def other(page: Page, url: str) -> Iterator[Page]:
+    """The page on another console."""
+    yield Page(page.driver, url)
+    page.driver.get("about:blank")
+
+
+@contextmanager
+def windows(page: Page, count: int, kind: str = "window") -> Iterator[list[str]]:
+    """More windows or tabs of the browser, the last of them in front; closed in the end."""
+    first = page.driver.current_window_handle
+    handles = []
+    try:
+        for _ in range(count):
+            page.driver.switch_to.new_window(kind)
+            handles.append(page.driver.current_window_handle)
+        yield handles
+    finally:
+        for handle in handles:
+            page.driver.switch_to.window(handle)
+            page.driver.close()
+        page.driver.switch_to.window(first)
+
+
+def violations(page: Page) -> list[tuple[str, str, str]]:
+    """What axe finds on the page, in both themes and on a phone."""
+    page.script(_axe_source())
+    found = []
+    for theme, width in (("light", 1280), ("dark", 1280), ("light", 420), ("dark", 420)):
+        page.driver.set_window_size(width, 940)
+        page.script("document.documentElement.dataset.theme = arguments[0]", theme)
+        result = page.script("return axe.run(document, {resultTypes: ['violations']})")
+        assert result["testEngine"]["name"] == "axe-core"
+        found += [
+            (f"{theme} {width}", one["id"], node["html"][:120]) for one in result["violations"] for node in one["nodes"]
+        ]
+    page.driver.set_window_size(1280, 940)
+    return found
+
+
+def _axe_source() -> str:
+    axe = pytest.importorskip("axe_core_python", reason="pip install axe-core-python")
+    return (Path(axe.__path__[0]) / "axe.min.js").read_text(encoding="utf-8")

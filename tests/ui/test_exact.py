@@ -14,10 +14,9 @@ from tests.console.conftest import Running
 
 import fluss
 
-from .conftest import Page
+from .conftest import CHOOSE, Page, windows
 
 CHANGE_FIELD = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))"
-CHOOSE = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('change', {bubbles: true}))"
 
 
 @pytest.fixture
@@ -88,6 +87,29 @@ def test_a_row_that_changed_meanwhile_is_refused_with_both_versions(page: Page, 
     page.until(lambda: page.field("note").get_attribute("value") == "of another client")
 
 
+def test_of_two_windows_that_change_a_row_the_second_is_refused(page: Page, notes: Any) -> None:
+    look_up(page, 2)
+    page.script(CHANGE_FIELD, page.field("note"), "mine")
+    with windows(page, 1):
+        look_up(page, 2)
+        page.script(CHANGE_FIELD, page.field("note"), "of the other window")
+        save(page)
+    page.button("Save changes").click()
+    page.button("Change").click()
+    page.wait_for("The row was changed since it was shown. Nothing was written.")
+    assert notes.get(2)["note"] == "of the other window"
+
+
+def test_a_value_that_is_cut_cannot_be_edited(page: Page, notes: Any) -> None:
+    notes.update(2, note="x" * 1_200_000)
+    look_up(page, 2)
+    assert not page.field("note").is_enabled()
+    page.script(CHOOSE, page.field("done"), "false")
+    save(page)
+    row = notes.get(2)
+    assert (len(row["note"]), row["done"]) == (1_200_000, False)
+
+
 def test_the_difference_is_shown_before_it_is_written(page: Page, notes: Any) -> None:
     look_up(page, 2)
     page.script(CHANGE_FIELD, page.field("note"), "changed")
@@ -102,6 +124,8 @@ def test_a_new_row_has_null_where_nothing_was_entered(page: Page, notes: Any) ->
     page.open("edit", "fluss.notes")
     page.button("New row").click()
     page.wait_for("New row")
+    states = page.script("return [...arguments[0].options].map(one => one.value)", page.field("done"))
+    assert states == ["null", "true", "false"]
     page.script(CHANGE_FIELD, page.elements("main form.card textarea")[0], "77")
     page.button("Write").click()
     page.script("[...document.querySelectorAll('dialog button')].at(-1).click()")

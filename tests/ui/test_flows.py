@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,24 +16,7 @@ from tests.ports import free_port
 import fluss
 from fluss.console.settings import Settings
 
-from .conftest import Page
-
-CHOOSE = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('change', {bubbles: true}))"
-USERS = {
-    "bind.listeners": "CLIENT://127.0.0.1:0,FLUSS://127.0.0.1:0",
-    "security.protocol.map": "CLIENT:SASL",
-    "security.sasl.enabled.mechanisms": "PLAIN",
-    "security.sasl.plain.credentials": "alice:wonder,root:secret",
-    "super.users": "User:root",
-    "authorizer.enabled": "true",
-}
-
-
-@contextmanager
-def other(page: Page, url: str) -> Iterator[Page]:
-    """The page on another console."""
-    yield Page(page.driver, url)
-    page.driver.get("about:blank")
+from .conftest import CHOOSE, Page, other, windows
 
 
 @pytest.fixture
@@ -88,11 +71,23 @@ def test_a_console_that_restarts_lets_its_pages_in_again(page: Page, console: Ru
 
 
 def test_a_query_is_cancelled(page: Page) -> None:
-    page.sql("select sum(a.range + b.range) from range(10_000_000) a, range(10_000_000) b")
+    """With the button, and by leaving the page; meanwhile other tabs have theirs answered."""
+    endless = "select sum(a.range + b.range) from range(10_000_000) a, range(10_000_000) b"
+
+    def answered() -> None:
+        page.sql("select 40 + 2 as n")
+        page.until(lambda: [one.text for one in page.elements("tbody td")] == ["42"])
+
+    page.sql(endless)
+    with windows(page, 1, "tab"):
+        answered()
     page.button("Cancel").click()
     page.wait_for("The query was cancelled.")
-    page.sql("select 40 + 2 as n")
-    page.until(lambda: [one.text for one in page.elements("tbody td")] == ["42"])
+    answered()
+    page.sql(endless)
+    page.script("location.hash = '#/overview'")
+    page.wait_for("fluss.orders")
+    answered()
 
 
 def test_the_menu_shows_all_tables_and_keeps_its_place(page: Page, db: fluss.Database) -> None:
@@ -204,6 +199,9 @@ def test_live_changes_are_filtered_and_counted(page: Page, db: fluss.Database) -
     (row,) = [one for one in page.elements("tbody tr") if "update" in one.text]
     assert [one.text for one in row.find_elements("css selector", "del, ins")] == ["20", "1"]
     page.open("live", "fluss.watched?start=1").wait_for("3 changes")
+    page.open("live", "fluss.watched?start=2020-01-01T00:00:00Z").wait_for("4 changes")
+    table.upsert([(n, n) for n in range(5_000)])
+    page.until(lambda: re.search(r"the newest of each moment are shown, [\d,]+ are not", page.text))
     assert page.problems() == []
     db.drop_table("watched")
 
@@ -227,21 +225,13 @@ def test_an_error_replaces_the_rows(page: Page) -> None:
 
 def test_many_open_lists(page: Page) -> None:
     """More than eight tabs page through a table at a time."""
-    first = page.driver.current_window_handle
-    tabs = []
-    try:
-        for _ in range(10):
-            page.driver.switch_to.new_window("tab")
-            tabs.append(page.driver.current_window_handle)
+    with windows(page, 10, "tab") as tabs:
+        for tab in reversed(tabs):
+            page.driver.switch_to.window(tab)
             page.open("data", "fluss.orders").wait_for("rows 1 to 100")
-        page.driver.switch_to.window(tabs[0])
+        page.driver.switch_to.window(tabs[-1])
         page.button("Next ›").click()
         page.wait_for("rows 101 to 200")
-    finally:
-        for tab in tabs:
-            page.driver.switch_to.window(tab)
-            page.driver.close()
-        page.driver.switch_to.window(first)
 
 
 def test_types_of_an_upload_can_be_changed(page: Page, db: fluss.Database, tmp_path: Path) -> None:
@@ -272,8 +262,10 @@ def test_consumers(page: Page, db: fluss.Database) -> None:
 
 
 def test_sample_data_on_the_first_run(page: Page, tmp_path: Path) -> None:
-    with server_with_console(tmp_path) as running, other(page, running.url) as there:
+    options = ("--replicate", str(tmp_path / "backup"))
+    with server_with_console(tmp_path / "data", *options) as running, other(page, running.url) as there:
         there.open("overview").wait_for("There are no tables yet")
+        there.until(lambda: re.search(r"Backup behind\n[\d.]+ m?s, \d", there.text))
         assert running.server in there.text  # the code beside it has the address
         there.button("Load sample data").click()
         there.wait_for("Stop the writer")
@@ -282,45 +274,3 @@ def test_sample_data_on_the_first_run(page: Page, tmp_path: Path) -> None:
         there.open("overview")
         there.button("Stop the writer").click()
         there.until(lambda: "The writer was stopped." in there.element("#toasts").text)
-
-
-def log_in(page: Page, user: str, password: str) -> None:
-    page.driver.delete_all_cookies()
-    page.driver.get("about:blank")
-    page.driver.get(f"{page.url}/#/overview")
-    page.field("User").send_keys(user)
-    page.field("Password").send_keys(f"{password}\n")
-    page.until(lambda: page.elements("nav a"))
-
-
-def test_rights(page: Page, tmp_path: Path) -> None:
-    """A user with rights on one table sees it; a stream ends with the right; a super user is allowed everything."""
-    options = [word for name, value in USERS.items() for word in ("-D", f"{name}={value}")]
-    with server_with_console(tmp_path, *options) as running, other(page, running.url) as there:
-        with fluss.connect(running.server, user="root", password="secret") as root:
-            root.create_table("hers", "a int").append([(1,)])
-            root.create_table("others", "a int")
-        log_in(there, "root", "secret")
-        there.open("access")
-        there.field("User to allow").send_keys("alice")
-        there.script(CHOOSE, there.field("Operation"), "read")
-        there.field("On").send_keys("fluss.hers\n")
-        there.wait_for("User:alice")
-        for user, allowed in (("root", "allowed"), ("alice", "denied")):
-            there.open("access")
-            checked = there.elements("form.bar input")
-            checked[-2].send_keys(user)
-            checked[-1].send_keys("fluss.hers\n")
-            there.until(lambda: there.elements("[aria-label='Effective permissions'] tbody tr"))
-            rows = {one.text.split()[0]: one.text for one in there.elements("[aria-label='Effective permissions'] tr")}
-            assert allowed in rows["WRITE"], user
-            assert "allowed" in rows["READ"]
-        log_in(there, "alice", "wonder")
-        there.until(lambda: [one.text for one in there.elements("nav details .name")] == ["hers"])
-        there.open("live", "fluss.hers").wait_for("live")
-        with fluss.connect(running.server, user="root", password="secret") as root:
-            from fluss.tools.access import revoke_rights
-
-            revoke_rights(root, "alice", "read", "fluss.hers")
-        there.wait_for("stopped")
-        page.driver.delete_all_cookies()

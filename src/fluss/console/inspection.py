@@ -39,6 +39,11 @@ class Inspection:
         """Whether the server was started together with the console."""
         return self._sock is not None
 
+    @property
+    def has_figures(self) -> bool:
+        """Whether there is a way to learn the figures of the server."""
+        return self._sock is not None or self._url is not None
+
     async def ask(self, question: str, **more: Any) -> dict[str, Any]:
         """Ask the embedded server."""
         if self._sock is None:

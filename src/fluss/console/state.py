@@ -7,22 +7,22 @@ import asyncio
 import contextlib
 import functools
 import json
-import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 from weakref import WeakValueDictionary
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from fluss.console.clients import Client
 from fluss.console.inspection import Inspection, Sampler
 from fluss.console.samples import SampleWriter
 from fluss.console.security import Session, Sessions
-from fluss.console.settings import BODY_BYTES_MAX, BODY_S_MAX, STREAMS_MAX, Settings
+from fluss.console.settings import BODY_BYTES_MAX, BODY_S_MAX, Settings
 from fluss.console.sql import SqlSessions
+from fluss.console.streams import BrowserStream, reason_of
 from fluss.errors import (
     AuthenticateError,
     AuthorizationError,
@@ -34,8 +34,6 @@ from fluss.errors import (
 )
 from fluss.net.deadline import wait_for
 
-logger = logging.getLogger("fluss.console")
-
 _STATUS: tuple[tuple[type[FlussError], int], ...] = (
     (AuthorizationError, 403),
     (AuthenticateError, 401),
@@ -44,7 +42,6 @@ _STATUS: tuple[tuple[type[FlussError], int], ...] = (
     (NetworkError, 502),
 )
 _CHECK_S = 15.0
-T = TypeVar("T")
 
 
 class State:
@@ -64,29 +61,27 @@ class State:
         self.users: dict[str, tuple[Client, str]] = {}
         """The clients of users who logged in, with their passwords' fingerprint."""
         self.sql = SqlSessions()
-        self.streams = 0
+        self.streams: dict[str, BrowserStream] = {}
         self.tiering = asyncio.Lock()
         self.edits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By table and key: held while a row is changed."""
         self.samples = SampleWriter()
-        self._watch: asyncio.Task[None] | None = None
-        self._kept: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something to its end beside the requests."""
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something beside the requests, until the console stops."""
         task = asyncio.get_running_loop().create_task(work)
-        self._kept.add(task)
-        task.add_done_callback(self._kept.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def start(self) -> None:
-        self._watch = asyncio.get_running_loop().create_task(self._close_idle())
+        self.start_task(self._close_idle())
 
     async def stop(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.wait([self._watch])
-        if self._kept:
-            await asyncio.wait(self._kept)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
         await self.sampler.stop()
         await self.samples.stop()
         await self.sql.close()
@@ -209,11 +204,10 @@ def api(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
 
 def error_response(error: Exception) -> Response:
     """The answer that reports to the browser what went wrong."""
+    status = 500
     if isinstance(error, FlussError):
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 400)
-        return JSONResponse({"error": error.message, "kind": type(error).__name__}, status)
-    logger.exception("A request of the console failed", exc_info=error)
-    return JSONResponse({"error": f"The console failed: {type(error).__name__}. Its log has the details."}, 500)
+    return JSONResponse({"error": reason_of(error), "kind": type(error).__name__}, status)
 
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
@@ -239,45 +233,3 @@ async def read_json(request: Request) -> Mapping[str, Any]:
     if not isinstance(body, dict):
         raise InvalidArgumentError("The request is not a JSON object.")
     return body
-
-
-def event_stream(call: Call, events: AsyncIterator[dict[str, Any] | bytes]) -> Response:
-    """Server-sent events, until the session ends. The next one is made when the browser has taken those before."""
-    state = call.state
-    if state.streams >= STREAMS_MAX:
-        raise InvalidArgumentError(f"{STREAMS_MAX} streams are open already. Close a page of the console.")
-    state.streams += 1
-
-    async def lines() -> AsyncIterator[bytes]:
-        loop = asyncio.get_running_loop()
-        ended = loop.create_task(call.session.ended.wait())
-        following: asyncio.Future[Any] | None = None
-        try:
-            yield b": the first byte opens the stream\n\n"
-            while True:
-                following = asyncio.ensure_future(anext(events, None))
-                await asyncio.wait({following, ended}, return_when=asyncio.FIRST_COMPLETED)
-                if not following.done():
-                    raise AuthenticateError("The session has ended. Log in again.")
-                event = following.result()
-                if event is None:
-                    return
-                yield b"data: " + (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n\n"
-        except FlussError as error:
-            yield b"event: problem\ndata: " + json.dumps({"error": error.message}).encode() + b"\n\n"
-        finally:
-            state.streams -= 1
-            ended.cancel()
-            # In a task of its own: the one that sends may be cancelled again while it waits.
-            state.keep(_close(events, following))
-
-    return StreamingResponse(lines(), media_type="text/event-stream")
-
-
-async def _close(events: Any, following: asyncio.Future[Any] | None) -> None:
-    if following is not None:
-        following.cancel()
-        await asyncio.wait([following])
-    close = getattr(events, "aclose", None)
-    if close is not None:
-        await close()

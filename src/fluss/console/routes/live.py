@@ -14,7 +14,7 @@ import pyarrow as pa
 from fluss.client.buckets import bucket_offsets, table_buckets
 from fluss.console.clients import SharedFeed
 from fluss.console.json_values import paired_changes, rows_of
-from fluss.console.state import Call, event_stream
+from fluss.console.state import Call
 from fluss.db.changes import ChangeBatch, Position
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, NetworkError
@@ -53,7 +53,7 @@ def start_of(text: str) -> Any:
     return moment if moment.tzinfo is not None else moment.astimezone()
 
 
-async def live(call: Call) -> Any:
+async def changes(call: Call) -> AsyncGenerator[dict[str, Any] | bytes, None]:
     """Follow a table. With `all`, every change is sent as fast as the browser takes them; else the newest win."""
     table = await call.table()
     start = await _start_of(call, table, call.text("start", "latest"))
@@ -73,8 +73,8 @@ async def live(call: Call) -> Any:
             feed = feeds[key] = SharedFeed(
                 lambda: _events(admin, table, start, every=False), lambda: feeds.pop(key, None)
             )
-        return event_stream(call, feed.subscribe())
-    return event_stream(call, _events(admin, table, start, every=every, expression=expression))
+        return feed.subscribe()
+    return _events(admin, table, start, every=every, expression=expression)
 
 
 async def _start_of(call: Call, table: Any, text: str) -> Any:
@@ -224,6 +224,3 @@ def _changes(batch: LiveBatch, newest: int, partitions: dict[int, str]) -> list[
     }
     about = [{**common, "offset": int(offset)} for offset in batch.offsets[first:]]
     return paired_changes(batch.kinds[first:], rows_of(batch.rows.slice(first)), about)
-
-
-ROUTES = (("live", live, False),)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from fluss.console.figures import visible_tables
+from fluss.console.inspection import Sampler
 from fluss.console.settings import TABLES_MAX
-from fluss.console.state import Call, event_stream
+from fluss.console.state import Call
 from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError
 from fluss.metadata import TablePath
 from fluss.tools.bench import SAMPLE_TABLE
@@ -64,35 +65,27 @@ async def health(call: Call) -> Any:
     return answer
 
 
-async def stream(call: Call) -> Any:
-    """The samples of the last minutes, then each new one."""
-    state = call.state
+async def figures(call: Call) -> AsyncGenerator[dict[str, Any], None]:
+    """Follow the figures of the server: samples of the last minutes, then each new one."""
     try:
         await call.client.require_operator()
-        allowed = True
     except AuthorizationError:
-        allowed = False
+        raise AuthorizationError("Figures of the server need the right to describe the cluster.") from None
+    if not call.state.inspection.has_figures:
+        raise InvalidArgumentError(
+            "This server was not started together with the console. Start 'fluss ui' with "
+            "--metrics-url http://host:9249/metrics to see its figures."
+        )
+    return _samples(call.state.sampler)
 
-    async def events() -> AsyncIterator[dict[str, Any]]:
-        if not allowed:
-            yield {"samples": [], "problem": "Figures of the server need the right to describe the cluster."}
-            return
-        number = 0
-        while True:
-            samples = await state.sampler.after(number)
-            if samples:
-                number = samples[-1]["number"]
-            problem = state.sampler.problem
-            if not samples and problem is None and await state.inspection.figures() is None:
-                yield {
-                    "samples": [],
-                    "problem": "This server was not started together with the console. Start 'fluss ui' with "
-                    "--metrics-url http://host:9249/metrics to see its figures.",
-                }
-                return
-            yield {"samples": samples, "problem": problem}
 
-    return event_stream(call, events())
+async def _samples(sampler: Sampler) -> AsyncGenerator[dict[str, Any], None]:
+    number = 0
+    while True:
+        samples = await sampler.after(number)
+        if samples:
+            number = samples[-1]["number"]
+        yield {"samples": samples, "problem": sampler.problem}
 
 
 async def clients(call: Call) -> Any:
@@ -131,7 +124,6 @@ async def samples(call: Call) -> Any:
 ROUTES = (
     ("tables", tables, False),
     ("health", health, False),
-    ("overview/stream", stream, False),
     ("clients", clients, False),
     ("consumers", consumers, False),
     ("samples", samples, True),

@@ -62,44 +62,46 @@ export async function upload(path, file, args) {
   return (await answer(await send(`/api/${path}${query(args)}`, { method: "POST", headers, body: file }))).json();
 }
 
-// Why the console refuses a request; null if it does not.
-async function refusal(url) {
-  const stop = new AbortController();
-  try {
-    await answer(await send(url, { signal: stop.signal }));
-    return null;
-  } catch (error) {
-    return error.status ? error : null;
-  } finally {
-    stop.abort();
-  }
+// All pages of the browser share one stream, which a worker holds.
+const followed = new Map();
+let port = null, streams = 0;
+
+function worker() {
+  if (port) return port;
+  port = window.SharedWorker ? new SharedWorker("/static/streams.js").port : new Worker("/static/streams.js");
+  port.onmessage = ({ data: { key, text } }) => {
+    port.postMessage({ read: key });
+    followed.get(key)?.(JSON.parse(text));
+  };
+  return port;
 }
 
-// A stream of events that connects again when it was lost; `args()` are asked for anew, so that it goes on from where
-// it was. A browser has six connections to one address for all of its pages: those that are not seen give theirs back.
-export function stream(path, args, onEvent, onProblem, onLost = () => {}) {
-  let source = null, timer = 0, closed = false;
-  const connect = () => {
-    source?.close();
+// Follow something; when the stream is lost, follow it again, with `args()` from where it was. Pages that are not seen
+// follow nothing.
+export function stream(source, args, onEvent, onProblem, onLost = () => {}) {
+  let key = null, timer = 0, closed = false;
+  const leave = () => {
     clearTimeout(timer);
+    if (key && followed.delete(key)) worker().postMessage({ leave: key });
+  };
+  const connect = () => {
+    leave();
     if (closed || document.hidden) return;
-    const url = `/api/${path}${query(args())}`, opened = source = new EventSource(url);
-    source.onmessage = (event) => onEvent(JSON.parse(event.data));
-    source.addEventListener("problem", (event) => { close(); onProblem(JSON.parse(event.data).error); });
-    source.onerror = async () => {
-      const refused = opened.readyState === EventSource.CLOSED ? await refusal(url) : null;
-      opened.close();
-      if (closed || opened !== source) return;
-      if (refused) { close(); onProblem(refused.message); return; }
-      onLost();
-      timer = setTimeout(connect, 1000);
-    };
+    key = `${tab}-${++streams}`;
+    followed.set(key, received);
+    worker().postMessage({ follow: key, source, args: args() });
+  };
+  const received = ({ event, problem, session }) => {
+    if (event) { onEvent(event); return; }
+    if (!problem) { leave(); onLost(); timer = setTimeout(connect, 1000); return; }
+    close();
+    onProblem(problem);
+    if (session === false) window.dispatchEvent(new Event("session-ended"));
   };
   const close = () => {
     closed = true;
     document.removeEventListener("visibilitychange", connect);
-    clearTimeout(timer);
-    source?.close();
+    leave();
   };
   document.addEventListener("visibilitychange", connect);
   connect();

@@ -87,7 +87,7 @@ export async function show(body, { session, current, refreshTables }) {
   await load();
   const timer = setInterval(load, 5000);
   window.addEventListener("connection", drawTiles);
-  const source = stream("overview/stream", () => ({}), (event) => {
+  const source = stream("overview", () => ({}), (event) => {
     if (event.problem) {
       if (!event.samples.length) redraw(figures, h("div", { class: "hint" }, event.problem));
       return;
@@ -98,6 +98,6 @@ export async function show(body, { session, current, refreshTables }) {
     if (!samples.length) return;
     if (!chartPlace.isConnected) fill(figures, chartPlace);
     drawSamples();
-  }, (text) => fill(notes, problem(text)));
+  }, (text) => { if (samples.length) fill(notes, problem(text)); else redraw(figures, h("div", { class: "hint" }, text)); });
   return () => { source.close(); clearInterval(timer); window.removeEventListener("connection", drawTiles); };
 }
