@@ -4,7 +4,7 @@ import { sqlEditor } from "../editor.js";
 import { Tabs, history, remember } from "../queries.js";
 import { resultView } from "../result.js";
 
-const AGAIN_MS = 1500;
+const AGAIN_MS = 1500, WATCHED_MAX = 4;
 
 export async function show(body, { current, args, setArgs }) {
   const tabs = new Tabs();
@@ -14,7 +14,8 @@ export async function show(body, { current, args, setArgs }) {
   const cancelButton = h("button", { type: "button", hidden: true, onclick: () => post("sql/cancel", { tab }).catch(() => {}) }, "Cancel");
   const past = h("select", { onchange: () => { if (past.value) { edit.write(past.value); edit.focus(); past.value = ""; } } });
   const again = check("run again when a table changes");
-  let running = false, known = {}, sources = [], due = 0;
+  const words = get("sql/words").then(({ tables }) => tables, () => ({})), watched = h("span", { class: "muted small", role: "status" });
+  let running = false, sources = [], followed = "", due = 0;
   const edit = sqlEditor(tabs.current.text, () => run(), (text) => { tabs.current.text = text; tabs.save(); });
 
   function drawTabs() {
@@ -41,14 +42,15 @@ export async function show(body, { current, args, setArgs }) {
     remember(query);
     drawHistory();
     setArgs({ query });
+    if (again.box.checked) watch(query); // from before it runs: no change is missed
     try {
       const result = await post("sql", { tab, query });
       if (!current()) return;
       const buttons = result.result ? ["csv", "parquet"].map((format) => h("button", { type: "button", onclick: () => save(result, format) }, format === "csv" ? "Save CSV" : "Save Parquet")) : null;
       fill(place, resultView(result, Math.max(240, body.clientWidth - 34), buttons));
-      watch(query);
     } catch (error) {
       if (!current()) return;
+      stop();
       fill(place, h("div", { class: "mono" }, problem(error.message)));
       edit.mark(error.message);
     } finally {
@@ -58,21 +60,31 @@ export async function show(body, { current, args, setArgs }) {
       place.removeAttribute("aria-busy");
     }
   }
-  function stop() { for (const one of sources) one.close(); sources = []; clearTimeout(due); due = 0; }
-  // Follows the tables whose names stand in the query; they are few, for each takes a stream.
-  function watch(query) {
+  function stop() {
+    for (const one of sources) one.close();
+    sources = []; followed = watched.textContent = "";
+    clearTimeout(due); due = 0;
+  }
+  // Follows the tables whose names stand in the query: some, for every change of them is read.
+  async function watch(query) {
+    const names = new Set(query.toLowerCase().match(/[\w$.]+/g) || []), writes = /^\s*(insert|update|delete|create|drop|alter)\b/i.test(query);
+    const used = writes ? [] : Object.keys(await words).filter((name) => names.has(name.toLowerCase())).slice(0, WATCHED_MAX);
+    if (used.length && used.join() === followed) return;
     stop();
-    if (!again.box.checked || /^\s*(insert|update|delete|create|drop|alter)\b/i.test(query)) return;
-    const words = new Set(query.toLowerCase().match(/[\w$.]+/g) || []);
-    const used = Object.keys(known).filter((name) => words.has(name.toLowerCase())).slice(0, 2);
-    const changed = (event) => { if (event.count && !due) due = setTimeout(() => { due = 0; if (current() && again.box.checked) run(query); }, AGAIN_MS); };
-    sources = used.map((name) => stream("live", () => ({ table: name }), changed, () => {}));
+    if (!current() || !again.box.checked) return;
+    followed = used.join();
+    const rerun = () => { due = running ? setTimeout(rerun, AGAIN_MS) : 0; run(query); };
+    const changed = (event) => {
+      if (event.columns) watched.textContent = `watching ${used.join(", ")}`;
+      if (event.count && !due) due = setTimeout(rerun, AGAIN_MS);
+    };
+    sources = used.map((name) => stream("live", () => ({ table: name }), changed, (text) => { watched.textContent = text; }));
   }
   again.box.addEventListener("change", () => { if (again.box.checked) run(); else stop(); });
   drawHistory();
   drawTabs();
-  fill(body, tabPlace, edit.host, h("div", { class: "bar line" }, runButton, cancelButton, h("span", { class: "muted small" }, "Ctrl+Enter runs, Ctrl+Space completes"), again, h("span", { class: "grow" }), field("Earlier queries", past)), place);
+  fill(body, tabPlace, edit.host, h("div", { class: "bar line" }, runButton, cancelButton, h("span", { class: "muted small" }, "Ctrl+Enter runs, Ctrl+Space completes"), again, watched, h("span", { class: "grow" }), field("Earlier queries", past)), place);
   edit.focus();
-  get("sql/words").then(({ tables }) => { known = tables; edit.use(tables); }).catch(() => {});
+  words.then((tables) => edit.use(tables));
   return () => { stop(); if (running) cancelButton.click(); edit.close(); };
 }
