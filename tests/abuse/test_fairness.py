@@ -120,11 +120,10 @@ def p99_seconds(sock: socket.socket, lookup: bytes) -> float:
 @pytest.mark.parametrize(
     "means",
     [
-        {"lookup": 40},
-        {"fetch": 10},
-        {"projected fetch": 10},
-        {"put": 40},
-        {"append": 40},
+        *(
+            pytest.param(means, marks=pytest.mark.slow)
+            for means in ({"lookup": 40}, {"fetch": 10}, {"projected fetch": 10}, {"put": 40}, {"append": 40})
+        ),
         {"lookup": 40, "fetch": 10, "projected fetch": 10, "put": 20, "append": 20},
     ],
     ids=lambda means: "+".join(means).replace(" ", "-"),
