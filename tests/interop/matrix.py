@@ -10,6 +10,11 @@ A part of it, without touching the document::
 
     python -m tests.interop.matrix --servers ours --clients fluss,pyfluss-1.0.0 --only "prefix lookup"
     python -m tests.interop.matrix --clients flink
+
+A server that was built from sources is named by the version that it has in the local Maven repository, after
+``mvn install`` of fluss-server and fluss-client::
+
+    python -m tests.interop.matrix --servers fluss-1.0-SNAPSHOT --clients fluss --no-cross --no-failover --no-front
 """
 
 from __future__ import annotations
