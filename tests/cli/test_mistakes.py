@@ -69,6 +69,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("ls -b 127.0.0.1:1", ERROR, "nothing listens at 127.0.0.1:1; run \"fluss server --port 1\""),
     ("ls -b 127.0.0.1:99999", USAGE, "is not an address"),
     ("ls -b :9123", USAGE, "is not an address"),
+    ("ls -b 9123", USAGE, "is not an address"),
     ("ls -b ''", USAGE, "an empty text"),
     ("ls -b ./nowhere", USAGE, "no folder"),
     ("ls -b http://127.0.0.1:9123", USAGE, "is not an address"),

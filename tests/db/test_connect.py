@@ -318,7 +318,7 @@ def test_user_and_password(tmp_path: Path) -> None:
         assert (refused.exit_code, "asks for a login; add --user NAME" in refused.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("target", [7, b"x", "http://host:1/x", "", " ", ":memory:", "host:912x", "host:"])
+@pytest.mark.parametrize("target", [7, b"x", "http://host:1/x", "", " ", ":memory:", "host:912x", "host:", "9123"])
 def test_what_is_neither_folder_nor_address(target: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(fluss.InvalidArgumentError, match=r"such as '\./shop'"):

@@ -148,7 +148,7 @@ def check_servers(text: str) -> str:
     parts = []
     for part in text.removeprefix("fluss://").split(","):
         part = part.strip()
-        if _HOST.fullmatch(part):
+        if _HOST.fullmatch(part) and not part.isdigit():
             part = f"{part}:9123"
         port = _LISTED_PORT.search(part)
         if port is None or not 0 < int(port[1]) < 65536 or "/" in part or port.start() == 0:

@@ -97,7 +97,9 @@ def _computed(text: str, schema: Schema, params: Params | None, unreadable: Unre
         if isinstance(error, duckdb.ParserException) or unreadable.message.startswith("unknown column"):
             raise InvalidArgumentError(unreadable.message) from None  # it names the position and the nearest column
         reason = str(error).partition("\n\n")[0].replace("\n", " ")
-        raise InvalidArgumentError(f"{reason}, in the condition {text!r:.200}") from None
+        quotes = "texts stand in single quotes; double quotes are for names of columns"
+        hint = quotes if isinstance(error, duckdb.BinderException) and '"' in text else None
+        raise InvalidArgumentError(f"{reason}, in the condition {text!r:.200}", hint=hint) from None
 
 
 class Computed:

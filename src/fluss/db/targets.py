@@ -197,8 +197,8 @@ def _is_host(text: str) -> bool:
 
 
 def _looks_like_address(text: str) -> bool:
-    """Whether a text is meant as an address with a mistake, not as a folder: ``host:912x``, ``:memory:``."""
-    return ":" in text and os.sep not in text and "/" not in text and not os.path.isdir(text)
+    """Whether a text is meant as an address with a mistake, not as a folder: ``host:912x``, ``:memory:``, ``9123``."""
+    return (":" in text or text.isdigit()) and os.sep not in text and "/" not in text and not os.path.isdir(text)
 
 
 def _addresses(text: str) -> str:
