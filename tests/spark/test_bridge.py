@@ -106,9 +106,13 @@ def test_rows_that_are_written_later_are_seen_by_a_frame(harness: SparkHarness) 
     harness.put(path, [{"id": 1, "k": 1, **{f"c{i}": "x" for i in range(8)}}])
     frame = harness.read(path)
     assert frame.count() == 1
+    options = f"table '{path}', `bootstrap.servers` '{harness.bootstrap}'"
+    harness.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING fluss OPTIONS ({options})")
+    assert harness.spark.table("seen").count() == 1
     harness.put(path, [{"id": 2, "k": 2, **{f"c{i}": "x" for i in range(8)}}])
     if BRIDGE:
         assert frame.count() == 2
+        assert harness.spark.table("seen").count() == 2
     assert harness.read(path).count() == 2
 
 
