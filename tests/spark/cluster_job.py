@@ -66,7 +66,24 @@ def run(spark: Any, bootstrap: str, folder: str) -> dict[str, Any]:
         "totals": sorted(list(row) for row in load("fluss.totals").collect()),
         "target": sorted(row.id for row in load("fluss.target").collect()),
         "refused": refused,
+        "changed": change(spark, bootstrap),
     }
+
+
+def change(spark: Any, bootstrap: str) -> list[list[int]] | None:
+    """The totals after statements that change rows; None without the catalog."""
+    if spark.conf.get("spark.sql.catalog.fluss", None) is None:
+        return None
+    spark.conf.set("spark.sql.catalog.fluss.bootstrap.servers", bootstrap)
+    spark.sql("UPDATE fluss.fluss.totals SET orders = orders + 1000 WHERE customer < 2")
+    spark.sql("DELETE FROM fluss.fluss.totals WHERE customer = 2")
+    spark.sql(
+        """MERGE INTO fluss.fluss.totals t USING (SELECT id + 5 AS customer FROM range(4)) s ON t.customer = s.customer
+        WHEN MATCHED AND t.customer = 5 THEN DELETE
+        WHEN MATCHED THEN UPDATE SET orders = -1
+        WHEN NOT MATCHED THEN INSERT (customer, orders) VALUES (s.customer, 0)"""
+    )
+    return sorted(list(row) for row in spark.table("fluss.fluss.totals").collect())
 
 
 if __name__ == "__main__":

@@ -30,13 +30,14 @@ from tests.spark import cluster_job
 import fluss
 from fluss.client.blocking_client import BlockingClient
 from fluss.metadata import Schema, TableDescriptor, TablePath
-from fluss.spark import ensure_java
+from fluss.spark import bridge_jar, ensure_java
+from fluss.spark.presets import CATALOG
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 JOB = Path(cluster_job.__file__)
 BIN = Path(pyspark.__file__).parent / "bin"
-START_SECONDS_MAX = 60.0
+START_SECONDS_MAX = 180.0
 CONNECT_PACKAGES = ("grpc", "grpc_status", "google.rpc", "zstandard")
 
 
@@ -142,7 +143,7 @@ def run_page_block(master: str, bootstrap: str, folder: Path) -> None:
     text = re.sub(rf'"{kind}[\[/][^"]*"', f'"{master}"', block.text).replace("localhost:9123", bootstrap)
     (folder / "page.py").write_text(text + "spark.stop()\n", encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "page.py"], capture_output=True, text=True, timeout=120, cwd=folder, check=False
+        [sys.executable, "page.py"], capture_output=True, text=True, timeout=300, cwd=folder, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert done.stdout.splitlines()[-1] == "11 orders"
@@ -153,7 +154,7 @@ def run_job(master: str, bootstrap: str, processes: Processes) -> dict[str, Any]
         [sys.executable, str(JOB), master, bootstrap, str(processes.folder / "checkpoint")],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         cwd=processes.folder,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:] + processes.log()
@@ -161,40 +162,47 @@ def run_job(master: str, bootstrap: str, processes: Processes) -> dict[str, Any]
     return found
 
 
-def check(found: dict[str, Any]) -> None:
+def check(found: dict[str, Any], *, catalog: bool = True) -> None:
     rows = cluster_job.ROWS
     assert found["ended"]
     assert found["batches"] == 2
     assert found["source"] == rows
     assert found["filtered"] == 10
-    assert found["totals"] == [[i, len(range(i, rows, 7))] for i in range(7)]
+    totals = [len(range(i, rows, 7)) for i in range(7)]
+    assert found["totals"] == [[i, count] for i, count in enumerate(totals)]
+    changed = [[0, totals[0] + 1000], [1, totals[1] + 1000], [3, totals[3]], [4, totals[4]], [6, -1], [7, 0], [8, 0]]
+    assert found["changed"] == (changed if catalog else None)
     assert found["target"] == list(range(rows))
     assert "fluss.nothing" in found["refused"]
     assert "Traceback" not in found["refused"]
 
 
-def test_a_standalone_cluster(bootstrap: str, processes: Processes) -> None:
+def test_a_standalone_cluster_of_two_workers(bootstrap: str, processes: Processes) -> None:
     port = free_port()
     address = f"spark://127.0.0.1:{port}"
     loopback = ("--host", "127.0.0.1", "--webui-port", "0")
     master = processes.start("spark-class", "org.apache.spark.deploy.master.Master", *loopback, "--port", str(port))
     processes.wait_for_port(master, port)
-    folder = str(processes.folder / "work")
-    worker = ("spark-class", "org.apache.spark.deploy.worker.Worker", *loopback, "--cores", "2", "--memory", "1g")
-    processes.start(*worker, "--work-dir", folder, address)
+    worker = ("spark-class", "org.apache.spark.deploy.worker.Worker", *loopback, "--cores", "1", "--memory", "1g")
+    folders = [processes.folder / name for name in ("first", "second")]
+    for folder in folders:
+        processes.start(*worker, "--work-dir", str(folder), address)
     check(run_job(address, bootstrap, processes))
-    # Tasks ran in an executor of the worker, and not in the process of the job.
-    assert list(Path(folder).glob("app-*/0/stderr"))
+    # Tasks ran in an executor of each worker, and not in the process of the job.
+    assert all(list(folder.glob("app-*/*/stderr")) for folder in folders)
     run_page_block(address, bootstrap, processes.folder)
 
 
-def test_spark_connect(bootstrap: str, processes: Processes) -> None:
+@pytest.mark.parametrize("bridge", [True, False], ids=["bridge", "python"])
+def test_spark_connect(bootstrap: str, processes: Processes, bridge: bool) -> None:
     missing = [name for name in CONNECT_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"the client of Spark Connect needs {', '.join(missing)}: pip install 'pyspark[connect]'")
     port = free_port()
+    with_bridge = ["--jars", bridge_jar(), *(f"--conf={name}={value}" for name, value in CATALOG.items())]
     server = processes.start(
         "spark-submit",
+        *(with_bridge if bridge else ()),
         *("--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
         *("--conf", f"spark.connect.grpc.binding.port={port}"),
         *("--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
@@ -203,7 +211,7 @@ def test_spark_connect(bootstrap: str, processes: Processes) -> None:
     )
     processes.wait_for_port(server, port)
     address = f"sc://127.0.0.1:{port}"
-    check(run_job(address, bootstrap, processes))
+    check(run_job(address, bootstrap, processes), catalog=bridge)
     run_page_block(address, bootstrap, processes.folder)
 
 
@@ -217,6 +225,6 @@ def test_a_session_runs_where_it_was_submitted_to(tmp_path: Path) -> None:
     ensure_java()
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     command = [str(BIN / "spark-submit"), "--master", "local[3]", str(job)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.splitlines()[-1] == "local[3]"
