@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -49,9 +50,9 @@ class Copies:
         writer.write_arrow(pa.table({"id": ids, "s": ["x" * 500] * len(ids)}, schema=SCHEMA))
         self.client.run(writer.flush())
 
-    def start(self, master: str, rows_per_batch: int) -> subprocess.Popen[str]:
-        arguments = [master, self.bootstrap, "fluss.source", "fluss.target", str(self.folder / "c")]
-        return jobs.start(JOB, [*arguments, str(rows_per_batch)], self.folder / "job.log")
+    def start(self, master: str, rows_per_batch: int, *mode: str, target: str = "target") -> subprocess.Popen[str]:
+        arguments = [master, self.bootstrap, "fluss.source", f"fluss.{target}", str(self.folder / "c")]
+        return jobs.start(JOB, [*arguments, str(rows_per_batch), *mode], self.folder / "job.log")
 
     def counts(self) -> Counter[int]:
         table = self.client.table(TablePath("fluss", "target"))
@@ -94,6 +95,37 @@ def test_a_killed_driver_loses_and_doubles_nothing(copies: Copies) -> None:
     finally:
         jobs.end(job)
     assert copies.counts() == Counter(range(ROWS))
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_drivers_killed_at_random_moments(copies: Copies, mode: str) -> None:
+    """`KILLS=50` kills more of them."""
+    target = "target" if mode == "append" else "totals"
+    if mode == "update":
+        columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("count", pa.int64())])
+        descriptor = TableDescriptor(Schema(columns, primary_keys=["k"]), bucket_count=2)
+        copies.client.run(copies.client.admin.create_table(TablePath("fluss", target), descriptor))
+    arguments = [] if mode == "append" else [mode]
+    moments = random.Random(7)
+    rows = ROWS
+    for last in [False] * int(os.environ.get("KILLS", "3")) + [True]:
+        copies.write(range(rows, rows + 500))
+        rows += 500
+        job = copies.start("local[2]", 1000, *arguments, target=target)
+        try:
+            until = "complete" if last else "started"
+            assert until in jobs.lines(job, until), (copies.folder / "job.log").read_text()[-3000:]
+            if not last:
+                time.sleep(moments.uniform(0, 8))
+        finally:
+            jobs.end(job)
+    if mode == "append":
+        assert copies.counts() == Counter(range(rows))
+    else:
+        with fluss.connect(copies.bootstrap) as db:
+            found = {row["k"]: row["count"] for row in db.table(target).to_arrow().to_pylist()}
+        assert found == Counter(i % 100 for i in range(rows))
 
 
 @pytest.mark.parametrize("lake_format", ["paimon", "iceberg"])
