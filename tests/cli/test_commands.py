@@ -70,7 +70,10 @@ def test_tables_and_describe(server: fluss.LocalServer) -> None:
     facts = {fact["table"]: fact for fact in json.loads(ok(server, "tables", "--json"))}
     assert facts["fluss.users"]["kind"] == "primary key"
     assert facts["fluss.events"]["buckets"] == 2
-    assert "fluss.events" in ok(server, "tables", "fluss")
+    assert isinstance(facts["fluss.events"]["bytes"], int)
+    shown = ok(server, "tables", "fluss")
+    assert "fluss.events" in shown
+    assert "size" in shown.splitlines()[0].split()
     described = json.loads(ok(server, "describe", "users", "--json"))
     assert described["primary_key"] == ["id"]
     assert [column["name"] for column in described["columns"]] == ["id", "name", "price", "day", "raw", "tags"]

@@ -396,3 +396,18 @@ def test_a_column_that_cannot_be_added(db: fluss.Database) -> None:
     with pytest.raises(fluss.InvalidArgumentError, match=r"did you mean 'table\.log\.ttl'"):
         table.set_properties({"table.log.tll": "1d"})
     assert table.columns == ["id"]
+
+
+@pytest.mark.parametrize("kind", ["date", "string"])
+def test_partitions_of_days_in_iso_form(db: fluss.Database, kind: str) -> None:
+    auto = "table.auto-partition"
+    days = {f"{auto}.enabled": True, f"{auto}.time-unit": "day", f"{auto}.time-format": "yyyy-MM-dd"}
+    table = db.create_table("events", f"day {kind}, n int", partition_by="day", properties=days)
+    today = dt.datetime.now(dt.timezone.utc).date()
+    table.append([{"day": today.isoformat(), "n": 1}])
+    assert table.count(f"day = '{today.isoformat()}'") == 1
+    assert today.isoformat() in [partition.partition_name for partition in table.partitions()]
+    if kind == "string":
+        other = db.create_table("other", "day string", partition_by="day", properties={f"{auto}.enabled": True})
+        with pytest.raises(fluss.FlussError, match=r"time-format' takes others"):
+            other.append({"day": today.isoformat()})
