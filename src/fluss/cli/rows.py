@@ -263,7 +263,6 @@ def tail(
     if changes and (where is not None or columns is not None):
         raise click.UsageError("--changes shows whole rows: it cannot be combined with -w and -c")
     name = check_table(table)
-    deadline = None if timeout is None else time.monotonic() + timeout
     grid: Grid | None = None
 
     def show(names: list[str], records: list[dict[str, Any]]) -> None:
@@ -289,6 +288,8 @@ def tail(
             show(header, list(newest))
             return
         shown = 0
+        # From here: on a slow machine it takes seconds to connect.
+        deadline = None if timeout is None else time.monotonic() + timeout
         for names, records in source(
             db, name, start or "earliest", names_of(columns), where, no_follow, timeout, group
         ):
