@@ -52,7 +52,7 @@ _LOOK_S = 1.0
 """How often is looked for new partitions, and for rows of members that are gone."""
 _CLOCK_RATES = 0.01
 """The clocks of this machine and of the server run at rates that differ by less than this: leases end earlier by it."""
-_LOOK_BACK = 16
+_LOOK_BACK = 8
 """How many records for each member are read from the time before this one joined: they say when the others wrote last.
 So it takes over from those that were gone already as soon as the others do."""
 _READ_PAUSE_S = 0.004
