@@ -79,13 +79,13 @@ def migrate(
         if here.address == there.address:
             raise click.UsageError("source and target are the same server")
         work = Migration(here, there, state, names, renumber=renumber)
-        _check_plan(link, work, dry_run)
+        totals = _check_plan(link, work, dry_run)
         if dry_run:
             return
         try:
-            _copy(link, work)
-            while work.catch_up() > LAG_S_MAX:
-                pass
+            _copy(link, work, totals)
+            while (behind_s := work.catch_up()) > LAG_S_MAX:
+                note(f"{behind_s:.1f} s behind")
             note(f"{count_text(len(work.copies), 'table')} in sync, less than {LAG_S_MAX:.0f} s behind")
             _follow_until(work, stop_writers, yes)
             stopped_at = time.monotonic()
@@ -112,7 +112,8 @@ def migrate(
     note(f"{count_text(len(done), 'table')} moved and equal, {count_text(groups, 'group')}; positions in '{positions}'")
 
 
-def _check_plan(link: CliTarget, work: Migration, dry_run: bool) -> None:
+def _check_plan(link: CliTarget, work: Migration, dry_run: bool) -> dict[str, int]:
+    """Show the plan, and fail if a table cannot be moved; returns the number of changes of each."""
     plans = work.plan()
     if dry_run and link.as_json:
         print_json([vars(plan) for plan in plans])
@@ -124,12 +125,12 @@ def _check_plan(link: CliTarget, work: Migration, dry_run: bool) -> None:
     problems = [plan.problem for plan in plans if plan.problem is not None]
     if problems:
         raise Failure(f"{count_text(len(problems), 'table')} cannot be moved:\n" + "\n".join(problems))
+    return {plan.table: plan.changes for plan in plans}
 
 
-def _copy(link: CliTarget, work: Migration) -> None:
+def _copy(link: CliTarget, work: Migration, totals: dict[str, int]) -> None:
     """Copy all tables for the first time, one bar for each."""
     with contextlib.ExitStack() as bars:
-        totals = {plan.table: plan.changes for plan in work.plan()}
 
         def progress(name: str) -> Callable[[int], None]:
             bars.close()
