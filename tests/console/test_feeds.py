@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fluss.console.clients import SharedFeed
+from fluss.console.feeds import SharedFeed
 from fluss.errors import TableNotExistError
 
 

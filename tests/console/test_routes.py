@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 import fluss
-from fluss.console.routes import access, data, overview, schema, storage, streams, upload
+from fluss.console.routes import access, data, overview, schema, sql, storage, streams, upload
 
 from .conftest import Browser, Running
 
@@ -493,7 +493,7 @@ def test_upload(browser: Browser, db: fluss.Database) -> None:
 
 def test_every_route_has_a_test() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
-    for module in (overview, access, data, streams, schema, storage, upload):
+    for module in (overview, access, data, sql, streams, schema, storage, upload):
         for path, _, _ in module.ROUTES:
             assert f'"{path}"' in text, path
 

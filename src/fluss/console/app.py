@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from fluss._version import VERSION
 from fluss.console.clients import Client
-from fluss.console.routes import access, data, overview, schema, storage, streams, upload
+from fluss.console.routes import access, data, overview, schema, sql, storage, streams, upload
 from fluss.console.security import Guard, Session, same_secret
 from fluss.console.settings import Settings
 from fluss.console.state import State, api, error_response, read_json, state_of
@@ -59,7 +59,7 @@ def build_app(settings: Settings, sock: socket.socket | None = None) -> Starlett
             Route("/api/logout", logout, methods=["POST"]),
             *(
                 Route(f"/api/{path}", api(handler), methods=["POST"] if post else ["GET"])
-                for module in (overview, access, data, streams, schema, storage, upload)
+                for module in (overview, access, data, sql, streams, schema, storage, upload)
                 for path, handler, post in module.ROUTES
             ),
             Mount("/static", StaticFiles(directory=STATIC)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data: rows page by page, lookups by key, changes of single rows, and SQL."""
+"""Data: rows page by page, lookups by key, and changes of single rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from fluss.client.buckets import bucket_offsets, table_buckets
 from fluss.console.json_values import from_text, paired_changes, rows_of
@@ -25,7 +25,7 @@ from fluss.console.settings import (
 )
 from fluss.console.state import Call
 from fluss.db.changes import KINDS
-from fluss.errors import FlussError, InvalidArgumentError
+from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, PartitionInfo, TableBucket, TableInfo
 from fluss.rows import ColumnConverter
 
@@ -292,47 +292,6 @@ async def delete(call: Call) -> Any:
         return found if isinstance(found, Response) else {"rows": (await table.delete([key])).rows}
 
 
-_TABLES_MAX = 200
-_TYPES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
-
-
-async def run(call: Call) -> Any:
-    """Run a query and give its first rows."""
-    await call.client.require_connected()
-    return await call.state.sql.query(call.client, call.text("tab"), call.text("query"))
-
-
-async def export(call: Call) -> Any:
-    """The result that a tab shows, as a file."""
-    form = call.text("format")
-    if form not in _TYPES:
-        raise InvalidArgumentError(f"results are exported as csv or parquet, not {form!r:.40}")
-    path = await call.state.sql.export(call.client, call.text("tab"), call.text("result"), form)
-    return FileResponse(path, media_type=_TYPES[form], filename=f"result.{form}")
-
-
-async def cancel(call: Call) -> Any:
-    """Stop the query of a tab; also when its page is left."""
-    await call.state.sql.cancel(call.client, call.text("tab"), close=bool(call.body.get("close")))
-    return {}
-
-
-async def words(call: Call) -> Any:
-    """The names of tables and their columns, for the completion of the editor."""
-    db = await call.client.db()
-    found: dict[str, list[str]] = {}
-    for database in await db.databases():
-        for name in await db.tables(database):
-            if len(found) >= _TABLES_MAX:
-                return {"tables": found}
-            try:
-                columns = (await db.table(f"{database}.{name}")).columns
-            except FlussError:
-                continue  # dropped since it was listed, or hidden
-            found[name if database == db.name else f"{database}.{name}"] = columns
-    return {"tables": found}
-
-
 ROUTES = (
     ("rows", rows, False),
     ("rows/next", next_rows, False),
@@ -343,8 +302,4 @@ ROUTES = (
     ("rows/save", save, True),
     ("rows/update", update, True),
     ("rows/delete", delete, True),
-    ("sql", run, True),
-    ("sql/export", export, True),
-    ("sql/cancel", cancel, True),
-    ("sql/words", words, False),
 )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from fluss.client.buckets import bucket_offsets, table_buckets
-from fluss.console.clients import SharedFeed
+from fluss.console.feeds import SharedFeed
 from fluss.console.json_values import paired_changes, rows_of
 from fluss.console.state import Call
 from fluss.db.changes import ChangeBatch, Position

@@ -23,33 +23,27 @@ function query(args) {
 
 async function send(path, options) {
   try {
-    return await fetch(path, options);
-  } catch {
-    throw new ApiError("The console does not answer. Is it still running?", 0);
+    return await answer(await fetch(path, options));
+  } catch (error) {
+    throw error instanceof ApiError ? error : new ApiError("The console does not answer. Is it still running?", 0);
   }
 }
 
-export async function get(path, args = {}) {
-  return (await answer(await send(`/api/${path}${query(args)}`))).json();
+// The console takes changes only with a header of its own, which other sites cannot set.
+function change(body, type = "application/json") {
+  return { method: "POST", headers: { "content-type": type, "x-fluss-console": "1" }, body };
 }
 
-export async function post(path, body = {}) {
-  const headers = { "content-type": "application/json", "x-fluss-console": "1" };
-  return (await answer(await send(`/api/${path}`, { method: "POST", headers, body: JSON.stringify(body) }))).json();
-}
+export async function get(path, args = {}) { return (await send(`/api/${path}${query(args)}`)).json(); }
 
-// This page of the browser, to which the SQL session belongs.
-export const tab = [...crypto.getRandomValues(new Uint8Array(12))].map((one) => one.toString(16).padStart(2, "0")).join("");
+export async function post(path, body = {}) { return (await send(`/api/${path}`, change(JSON.stringify(body)))).json(); }
 
-export function leaveTab() {
-  const headers = { "content-type": "application/json", "x-fluss-console": "1" };
-  fetch("/api/sql/cancel", { method: "POST", headers, body: JSON.stringify({ tab, close: true }), keepalive: true }).catch(() => {});
+export async function upload(path, file, args) {
+  return (await send(`/api/${path}${query(args)}`, change(file, "application/octet-stream"))).json();
 }
 
 export async function download(path, body, name) {
-  const headers = { "content-type": "application/json", "x-fluss-console": "1" };
-  const response = await answer(await send(`/api/${path}`, { method: "POST", headers, body: JSON.stringify(body) }));
-  const url = URL.createObjectURL(await response.blob());
+  const url = URL.createObjectURL(await (await send(`/api/${path}`, change(JSON.stringify(body)))).blob());
   const link = document.createElement("a");
   link.href = url;
   link.download = name;
@@ -57,9 +51,11 @@ export async function download(path, body, name) {
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
-export async function upload(path, file, args) {
-  const headers = { "content-type": "application/octet-stream", "x-fluss-console": "1" };
-  return (await answer(await send(`/api/${path}${query(args)}`, { method: "POST", headers, body: file }))).json();
+// This page of the browser, to which the SQL session belongs.
+export const tab = [...crypto.getRandomValues(new Uint8Array(12))].map((one) => one.toString(16).padStart(2, "0")).join("");
+
+export function leaveTab() {
+  fetch("/api/sql/cancel", { ...change(JSON.stringify({ tab, close: true })), keepalive: true }).catch(() => {});
 }
 
 // All pages of the browser share one stream, which a worker holds.

@@ -91,7 +91,7 @@ async function history(place, table, key) {
 
 let drawer = null;
 
-export function closeRow() { drawer?.remove(); drawer = null; }
+function closeRow() { drawer?.remove(); drawer = null; }
 
 export async function openRow({ table, about, session, columns, row }) {
   closeRow();

@@ -5,7 +5,7 @@ import { grid, isNumber, text } from "./grid.js";
 
 const CHARTED = 500;
 
-export function compare(a, b, isNumeric) {
+function compare(a, b, isNumeric) {
   if (a === null || b === null) return a === b ? 0 : a === null ? 1 : -1; // nulls last
   if (!isNumeric) return text(a) < text(b) ? -1 : text(a) > text(b) ? 1 : 0;
   const [x, y] = [Number(a), Number(b)];

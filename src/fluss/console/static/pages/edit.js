@@ -28,7 +28,7 @@ function input(column, value) {
   return { box, control, name: column.name, touched: () => read() !== first, value: () => restored(read()) };
 }
 
-export function differences(rows, names = ["column", "before", "after"]) {
+function differences(rows, names = ["column", "before", "after"]) {
   const cell = (value, tag) => h("td", { class: "wrap" }, value === undefined ? "" : h(tag, {}, text(value)));
   return h("div", { class: "grid" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows.map(([name, ...values]) => h("tr", {}, h("th", { scope: "row" }, name), values.map((value, at) => cell(value, ["del", "ins", "span"][at])))))));
@@ -117,4 +117,4 @@ export async function show(body, { table, session, args, setArgs }) {
   return null;
 }
 
-export function named(key) { return Object.entries(key).map(([name, value]) => `${name} = ${text(value)}`).join(", "); }
+function named(key) { return Object.entries(key).map(([name, value]) => `${name} = ${text(value)}`).join(", "); }

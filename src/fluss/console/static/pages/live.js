@@ -46,9 +46,9 @@ export async function show(body, { table, args, setArgs, session }) {
     rows.prepend(...some.slice(0, most).map((change) => row(change, some.length <= BUSY_ROWS)));
     while (rows.childElementCount > most) rows.lastElementChild.remove();
     body.dataset.drawn = String(total);
-    count_up();
+    countUp();
   }
-  function count_up() {
+  function countUp() {
     const now = performance.now();
     recent = recent.filter(([moment]) => now - moment < RATE_MS);
     const rate = recent.reduce((sum, [, n]) => sum + n, 0) / Math.max(1, Math.min(RATE_MS, now - began) / 1000);
@@ -58,7 +58,7 @@ export async function show(body, { table, args, setArgs, session }) {
   function drawKept() {
     rows.append(...kept.slice(rows.childElementCount).map((change) => row(change, false)));
   }
-  function show_status() {
+  function showStatus() {
     const lost = document.body.dataset.connection === "lost";
     const [name, kind] = paused ? ["paused", "warn"] : lost ? ["disconnected", "bad"] : columns.length ? ["live", "good"] : ["connecting", "warn"];
     if (status.textContent === "stopped" && !paused) return;
@@ -70,7 +70,7 @@ export async function show(body, { table, args, setArgs, session }) {
       columns = event.columns; types = event.types;
       fill(head, h("tr", {}, ["change", "time", "bucket", "offset"].map((name, index) => h("th", { scope: "col", class: index ? "number" : "" }, name)),
         columns.map((name, index) => h("th", { scope: "col", class: isNumber(types[index]) ? "number" : "" }, name, h("small", {}, types[index])))));
-      show_status();
+      showStatus();
       return;
     }
     total += event.count; skipped += event.skipped;
@@ -104,7 +104,7 @@ export async function show(body, { table, args, setArgs, session }) {
     paused = !paused;
     pause.textContent = paused ? "Resume" : "Pause";
     if (paused) { source?.close(); draw(); drawKept(); } else follow(last || chosen());
-    show_status();
+    showStatus();
   });
   if (args.start === "earliest") start.value = "earliest";
   else if (/^\d+$/.test(args.start || "")) { start.value = "offset"; offset.value = args.start; }
@@ -122,7 +122,7 @@ export async function show(body, { table, args, setArgs, session }) {
     h("button", { type: "submit" }, "Restart")), h("div", { class: "bar line" }, pause, status, figures), errors,
     h("div", { class: "grid", tabindex: 0, role: "region", "aria-label": `Changes of ${table}` }, h("table", {}, head, rows)));
   restart(true);
-  const timer = setInterval(count_up, 1000);
-  window.addEventListener("connection", show_status);
-  return () => { paused = true; source?.close(); clearInterval(timer); window.removeEventListener("connection", show_status); };
+  const timer = setInterval(countUp, 1000);
+  window.addEventListener("connection", showStatus);
+  return () => { paused = true; source?.close(); clearInterval(timer); window.removeEventListener("connection", showStatus); };
 }
