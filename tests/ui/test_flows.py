@@ -114,6 +114,32 @@ def test_the_menu_shows_all_tables_and_keeps_its_place(page: Page, db: fluss.Dat
     db.drop_database("lots", cascade=True)
 
 
+def test_databases_of_the_menu_can_be_closed(page: Page, db: fluss.Database) -> None:
+    """They stay closed while the list is renewed; each table has the icon of its kind and its number of rows."""
+    db.create_table("closing.lines", "n int").append([(n,) for n in range(12_345)])
+    db.create_table("closing.keyed", "n int", primary_key="n")
+    page.open("overview")
+    page.until(lambda: page.elements("a[href='#/data/closing.lines'] .rows"))
+    page.until(lambda: page.element("a[href='#/data/closing.lines'] .rows").text == "12k")
+    icons = [page.element(f"a[href='#/data/closing.{name}'] .kind path") for name in ("lines", "keyed")]
+    assert len({one.get_attribute("d") for one in icons}) == 2
+    group = "[...document.querySelectorAll('nav details')].find(one => one.innerText.startsWith('closing'))"
+    page.script(f"{group}.querySelector('summary').click()")
+    page.until(lambda: not page.element("a[href='#/data/closing.lines']").is_displayed())
+    db.create_table("fluss.renewed", "n int")
+    page.until(lambda: page.elements("a[href='#/data/fluss.renewed']"))
+    assert not page.script(f"return {group}.open")
+    db.drop_table("fluss.renewed")
+    db.drop_database("closing", cascade=True)
+
+
+def test_a_query_that_needs_too_much_memory_ends_alone(page: Page) -> None:
+    page.sql("select repeat('x', 50000000) from range(60)")
+    page.until(lambda: [one for one in page.elements(".problem") if "memory" in one.text.lower()])
+    page.sql("select 40 + 2 as n")
+    page.until(lambda: [one.text for one in page.elements("tbody td")] == ["42"])
+
+
 def test_jump_with_the_keyboard(page: Page) -> None:
     page.open("overview").wait_for("fluss.orders")
     page.script("window.dispatchEvent(new KeyboardEvent('keydown', {key: 'k', ctrlKey: true, cancelable: true}))")
