@@ -262,7 +262,7 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @example("price > 5 and id + 0 > 3", "log")
 @given(conditions, st.sampled_from(list(KINDS)))
 def test_conditions_keep_the_rows_that_duckdb_keeps(
