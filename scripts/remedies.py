@@ -243,9 +243,9 @@ REMEDIES: dict[str, tuple[str, str]] = {
     "TOO_MANY_SCANNERS": ("Many scans of primary-key tables are open.", "Close scanners you are done with."),
     "DISK_WRITE_LOCKED": (
         "The disk of the server is nearly full.",
-        "The client logs a warning and retries for `writer.delivery-timeout`, 2 minutes by default; `fluss.connect(…, "
-        'options={"writer.delivery-timeout": "10s"})` gives up sooner. Free space: shorten `table.log.ttl`, drop '
-        "partitions, or add disk.",
+        "The client logs a warning and retries for `writer.delivery-timeout-ms`, 2 minutes by default; "
+        '`fluss.connect(…, options={"writer.delivery-timeout-ms": "10s"})` gives up sooner. '
+        "Free space: shorten `table.log.ttl`, drop partitions, or add disk.",
     ),
     "INSUFFICIENT_KV_LEADER_REPLICA_CAPACITY": (
         "The cluster limits primary-key buckets.",

@@ -91,6 +91,7 @@ RIGHT: dict[str, Any] = {
     "predicate": fluss.col("id") > 0,
     "prefix": {"id": 1},
     "priority_goals": [],
+    "racks": ["r"],
     "producer_id": "producer",
     "properties": {"key": "value"},
     "query": "select 1",

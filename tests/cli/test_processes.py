@@ -24,7 +24,14 @@ from fluss.cli import main
 
 Process = Callable[..., subprocess.CompletedProcess[str]]
 
-ELSEWHERE = {"dev": "test_dev.py", "copy": "test_copy.py", "sql": "test_sql.py"}
+ELSEWHERE = {
+    "dev": "test_dev.py",
+    "copy": "test_copy.py",
+    "migrate": "test_migrate.py",
+    "pipeline init": "spark/test_pipelines.py",
+    "pipeline run": "spark/test_pipelines.py",
+    "sql": "test_sql.py",
+}
 """Commands that other tests run as processes."""
 
 STEPS: list[list[tuple[str, int, str]]] = [

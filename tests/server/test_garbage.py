@@ -83,7 +83,8 @@ async def test_the_traceback_of_an_unexpected_error_is_logged_before_it_is_dropp
     async with running_server(tmp_path) as server, connected(server) as client:
         table_id = await client.create_table()
         assert "cannot open a log file" in (await client.produce(table_id, make_batch(0))).error_message
-    assert "in open_active" in caplog.text
+    (logged,) = [record.exc_info for record in caplog.records if record.exc_info]
+    assert "in open_active" in "".join(traceback.format_exception(*logged))
 
 
 CLIENT = """

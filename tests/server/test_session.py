@@ -81,7 +81,7 @@ async def test_api_versions_lists_what_is_served_and_no_server_type(server: Serv
     answer = await client.call(apis.API_VERSIONS, request)
     served = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_versions}
     assert set(served) == set(server.handlers)
-    assert served[apis.PRODUCE_LOG.key] == (0, 0)
+    assert served[apis.PRODUCE_LOG.key] == (0, 1)
     assert not answer.HasField("server_type")
     assert set(served) >= {1000, 1012, 1014, 1015, 1021, 1026, 1033, 1038, 1059}
 

@@ -84,6 +84,7 @@ class WriteBatch:
         "maybe_written",
         "on_done",
         "order",
+        "refusal",
         "reserved_bytes",
         "routing_count",
         "rows",
@@ -125,6 +126,8 @@ class WriteBatch:
         """How often it was sent."""
         self.failures = 0
         """How often it could not be sent, or was not acknowledged."""
+        self.refusal: FlussError | None = None
+        """Why it was not acknowledged, when there was an answer or a lost connection and not only silence."""
         self.bucket: TableBucket | None = None
         """Where it was last sent to."""
         self.maybe_written = False

@@ -525,12 +525,16 @@ class Sender:
             return
         if batch.failures > self.retries_max or batch.deadline.expired:
             unknown = " (it may or may not have been written)" if batch.maybe_written else ""
+            # An attempt that had no time left says nothing about why those before it failed.
+            reason = batch.refusal if isinstance(error, DeadlineExceededError) and batch.refusal else error
             text = (
                 f"gave up after {batch.failures} attempts to write {batch.rows} rows to {lane}{unknown}: "
-                f"{error.message}"
+                f"{reason.message}"
             )
-            self._finish(lane, batch, type(error)(text, error.error_code))
+            self._finish(lane, batch, type(reason)(text, reason.error_code))
             return
+        if not isinstance(error, DeadlineExceededError):
+            batch.refusal = error
         if error.is_stale_metadata or isinstance(error, NetworkError):
             if lane.bucket is not None:
                 self.cluster.invalidate(lane.bucket)
