@@ -22,7 +22,7 @@ from tests.waiting import wait_for
 
 import fluss
 from fluss.metadata import AggFunction, Column, DataTypes, OffsetSpec, Schema, TableDescriptor
-from fluss.tools.copying import fingerprint
+from fluss.tools.copying import TableCopy, fingerprint
 from fluss.tools.migrating import Migration, PositionMap
 from fluss.tools.status import bucket_offsets
 
@@ -122,6 +122,28 @@ def test_tables_that_are_written_to_move_once_even_after_a_kill(
         assert fingerprint(there.table(name)) == fingerprint(here.table(name))
     there.table("shop.sums").upsert([(1, 100)])  # it is still an aggregate
     assert there.table("shop.sums").get(1)["total"] == here.table("shop.sums").get(1)["total"] + 100
+
+
+def test_a_partition_that_appears_in_a_round_is_copied_once(
+    both: tuple[fluss.Database, fluss.Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = both
+    days = here.create_table("late.days", "n int, day string", partition_by="day")
+    days.append([(1, "monday")])
+    there.create_database("late")
+    copy = TableCopy(here, "late.days", there, "late.days")
+    ends = copy._source_ends
+
+    def then_a_new_day(at: str = "latest") -> str:
+        found = ends(at)
+        days.append([(2, "tuesday")])
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(copy, "_source_ends", then_a_new_day)
+        copy.run()
+    copy.run()
+    assert sorted(row["n"] for row in there.table("late.days").to_pylist()) == [1, 2]
 
 
 def state_after(changes: Any, known: dict[int, str]) -> dict[int, str]:

@@ -211,8 +211,9 @@ class TableCopy:
             )
         if ends is not None:
             # The last offsets before an end may have no changes.
-            known = Position.parse(ends).offsets
-            reached = {bucket: max(end, position.offsets.get(bucket, 0)) for bucket, end in known.items()}
+            reached = dict(position.offsets)  # with partitions that appeared since
+            for bucket, end in Position.parse(ends).offsets.items():
+                reached[bucket] = max(end, reached.get(bucket, 0))
             self._complete(handles, Position(position.table_id, reached), True)
             self._exact = True
 
