@@ -50,7 +50,6 @@ logger = logging.getLogger("fluss.client.scan")
 
 _DECODE_INLINE_BYTES = 64 * 1024
 """Smaller batches are decoded when they are taken: handing them to a thread costs more than it saves."""
-
 _GONE_PATIENCE_MS = 5_000.0
 """How long a partition may not exist before that is an error: not every server may know a new one yet."""
 _REMOTE_FIRST = 1

@@ -42,7 +42,7 @@ export async function show(body, { current, args, setArgs }) {
     remember(query);
     drawHistory();
     setArgs({ query });
-    if (again.box.checked) watch(query); // from before it runs: no change is missed
+    if (again.box.checked) watch(query); // watched before it runs, so that a change during the run starts it again
     try {
       const result = await post("sql", { tab, query });
       if (!current()) return;
