@@ -28,10 +28,12 @@ setup: $(READY) ## Create .venv and install the package with all extras and tool
 demo: $(READY) ## Run the main job: live orders, a Spark pipeline, results to look up (ARGS="--rows 20000 --seconds 30")
 	$(BIN)/python examples/demo.py $(ARGS)
 
-# Three processes for two processors: tests often wait.
+# Three processes for two processors: tests often wait. What fails there must pass alone: on a crowded machine a test
+# can run out of time.
 .PHONY: test
-test: $(READY) ## Run the test suite
-	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 3 --dist loadfile
+test: $(READY) ## Run the test suite; a test that fails runs once more, alone
+	$(BIN)/python -m pytest -q -m "not slow and not interop and not ui" -n 3 --dist loadfile || \
+	  $(BIN)/python -m pytest -m "not slow and not interop and not ui" --last-failed --last-failed-no-failures none
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run the long tests that `make test` leaves out, with MINUTES (5) of mixed load

@@ -49,8 +49,14 @@ def logging_as_before() -> Iterator[None]:
     logger.setLevel(before[2])
 
 
+@pytest.fixture(scope="module")
+def earlier_tests_collected() -> None:
+    """Let what the tests of other modules left complain now, not while a test of this module runs."""
+    gc.collect()
+
+
 @pytest.fixture
-def no_complaints(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def no_complaints(earlier_tests_collected: None, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail the test if asyncio logs errors of tasks or futures that were never retrieved."""
     yield
     complaints = [record.getMessage() for record in caplog.records if record.name == "asyncio" and record.levelno >= 40]

@@ -199,7 +199,8 @@ def test_a_file_that_cannot_grow_is_one_line(
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, **environment},
+        # Python would cut its own compiled modules off too, and every later process fail on them.
+        env={**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": "1"},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
     )
     assert done.returncode == 1, done.stderr

@@ -7,6 +7,7 @@ import contextlib
 import resource
 import signal
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,13 +25,15 @@ TEXT = "x" * 100
 
 @contextlib.contextmanager
 def full_disk(bytes_max: int) -> Iterator[None]:
-    """No file may grow beyond a size, which RocksDB meets like a full disk."""
+    """No file may grow beyond a size, which RocksDB meets like a full disk. No module is compiled: it would be cut off."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    compiles, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, hard))
     try:
         yield
     finally:
+        sys.dont_write_bytecode = compiles
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
 
