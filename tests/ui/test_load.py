@@ -2,24 +2,26 @@
 """Ten browsers look at a large table that changes 5,000 times a second: how late they show it, and what it costs.
 
 Prints the figures; `make test-ui ARGS="-m slow -s tests/ui/test_load.py"`. A change is shown within 200 ms, and the
-server takes at least 90 % of the rows it takes without browsers. Those would run on other machines, so here they get
-what the server and the writer leave of the processor: ten windows of Chromium need about one and a half cores.
+server takes at least 90 % of the rows it takes without browsers. They would run on ten machines: here one is
+Chromium, with what the server and the writer leave of the processor; the others take their streams and draw nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.console.conftest import Running
+from tests.console.conftest import Browser, Running
 
 import fluss
 
@@ -93,7 +95,7 @@ class Writer:
 
 
 def yield_processor(pid: int) -> None:
-    """Let a process and all that it started wait for others; what it starts later does so too."""
+    """Let a process and all that it started run when nothing else does; what it starts later does so too."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         with suppress(OSError):
@@ -105,7 +107,17 @@ def yield_processor(pid: int) -> None:
         one = waiting.pop()
         waiting += children.get(one, [])
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, one, 10)
+            for thread in Path(f"/proc/{one}/task").iterdir():
+                # Not by its nice value: Chromium raises that of its threads.
+                os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
+
+
+def take_changes(browser: Browser, ended: threading.Event) -> int:
+    """Follow the table without drawing it; gives how many changes were counted."""
+    with browser.events("live", table="fluss.busy") as events:
+        return sum(
+            event["count"] for event in itertools.takewhile(lambda _: not ended.is_set(), events) if "count" in event
+        )
 
 
 @pytest.mark.slow
@@ -118,25 +130,18 @@ def test_ten_browsers_on_a_busy_table(console: Running, driver: Any) -> None:
             table.upsert(pa.table({"id": ids, "item": ["new"] * len(ids), "at": ["0"] * len(ids)}))
         assert table.count() == ROWS
     yield_processor(driver.service.process.pid)
-    with Writer(console.server).running() as writer:
+    ended = threading.Event()
+    with Writer(console.server).running() as writer, ThreadPoolExecutor(BROWSERS - 1) as others:
         time.sleep(2)
         alone = writer.rate(SECONDS)
-        windows = []
-        for _ in range(BROWSERS):
-            driver.switch_to.new_window("window")
-            windows.append(driver.current_window_handle)
-            page = Page(driver, console.url).open("live", "fluss.busy")
-            page.until(lambda page=page: page.elements("tbody tr"))
-            page.script(WATCH)
+        taken = [others.submit(take_changes, Browser(console.port).open(), ended) for _ in range(BROWSERS - 1)]
+        page = Page(driver, console.url).open("live", "fluss.busy")
+        page.until(lambda: page.elements("tbody tr"))
+        page.script(WATCH)
         watched = writer.rate(SECONDS)
-        lateness: list[float] = []
-        for window in windows:
-            driver.switch_to.window(window)
-            found = driver.execute_script("return window.lateness")
-            assert found, "a window shows no changes"
-            lateness += found
-            driver.close()
-        driver.switch_to.window(driver.window_handles[0])
+        lateness = driver.execute_script("return window.lateness")
+        ended.set()
+        assert all(one.result(20) >= watched * SECONDS / 2 for one in taken), "a stream stood still"
     p50, p99 = statistics.median(lateness), statistics.quantiles(lateness, n=100)[98]
     figures = (
         f"{BROWSERS} browsers, {ROWS:,} rows, {len(lateness):,} rows rendered: p50 {p50:.0f} ms, p99 {p99:.0f} ms; "
