@@ -361,7 +361,7 @@ def run(console: Console, folder: Path, rows: int, seconds: float, keep: bool, u
 @contextlib.contextmanager
 def web_console(server: str) -> Iterator[str | None]:
     """Run `fluss ui` meanwhile; gives its address, or None where it is not installed."""
-    command = [sys.executable, "-m", "fluss.cli", "ui", "-b", server, "--port", "0"]
+    command = [sys.executable, "-m", "fluss", "ui", "-b", server, "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     try:

@@ -59,7 +59,8 @@ def earlier_tests_collected() -> None:
 def no_complaints(earlier_tests_collected: None, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail the test if asyncio logs errors of tasks or futures that were never retrieved."""
     yield
-    complaints = [record.getMessage() for record in caplog.records if record.name == "asyncio" and record.levelno >= 40]
+    records = [*caplog.get_records("call"), *caplog.get_records("teardown")]
+    complaints = [record.getMessage() for record in records if record.name == "asyncio" and record.levelno >= 40]
     assert complaints == []
 
 

@@ -41,6 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tools",),
     ("", "aio", "_exports"),
     ("spark", "cli", "console", "testing"),
+    ("__main__",),
 )
 """The packages and lone modules of `fluss`, low to high; the empty name is `fluss` itself."""
 

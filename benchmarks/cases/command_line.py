@@ -80,7 +80,7 @@ def _write(data: pa.Table, path: Path) -> None:
 
 def _load(settings: Settings, name: str, servers: str, path: Path, rows: int, bar: Bar) -> Result:
     table = f"load_{path.suffix[1:]}"
-    command = ["-m", "fluss.cli", "load", table, str(path), "-b", servers, "--json"]
+    command = ["-m", "fluss", "load", table, str(path), "-b", servers, "--json"]
     ours, peer = alternate(
         lambda: _seconds(*command), lambda: _seconds("-c", SCRIPT, servers, table, str(path)), settings.repeats
     )
@@ -90,7 +90,7 @@ def _load(settings: Settings, name: str, servers: str, path: Path, rows: int, ba
 
 
 def _cat(settings: Settings, servers: str) -> Result:
-    command = ["-m", "fluss.cli", "cat", "cat", "-b", servers, "-n", str(FIRST_ROWS)]
+    command = ["-m", "fluss", "cat", "cat", "-b", servers, "-n", str(FIRST_ROWS)]
     ours, _ = alternate(lambda: _seconds(*command), None, settings.repeats)
     return Result("command line, cat", ours, [], "s", None, CAT, note="the first rows of 5 M, from a new process")
 

@@ -64,7 +64,7 @@ def process(environment: dict[str, str]) -> Callable[..., subprocess.CompletedPr
 
     def run(*args: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", "from fluss.cli import main; main()", *args],
+            [sys.executable, "-m", "fluss", *args],
             input=input,
             capture_output=True,
             text=True,

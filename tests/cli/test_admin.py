@@ -146,7 +146,7 @@ def test_completion_scripts(shell: str, ok: Callable[..., str]) -> None:
 
 def test_completion_of_table_names(environment: dict[str, str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from fluss.cli import main; main(prog_name='fluss')"],
+        [sys.executable, "-m", "fluss"],
         capture_output=True,
         text=True,
         env={

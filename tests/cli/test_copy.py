@@ -101,7 +101,7 @@ def test_a_copy_that_was_killed_ends_equal(
         target = f"{other.bootstrap_servers}/{name}"
         command = ["copy", name, target, "--checkpoint", str(tmp_path / "state"), "--verify", "--json"]
         running = subprocess.Popen(
-            [sys.executable, "-c", "from fluss.cli import main; main()", *command],
+            [sys.executable, "-m", "fluss", *command],
             env={**os.environ, **environment},
             stdout=subprocess.DEVNULL,
         )
@@ -173,7 +173,7 @@ def test_follow(environment: dict[str, str], other: fluss.LocalServer) -> None:
         live.upsert([(1, "tea"), (2, "mug")])
         running = subprocess.Popen(
             [
-                *(sys.executable, "-c", "from fluss.cli import main; main()"),
+                *(sys.executable, "-m", "fluss"),
                 *("copy", "live", f"{other.bootstrap_servers}/live", "--follow"),
             ],
             env={**os.environ, **environment},

@@ -30,7 +30,7 @@ def test_bench(ok: Callable[..., str]) -> None:
 
 
 def test_dev_runs_until_ctrl_c() -> None:
-    command = [sys.executable, "-c", "from fluss.cli import main; main()", "dev", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "fluss", "dev", "--port", "0", "--json"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
     ) as running:

@@ -172,9 +172,7 @@ def test_a_load_that_was_killed_goes_on(environment: dict[str, str], ok: Callabl
         for number in range(60_000):
             out.write(f'{{"id": {number}, "text": "some text of row {number}"}}\n')
     command = ["load", "resumed", str(file), "--checkpoint", str(checkpoint), "--json"]
-    running = subprocess.Popen(
-        [sys.executable, "-c", "from fluss.cli import main; main()", *command], env={**os.environ, **environment}
-    )
+    running = subprocess.Popen([sys.executable, "-m", "fluss", *command], env={**os.environ, **environment})
     deadline = time.monotonic() + 30
     while not checkpoint.exists() and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -189,7 +187,7 @@ def test_a_load_that_was_killed_goes_on(environment: dict[str, str], ok: Callabl
 def test_ctrl_c_says_what_was_written(environment: dict[str, str], ok: Callable[..., str]) -> None:
     ok("create", "interrupted", "id bigint not null")
     running = subprocess.Popen(
-        [sys.executable, "-c", "from fluss.cli import main; main()", "load", "interrupted"],
+        [sys.executable, "-m", "fluss", "load", "interrupted"],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

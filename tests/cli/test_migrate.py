@@ -26,7 +26,7 @@ from fluss.tools.copying import TableCopy, fingerprint
 from fluss.tools.migrating import Migration, PositionMap
 from fluss.tools.status import bucket_offsets
 
-COMMAND = [sys.executable, "-c", "from fluss.cli import main; main()", "migrate"]
+COMMAND = [sys.executable, "-m", "fluss", "migrate"]
 
 
 @pytest.fixture(scope="module")

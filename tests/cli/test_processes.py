@@ -144,7 +144,7 @@ def test_drop_asks_first(process: Process) -> None:
 def test_commands_that_run_until_they_are_stopped(command: str, environment: dict[str, str], tmp_path: Path) -> None:
     more = ["--data-dir", str(tmp_path / "data"), "--port", "0"] if command == "server" else ["--port", "0"]
     with subprocess.Popen(
-        [sys.executable, "-c", "from fluss.cli import main; main()", command, *more],
+        [sys.executable, "-m", "fluss", command, *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -167,7 +167,7 @@ def test_commands_that_run_until_they_are_stopped(command: str, environment: dic
 def test_a_full_disk_is_one_line(command: str, environment: dict[str, str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-c", "from fluss.cli import main; main()", *shlex.split(command)],
+            [sys.executable, "-m", "fluss", *shlex.split(command)],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_grow_is_one_line(
     ok("create", "filling", "id int, text string", "--key", "id", "--if-not-exists")
     ok("put", "filling", json.dumps({"id": 1, "text": noise}))
     done = subprocess.run(
-        [sys.executable, "-c", "from fluss.cli import main; main()", *shlex.split(command.format(folder=tmp_path))],
+        [sys.executable, "-m", "fluss", *shlex.split(command.format(folder=tmp_path))],
         capture_output=True,
         text=True,
         timeout=60,

@@ -134,7 +134,7 @@ def test_colours_only_where_they_are_wanted(environment: dict[str, str]) -> None
             os.environ.update({**environment, **more, "TERM": "xterm"})
             os.execv(
                 sys.executable,
-                [sys.executable, "-c", "from fluss.cli import main; main()", "tail", "orders", "--no-follow"],
+                [sys.executable, "-m", "fluss", "tail", "orders", "--no-follow"],
             )
         shown = b""
         while True:
@@ -156,7 +156,7 @@ def test_colours_only_where_they_are_wanted(environment: dict[str, str]) -> None
 
 
 def test_ctrl_c_ends_tail_quietly(environment: dict[str, str]) -> None:
-    command = [sys.executable, "-c", "from fluss.cli import main; main()", "tail", "events", "--json"]
+    command = [sys.executable, "-m", "fluss", "tail", "events", "--json"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
     ) as running:
@@ -172,7 +172,7 @@ def test_ctrl_c_ends_tail_quietly(environment: dict[str, str]) -> None:
 
 def test_a_closed_pipe_is_no_error(environment: dict[str, str]) -> None:
     shown = subprocess.run(
-        f"{sys.executable} -c 'from fluss.cli import main; main()' cat events | head -n 2",
+        f"{sys.executable} -m fluss cat events | head -n 2",
         shell=True,
         capture_output=True,
         text=True,

@@ -113,7 +113,7 @@ ENDLESS = "select count(*) from range(100000000) a, range(100000) b where (a.ran
 
 def test_an_interrupted_query_ends_in_one_word(environment: dict[str, str]) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", "from fluss.cli import main; main()", "sql", "--timing", f"select 1; {ENDLESS}"],
+        [sys.executable, "-m", "fluss", "sql", "--timing", f"select 1; {ENDLESS}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -136,7 +136,7 @@ class Terminal:
         self.pid, self.master = pty.fork()
         if self.pid == 0:  # pragma: no cover - the child
             os.environ["TERM"] = "dumb"
-            os.execv(sys.executable, [sys.executable, "-c", "from fluss.cli import main; main()", *args])
+            os.execv(sys.executable, [sys.executable, "-m", "fluss", *args])
         self.shown = ""
 
     def expect(self, words: str, timeout: float = 30) -> None:

@@ -129,7 +129,7 @@ class Running:
 
 @contextmanager
 def server_with_console(folder: Path, *arguments: str) -> Iterator[Running]:
-    command = [sys.executable, "-m", "fluss.cli", "server", "--watch-stdin", "--data-dir", str(folder)]
+    command = [sys.executable, "-m", "fluss", "server", "--watch-stdin", "--data-dir", str(folder)]
     command += [] if any("bind.listeners" in one for one in arguments) else ["--port", "0"]
     process = subprocess.Popen(
         [*command, "--ui", "--ui-port", "0", *arguments],

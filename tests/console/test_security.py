@@ -235,7 +235,7 @@ def test_beyond_this_machine_users_log_in(running: Running, guarded: fluss.Local
 
 
 def test_the_server_refuses_a_public_console_without_users(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fluss.cli", "server", "--data-dir", str(tmp_path), "--ui", "--ui-host", "0.0.0.0"]
+    command = [sys.executable, "-m", "fluss", "server", "--data-dir", str(tmp_path), "--ui", "--ui-host", "0.0.0.0"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=30, env={"PYTHONPATH": str(SOURCE), "PATH": ""}
     )

@@ -25,7 +25,7 @@ from .conftest import SOURCE, Browser
 def test_a_console_for_another_server() -> None:
     port = free_port()
     with fluss.LocalServer(options={"metrics.prometheus.port": port}) as server:
-        command = [sys.executable, "-m", "fluss.cli", "ui", "-b", server.bootstrap_servers, "--port", "0"]
+        command = [sys.executable, "-m", "fluss", "ui", "-b", server.bootstrap_servers, "--port", "0"]
         process = subprocess.Popen(
             [*command, "--metrics-url", f"http://127.0.0.1:{port}/metrics"],
             stdout=subprocess.PIPE,

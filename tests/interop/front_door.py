@@ -202,7 +202,7 @@ _TABLES: dict[str, Callable[[fluss.Database, str], None]] = {
 
 
 def _command(source: str, target: str, folder: str | None = None) -> list[str]:
-    command = [sys.executable, "-c", "from fluss.cli import main; main()", "copy", source, target]
+    command = [sys.executable, "-m", "fluss", "copy", source, target]
     command += ["--verify", "--json"]
     return command if folder is None else [*command, "--checkpoint", folder]
 
@@ -283,7 +283,7 @@ def _migrated(ours: OurServer, real: RealCluster) -> None:
                 number += 1
             idle.touch()
 
-        command = [sys.executable, "-c", "from fluss.cli import main; main()", "migrate", *names, "-b", ours.plain]
+        command = [sys.executable, "-m", "fluss", "migrate", *names, "-b", ours.plain]
         command += ["--to", real.plain, "--state", str(ours.home / "migration"), "--json", "--stop-writers"]
         command += [f"touch '{stop}'; while [ ! -e '{idle}' ]; do sleep 0.05; done"]
         writer = threading.Thread(target=write)

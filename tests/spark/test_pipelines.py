@@ -48,7 +48,7 @@ def project(tmp_path: Path) -> Path:
 @contextlib.contextmanager
 def watched(project: Path, server: fluss.LocalServer) -> Iterator[None]:
     """A pipeline that runs again and again, until Ctrl-C ends it."""
-    command = [sys.executable, "-m", "fluss.cli", "pipeline", "run", str(project), "-b", server.bootstrap_servers]
+    command = [sys.executable, "-m", "fluss", "pipeline", "run", str(project), "-b", server.bootstrap_servers]
     command += ["--watch", "--every", "0", "--master", "local[2]"]
     running = subprocess.Popen(command, text=True, start_new_session=True)
     try:

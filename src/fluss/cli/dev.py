@@ -67,9 +67,8 @@ def _console(address: str) -> Iterator[None]:
     if not needed or "ui" not in main.list_commands(click.Context(main)):
         yield
         return
-    code = "from fluss.cli import main; main(prog_name='fluss')"
     # Its address goes to standard error: standard output is for data.
-    running = subprocess.Popen([sys.executable, "-c", code, "ui", "-b", address], stdout=2, start_new_session=True)
+    running = subprocess.Popen([sys.executable, "-m", "fluss", "ui", "-b", address], stdout=2, start_new_session=True)
     try:
         yield
     finally:

@@ -76,7 +76,7 @@ PROJECT = Path(__file__).parent
 
 
 def test_all_orders_are_in_the_sales() -> None:
-    subprocess.run([sys.executable, "-m", "fluss.cli", "pipeline", "run", str(PROJECT)], check=True)
+    subprocess.run([sys.executable, "-m", "fluss", "pipeline", "run", str(PROJECT)], check=True)
     with fluss.connect(str(PROJECT / ".fluss"), database="{database}") as db:
         [(orders, counted)] = db.sql("select (select count(*) from orders), (select sum(orders) from sales)").fetchall()
         assert orders == counted > 0

@@ -25,7 +25,7 @@ TEXT = "x" * 100
 
 @contextlib.contextmanager
 def full_disk(bytes_max: int) -> Iterator[None]:
-    """No file may grow beyond a size, which RocksDB meets like a full disk. No module is compiled: it would be cut off."""
+    """No file grows beyond a size, which RocksDB meets like a full disk; no compiled module is written and cut off."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     compiles, sys.dont_write_bytecode = sys.dont_write_bytecode, True

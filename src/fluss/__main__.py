@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m fluss.cli``: the command ``fluss``, where it is not on the path."""
+"""``python -m fluss``: the command ``fluss``, where it is not on the path."""
 
 from fluss.cli import main
 
