@@ -189,7 +189,14 @@ def test_exist_ok_and_replace(db: fluss.Database) -> None:
     db.create_table("t", "a int").append((1,))
     with pytest.raises(fluss.TableAlreadyExistError, match="exist_ok=True"):
         db.create_table("t", "a int")
-    assert db.create_table("t", "b string", exist_ok=True).columns == ["a"]
+    assert db.create_table("t", "a int not null", exist_ok=True).columns == ["a"]
+    for columns, key, problem in [
+        ("a int, b string", None, "other columns: b string was asked for, and it has no such column"),
+        ("a bigint", None, "other columns: a bigint was asked for, and it has it as int"),
+        ("a int", "a", "another primary key: none"),
+    ]:
+        with pytest.raises(fluss.InvalidArgumentError, match=problem):
+            db.create_table("t", columns, primary_key=key, exist_ok=True)
     assert len(db.t) == 1
     assert db.create_table("t", "b string", replace=True).columns == ["b"]
     assert len(db.t) == 0

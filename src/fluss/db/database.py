@@ -18,7 +18,7 @@ from fluss.db.bulk_write import checked_table
 from fluss.db.models import is_model
 from fluss.db.opening import opening
 from fluss.db.results import RowRejectedError
-from fluss.db.schemas import TableSource, names, source_of, split_properties
+from fluss.db.schemas import TableSource, check_existing, names, source_of, split_properties
 from fluss.db.session import DatabaseSession
 from fluss.db.suggest import CREATE_HINT, did_you_mean
 from fluss.db.table import Table
@@ -128,7 +128,8 @@ class Database(DatabaseSession):
             bucket_key: The columns that decide the bucket; the primary key by default.
             properties: Table properties, such as ``{"table.log.ttl": "7d"}``.
             comment: What the table is for.
-            exist_ok: Give the table that exists, if one does; nothing is loaded then.
+            exist_ok: Give the table that exists, if one does and has these columns (maybe more); nothing is loaded
+                then.
             replace: Drop the table that exists, if one does. What the server refuses, and data that does not fit its
                 columns or partitions or has a row too large to send, leave the table as it was.
             progress: Show a progress bar while loading.
@@ -168,7 +169,10 @@ class Database(DatabaseSession):
             await self._admin.create_table(path, descriptor, ignore_if_exists=False)
         except TableAlreadyExistError:
             if exist_ok:
-                return await self._open(path, source)
+                table = await self._open(path, source)
+                if made.data is None:
+                    check_existing(path, made.schema, table.info.schema)
+                return table
             if not replace:
                 hint = f"open it with db.table({str(name)!r}), or create it with exist_ok=True or replace=True"
                 raise TableAlreadyExistError(f"table {path} exists already", hint=hint) from None

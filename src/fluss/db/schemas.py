@@ -13,7 +13,7 @@ import pyarrow as pa
 from fluss.db.models import annotated_data_type, as_mapping, is_model, model_schema
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import Column, DataType, Schema, data_type_from_arrow
+from fluss.metadata import Column, DataType, Schema, TablePath, data_type_from_arrow
 from fluss.metadata.properties import TABLE_PROPERTIES
 from fluss.metadata.type_text import parse_data_type, parse_schema
 
@@ -36,6 +36,22 @@ def names(what: str, given: str | Sequence[str] | None) -> list[str]:
     if isinstance(given, (bytes, Mapping)) or not all(isinstance(name, str) for name in given):
         raise InvalidArgumentError(f"{what} takes names of columns, not {given!r:.80}")
     return list(given)
+
+
+def check_existing(path: TablePath, wanted: Schema, found: Schema) -> None:
+    """Refuse a table that exists without columns that are wanted: rows would not fit. It may have others."""
+    types = {column.name: column.data_type.with_nullable(True) for column in found.columns}
+    other = [column for column in wanted.columns if types.get(column.name) != column.data_type.with_nullable(True)]
+    if other:
+        has = "has no such column" if other[0].name not in types else f"has it as {types[other[0].name]}"
+        what = f"other columns: {other[0].name} {other[0].data_type} was asked for, and it {has}"
+    elif wanted.primary_key != found.primary_key:
+        what = f"another primary key: {', '.join(found.primary_key) or 'none'}"
+    else:
+        return
+    raise InvalidArgumentError(
+        f"table {path} exists with {what}", hint="choose another name, add the column, or replace the table"
+    )
 
 
 def source_of(source: Any, primary_key: str | Sequence[str] | None) -> TableSource:
