@@ -66,6 +66,7 @@ def test_columns_where_and_limit(request: pytest.FixtureRequest, name: str) -> N
     table = request.getfixturevalue(name)
     assert table.to_arrow(columns=["v", "id"]).column_names == ["v", "id"]
     assert table.to_arrow(columns="name").column_names == ["name"]
+    assert table.to_arrow(columns="name, id").column_names == ["name", "id"]
     some = table.to_arrow(columns=["id"], where="v > 10 and name = 'n1'")
     assert ids(some) == [i for i in range(100) if i / 2 > 10 and i % 3 == 1]
     assert some.column_names == ["id"]

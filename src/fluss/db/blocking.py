@@ -421,7 +421,7 @@ class Table(TableBase[T]):
         """The whole table as Arrow: all buckets and partitions at one point in time, current rows of primary keys.
 
         Args:
-            columns: The columns to read, in this order; all by default.
+            columns: The columns to read, in this order, such as ``["id", "price"]`` or ``"id, price"``; all by default.
             where: Only rows that match: SQL-like text or a predicate.
             limit: At most so many rows; which ones is not defined.
             snapshot: The id of a lake snapshot: the table as it was then.

@@ -67,8 +67,7 @@ class Feed(Generic[T]):
         self._path = path
         self.model = model
         self._start = start
-        given = [columns] if isinstance(columns, str) else columns
-        self._columns = list(given) if given is not None else model.columns
+        self._columns = model.columns if columns is None else columns
         self._stop_at_end = stop_at_end
         self._timeout_s = None if timeout is None else min(timeout, LONGEST_S)
         self._read: dict[TableBucket, int] = {}
@@ -152,9 +151,8 @@ class Feed(Generic[T]):
     async def _begin(self) -> None:
         table = await self._connection.get_table(self._path)
         info = table.get_table_info()
-        if self._columns is not None:
-            check_columns(self._columns, info)
-        self._names = list(info.schema.column_names) if self._columns is None else self._columns
+        wanted = info.schema.column_names if self._columns is None else self._columns
+        self._names = check_columns(wanted, info)
         self.types = [info.schema.column(name).data_type for name in self._names]
         self._scan = table.new_scan().project_by_name(self._names)
         await self._begin_reading(info)

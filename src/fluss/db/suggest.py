@@ -31,9 +31,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def check_columns(columns: str | Sequence[str], info: TableInfo) -> list[str]:
-    """The names of columns, all of which the table has."""
-    names = [columns] if isinstance(columns, str) else list(columns)
+    """The names of columns, all of which the table has; a text may have several: ``"id, price"``."""
     known = info.schema.column_names
+    if not isinstance(columns, str):
+        names = list(columns)
+    else:
+        names = [columns] if columns in known else [name.strip() for name in columns.split(",")]
     for name in names:
         if name not in known:
             raise InvalidArgumentError(f"table {info.table_path} has no column {name!r}{did_you_mean(name, known)}")
