@@ -60,6 +60,22 @@ async def test_a_hanging_try_ends_at_the_deadline():
     assert time.monotonic() - started < 20
 
 
+async def test_a_last_attempt_without_time_does_not_hide_why_there_was_another():
+    deadline = Deadline(100)
+    refused = failing(1, LeaderNotAvailableError("not yet"))
+
+    async def request():
+        await asyncio.sleep(deadline.remaining_ms / 1000)
+        raise DeadlineExceededError("no answer in time")
+
+    async def op():
+        await refused()
+        await retry(request, deadline=deadline, what="a step")
+
+    with pytest.raises(LeaderNotAvailableError, match="the call failed after 2 attempts in 100 ms: not yet"):
+        await retry(op, deadline=deadline, what="the call", backoff=QUICK)
+
+
 def test_pauses_grow_and_stay_bounded():
     backoff = Backoff(first_ms=10, max_ms=100, jitter=0.2)
     for attempt in range(5000):

@@ -77,11 +77,12 @@ async def retry(
         try:
             return await wait_for(op(), deadline.remaining_ms / 1000.0 + _GRACE_S)
         except FlussError as error:
-            if error is deadline.final_error:
+            ran_out = isinstance(error, DeadlineExceededError)
+            if error is deadline.final_error and not (ran_out and last is not None):
                 # A step of this attempt used up the time, and says how: only the name of the call is missing.
                 deadline.final_error = type(error)(f"{_text(what)}: {error.message}", error.error_code)
                 raise deadline.final_error from error
-            if isinstance(error, DeadlineExceededError) and deadline.expired:
+            if ran_out and (deadline.expired or error is deadline.final_error):
                 raise _gave_up(deadline, what, attempts, error, last) from error
             if not is_retriable(error) or (may_retry is not None and not may_retry(error)):
                 raise
