@@ -150,6 +150,18 @@ def test_the_commands(tmp_path: Path, lost: Path) -> None:
     assert call("backup", "verify", str(lost)).exit_code == 1
 
 
+def test_a_backup_is_as_new_as_the_last_look_of_its_server(lost: Path) -> None:
+    """A server that is idle uploads nothing, and misses nothing."""
+    backup, url = Backup(str(lost)), str(lost)
+    (owner,) = backup.owners()
+    looked_ms = verify(url).time_ms + 600_000
+    backup.write_owner(owner, backup.newest_of(owner), looked_ms)
+    found = verify(url, at_ms=looked_ms + 5_000)
+    assert (found.time_ms, found.seconds_since) == (looked_ms, 5)
+    found = verify(url, at_ms=looked_ms - 1_000)
+    assert (found.time_ms, found.seconds_since) == (looked_ms - 1_000, 0)
+
+
 def test_a_server_starts_from_a_backup(tmp_path: Path, lost: Path) -> None:
     config = build_config(str(tmp_path / "new"), None, 0, None, (), replicate=str(lost), replicate_interval="1 s")
     restore_if_empty(config, str(lost))

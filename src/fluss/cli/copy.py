@@ -254,7 +254,7 @@ def _from_store(link: CliTarget, url: str, folder: str | None, at: str | None, s
         size = f"{count_text(found.files, 'file')} ({size_text(found.size_bytes)})"
         note(
             f"{size} {done}: everything that was acknowledged before {time_text(found.time_ms)}. "
-            f"What was written in the {found.missing_seconds:.0f} s since then may be missing."
+            f"What came in the {found.seconds_since:.0f} s since then, if anything, is not in it."
         )
     if found.damages:
         shown = "\n".join(found.damages[:20])

@@ -96,8 +96,8 @@ def restore_if_empty(config: ServerConfig, url: str) -> None:
     for damage in found.damages:
         logger.error("the backup '%s' is damaged: %s", url, damage)
     logger.warning(
-        "restored '%s' from '%s' as of %s; up to %.0f s before the loss may be missing",
-        folder, url, time_text(found.time_ms), found.missing_seconds,
+        "restored '%s' from '%s': everything that was acknowledged before %s. What came in the %.0f s since then, if "
+        "anything, is lost", folder, url, time_text(found.time_ms), found.seconds_since,
     )  # fmt: skip
 
 

@@ -38,8 +38,9 @@ class Restored:
 
     manifest: str
     time_ms: int
-    missing_seconds: float
-    """What the server acknowledged in the last seconds before it was lost, and may be missing."""
+    """Everything that was acknowledged before it is there."""
+    seconds_since: float
+    """From then until now, or until the wanted time: what was acknowledged in between, if anything, is missing."""
     files: int = 0
     size_bytes: int = 0
     damages: list[str] = field(default_factory=list)
@@ -213,8 +214,9 @@ def _find(backup: Backup, at_ms: int | None) -> tuple[Manifest, Restored]:
         except DamagedBackupError as error:
             damages.append(error.message)
             continue
-        seen_ms = backup.seen_ms(owner) if owner is not None and name == names[-1] else manifest.time_ms
-        since_ms = time_ns() // 1_000_000 if at_ms is None else at_ms
-        missing = max(0.0, (since_ms - max(seen_ms, manifest.time_ms)) / 1000)
-        return manifest, Restored(name, manifest.time_ms, missing, damages=damages)
+        # A server that had nothing to upload since has noted when it looked last.
+        looked_ms = backup.seen_ms(owner) if owner is not None and name == names[-1] else 0
+        wanted_ms = time_ns() // 1_000_000 if at_ms is None else at_ms
+        time_ms = max(manifest.time_ms, min(looked_ms, wanted_ms))
+        return manifest, Restored(name, time_ms, max(0.0, (wanted_ms - time_ms) / 1000), damages=damages)
     raise DamagedBackupError(f"no manifest of the backup '{backup.url}' can be read: {damages[0]}")
