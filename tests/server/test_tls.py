@@ -123,7 +123,7 @@ def test_a_certificate_for_another_host_is_refused(authority: Authority) -> None
         "security.ssl.keystore.location": authority.issue("elsewhere", host="127.0.0.9"),
     }
     with LocalServer(options=options) as server:
-        with pytest.raises(AuthenticateError, match=r"not trusted.*127\.0\.0\.1"):
+        with pytest.raises(AuthenticateError, match=r"not trusted.*127\.0\.0\.1.*advertised\.listeners"):
             client(server, 0, truststore_location=authority.ca)
         unchecked = {"endpoint.identification.algorithm": ""}
         with client(server, 0, truststore_location=authority.ca, **unchecked) as db:

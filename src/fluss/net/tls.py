@@ -18,6 +18,8 @@ _JKS_MAGIC = bytes.fromhex("feedfeed")
 _FILE_BYTES_MAX = 4 * 1024 * 1024
 _PEM = b"-----BEGIN "
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+_OTHER_NAME = (62, 64)
+"""The codes of OpenSSL for a certificate of another host name or address."""
 
 
 class TlsError(AuthenticateError):
@@ -75,9 +77,15 @@ class ClientTls:
 def tls_failure(peer: str, error: ssl.SSLError) -> FlussError:
     """Say why a handshake failed, and what to do. Trying again does not help, so the error is not retriable."""
     if isinstance(error, ssl.SSLCertVerificationError):
+        what = f"The certificate of server {peer} is not trusted: {error.verify_message.rstrip('.')}."
+        if error.verify_code in _OTHER_NAME:
+            return TlsError(
+                f"{what} Connect by a name that it is valid for; if the server gave this address, set its option "
+                "advertised.listeners"
+            )
         return TlsError(
-            f"The certificate of server {peer} is not trusted: {error.verify_message}. Name the authority that signed "
-            "it (ca=, option client.security.ssl.truststore.location), or pin the certificate (fingerprint=)"
+            f"{what} Name the authority that signed it (ca=, option client.security.ssl.truststore.location), or pin "
+            "the certificate (fingerprint=)"
         )
     if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE"):
         return ConfigError(f"Server {peer} does not use TLS on this port; connect without tls, or to its TLS port")
