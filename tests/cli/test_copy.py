@@ -142,7 +142,8 @@ def test_a_copy_goes_on_without_doubling_rows(
             bucket_key=key,
             partition_by="day" if partitioned else None,
         )
-        rows = [(i // 2, f"d{i % 2}", "line\u2028end") for i in range(300)]  # every row twice
+        text = "line\u2028end" * 2_200  # 50 rows are as much as is written together
+        rows = [(i // 2, f"d{i % 2}", text) for i in range(300)]  # every row twice
         for start in range(0, 300, 50):
             table.append(rows[start : start + 50])
         checkpoint = str(tmp_path / "state.json")

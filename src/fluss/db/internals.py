@@ -53,8 +53,10 @@ def open_exact_sink(db: Database, table: Table[Any], operation: Literal["append"
 def bucket_rows(db: Database, table: Table[Any], bucket: TableBucket, end: int) -> Iterator[pa.RecordBatch]:
     """The rows of a bucket as they were after all changes below an offset."""
     plan = ScanPlan(db._core._connection._cluster, table.info)
-    rows = rows_as_of(plan, bucket, end) if table.primary_key else plan.read({bucket: EARLIEST_OFFSET}, {bucket: end})
-    return (found.batch for found in db._bridge.iterate(rows))
+    if table.primary_key:
+        return (found.batch for found in db._bridge.iterate(rows_as_of(plan, bucket, end)))
+    groups = plan.read_groups({bucket: EARLIEST_OFFSET}, {bucket: end})
+    return (found.batch for group in db._bridge.iterate(groups) for found in group)
 
 
 def wait_for_writes(db: Database, handles: Sequence[WriteResultHandle]) -> None:

@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from fluss.client.write import UpsertWriter
 from fluss.db.changes import Position
-from fluss.db.file_writers import json_lines
 from fluss.db.internals import open_exact_sink, wait_for_writes
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, Schema, TableBucket, TableDescriptor
+from fluss.rows import encode_compacted
 from fluss.tools.drafts import TableDraft, check_numbers, check_partitions, descriptor_of, differences
 from fluss.tools.files import write_json
 from fluss.tools.status import bucket_offsets
@@ -35,12 +35,13 @@ from fluss.tools.status import bucket_offsets
 if TYPE_CHECKING:
     from fluss.client.write import WriteResultHandle
     from fluss.db.blocking import Database, Table
-    from fluss.db.changes import ChangeBatch
+    from fluss.db.changes import ChangeBatch, Kind
 
 _SUM_BITS = 128
 _LAKES = ("paimon", "iceberg", "lance", "delta", "hudi")
 _SAVE_S = 1.0
 """How long is written before the checkpoint is renewed."""
+_GROUP_BYTES = 1024 * 1024
 _POINTS_MAX = 128
 """Of a table. Above that, every second one is dropped."""
 
@@ -99,7 +100,7 @@ def fingerprint_of(table: Table[Any], batches: Iterable[pa.RecordBatch]) -> Fing
     found = Fingerprint(0, 0)
     names = [name for name in table.columns if name not in table.schema.auto_increment_columns]
     for batch in batches:
-        hashes = row_hashes(batch.select(names))
+        hashes = row_hashes(table, batch.select(names))
         found += Fingerprint(batch.num_rows, sum(int.from_bytes(row, "big") for row in hashes))
     return found
 
@@ -194,10 +195,14 @@ class TableCopy:
         saved_at = time.monotonic()
         try:
             with self.source.follow(position, batches=True, stop_at_end=ends is not None) as found:
-                for changes in found:
-                    handles += self._write(_without(changes.batch, ahead)) if is_log else self._change(changes)
-                    position = changes.position
-                    self._progress(changes.batch.num_rows)
+                for group in _groups(found, 0 if ends is None else _GROUP_BYTES):
+                    batch = pa.Table.from_batches([one.batch for one in group]).combine_chunks().to_batches()[0]
+                    if is_log:
+                        handles += self._write(self._without(batch, ahead))
+                    else:
+                        handles += self._change(batch, [kind for changes in group for kind in changes.kinds])
+                    position = group[-1].position
+                    self._progress(batch.num_rows)
                     # Until all rows that are ahead of the old checkpoint are known, it says which these are.
                     if not ahead and (ends is None or time.monotonic() > saved_at + _SAVE_S):
                         self._complete(handles, position, exact)
@@ -217,27 +222,40 @@ class TableCopy:
             self._complete(handles, Position(position.table_id, reached), True)
             self._exact = True
 
+    def _without(self, batch: pa.RecordBatch, hashes: Counter[bytes]) -> pa.RecordBatch:
+        """The rows that are not among these; those that are, are taken off."""
+        if not hashes:
+            return batch
+        kept = []
+        for index, row in enumerate(row_hashes(self.source, batch)):
+            if row not in hashes:
+                kept.append(index)
+            elif hashes[row] > 1:
+                hashes[row] -= 1
+            else:
+                del hashes[row]
+        return batch.take(pa.array(kept, pa.int64()))
+
     def _complete(self, handles: list[WriteResultHandle], position: Position, exact: bool) -> None:
         wait_for_writes(self._target, handles)
         handles.clear()
         self.state.position = str(position)
         self._save(exact=exact)
 
-    def _change(self, changes: ChangeBatch) -> list[WriteResultHandle]:
+    def _change(self, batch: pa.RecordBatch, kinds: list[Kind]) -> list[WriteResultHandle]:
         """Write changes in their order: those that follow each other and do the same go together."""
         handles: list[WriteResultHandle] = []
         writer = self._sink.writer
         assert isinstance(writer, UpsertWriter)
-        kinds = changes.kinds
         for delete, first, last in _runs([kind == "delete" for kind in kinds]):
-            batch = changes.batch.slice(first, last - first)
+            rows = batch.slice(first, last - first)
             kept = [index for index in range(first, last) if kinds[index] != "update_before"]
             if len(kept) < last - first:
-                batch = changes.batch.take(pa.array(kept, pa.int64()))
-            if batch.num_rows:
+                rows = batch.take(pa.array(kept, pa.int64()))
+            if rows.num_rows:
                 # The same writer for both: it keeps their order.
-                handles.append(writer.delete_arrow_batch(batch) if delete else self._sink.write(self._storable(batch)))
-                self.report.changes += batch.num_rows
+                handles.append(writer.delete_arrow_batch(rows) if delete else self._sink.write(self._storable(rows)))
+                self.report.changes += rows.num_rows
         return handles
 
     # -- where to go on -------------------------------------------------------------------------------------------
@@ -250,7 +268,7 @@ class TableCopy:
         found: Counter[bytes] = Counter()
         with self.target.follow(start, batches=True, stop_at_end=True) as rows:
             for changes in rows:
-                found.update(row_hashes(changes.batch))
+                found.update(row_hashes(self.target, changes.batch))
         return found
 
     def _buckets(self, at: str) -> dict[str, tuple[TableBucket, int]]:
@@ -336,25 +354,11 @@ def _meaning(made: TableDescriptor) -> TableDescriptor:
     )
 
 
-def row_hashes(batch: pa.RecordBatch) -> list[bytes]:
-    """A hash of each row."""
-    lines = json_lines(batch).split("\n")[:-1]  # not splitlines(), which knows line ends that JSON does not escape
-    return [hashlib.blake2b(line.encode(), digest_size=_SUM_BITS // 8).digest() for line in lines]
-
-
-def _without(batch: pa.RecordBatch, hashes: Counter[bytes]) -> pa.RecordBatch:
-    """The rows that are not among these; those that are, are taken off."""
-    if not hashes:
-        return batch
-    kept = []
-    for index, row in enumerate(row_hashes(batch)):
-        if row not in hashes:
-            kept.append(index)
-        elif hashes[row] > 1:
-            hashes[row] -= 1
-        else:
-            del hashes[row]
-    return batch.take(pa.array(kept, pa.int64()))
+def row_hashes(table: Table[Any], batch: pa.RecordBatch) -> list[bytes]:
+    """A hash of each row, over its bytes as a primary-key table stores them."""
+    types = {column.name: column.data_type for column in table.schema.columns}
+    rows = encode_compacted([types[name] for name in batch.schema.names], batch.columns)
+    return [hashlib.blake2b(row, digest_size=_SUM_BITS // 8).digest() for row in rows]
 
 
 def _without_lake(made: TableDescriptor) -> TableDescriptor:
@@ -365,6 +369,20 @@ def _without_lake(made: TableDescriptor) -> TableDescriptor:
             key: value for key, value in made.custom_properties.items() if key.partition(".")[0] not in _LAKES
         },
     )
+
+
+def _groups(changes: Iterable[ChangeBatch], size_bytes: int) -> Iterator[list[ChangeBatch]]:
+    """Changes that are written together: small batches cost as much as large ones."""
+    group: list[ChangeBatch] = []
+    room = size_bytes
+    for one in changes:
+        group.append(one)
+        room -= one.batch.nbytes
+        if room <= 0:
+            yield group
+            group, room = [], size_bytes
+    if group:
+        yield group
 
 
 def _runs(flags: list[bool]) -> Iterator[tuple[bool, int, int]]:
