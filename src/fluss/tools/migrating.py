@@ -131,7 +131,7 @@ class Migration:
         for name, copy in self.copies.items():
             if self._source.table(name).info.schema_id != copy.source.info.schema_id:
                 raise FlussError(f"table {name} was altered meanwhile: drop it on the target, and migrate it again")
-        tables = {name: _entry(copy) for name, copy in self.copies.items()}
+        tables = {name: _translation(copy) for name, copy in self.copies.items()}
         write_json(self._folder / POSITIONS_FILE, {"version": _VERSION, "tables": tables})
         return self._move_groups(PositionMap(tables))
 
@@ -250,15 +250,15 @@ class PositionMap:
             return {}
         entry = self._entry(next(iter(offsets)).table_id)
         names = entry["source"]["partitions"]
-        read: dict[str, Offsets] = {}
+        read_by_partition: dict[str, Offsets] = {}
         for bucket, offset in offsets.items():
             name = names.get(str(bucket.partition_id))
             if name is not None or bucket.partition_id is None:
-                read.setdefault(name or "", {})[bucket_name(name, bucket)] = offset
+                read_by_partition.setdefault(name or "", {})[bucket_name(name, bucket)] = offset
         ids = {name: int(partition_id) for partition_id, name in entry["target"]["partitions"].items()}
         table_id, found = entry["target"]["id"], {}
-        for partition, wanted in read.items():
-            for name, offset in _go_on(entry, partition, wanted).items():
+        for partition, read in read_by_partition.items():
+            for name, offset in _go_on(entry, partition, read).items():
                 found[TableBucket(table_id, int(name.rpartition("/")[2]), ids.get(partition))] = offset
         return found
 
@@ -282,10 +282,12 @@ def _go_on(entry: Mapping[str, Any], partition: str, read: Offsets) -> Offsets:
 
 
 def _of(partition: str, offsets: Offsets) -> Offsets:
+    """The offsets of the buckets of one partition."""
     return {key: offset for key, offset in offsets.items() if key.rpartition("/")[0] == partition}
 
 
-def _entry(copy: TableCopy) -> dict[str, Any]:
+def _translation(copy: TableCopy) -> dict[str, Any]:
+    """What `PositionMap` needs of a table: its ids on both sides, and offsets that belong together."""
     sides = {}
     for side, table in (("source", copy.source), ("target", copy.target)):
         partitions = {str(one.partition_id): one.partition_name for one in table.partitions()}

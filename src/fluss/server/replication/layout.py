@@ -145,9 +145,9 @@ class Backup:
     def has_owner(self, writer: str) -> bool:
         return bool(self._owner(writer))
 
-    def seen_ms(self, writer: str) -> int:
+    def looked_ms(self, writer: str) -> int:
         """When an owner last found that the backup has everything, in milliseconds."""
-        return int(self._owner(writer).get("seen_ms", 0))
+        return int(self._owner(writer).get("looked_ms", 0))
 
     def _owner(self, writer: str) -> dict[str, Any]:
         try:
@@ -156,8 +156,8 @@ class Backup:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def write_owner(self, writer: str, manifest: str | None, seen_ms: int) -> None:
-        body = json.dumps({"manifest": manifest, "seen_ms": seen_ms}).encode()
+    def write_owner(self, writer: str, manifest: str | None, looked_ms: int) -> None:
+        body = json.dumps({"manifest": manifest, "looked_ms": looked_ms}).encode()
         self.files.write(self.path("owners", writer), disk.seal(body))
         self.files.sync_folder(f"{self.url}/owners")
 

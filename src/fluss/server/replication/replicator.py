@@ -31,7 +31,8 @@ _MERGED_EXTENTS = 16
 """So many extents of a file become one, which is uploaded again. A file that grows by little in every round so has some
 dozens of extents, and each of its bytes is uploaded three or four times."""
 _ATTEMPTS_MAX = 3
-_SEEN_MS = MINUTE_MS
+_LOOK_MS = MINUTE_MS
+"""How often a server with nothing to upload notes that the backup has everything."""
 _EXPIRY_MS = 10 * MINUTE_MS
 _LAST_ROUND_S_MAX = 10.0
 _CLAIM_S_MAX = 10.0
@@ -77,7 +78,7 @@ class Replicator:
         self._checked: set[str] = set()
         """Files of which the backup is known to have a beginning."""
         self._objects = self._manifests = 0
-        self._seen_ms = self._expired_ms = 0
+        self._looked_ms = self._expired_ms = 0
         self._stopping = threading.Event()
         self._fenced = False
         self._running = asyncio.Lock()
@@ -225,40 +226,46 @@ class Replicator:
         if self._files != self._manifest.files:
             self._check_owner()
             self._write_manifest(time_ms)
-            self._note_seen(time_ms)
-        elif time_ms - self._seen_ms >= _SEEN_MS:
+            self._note_look(time_ms)
+        elif time_ms - self._looked_ms >= _LOOK_MS:
             self._check_owner()
-            self._note_seen(time_ms)
+            self._note_look(time_ms)
         if time_ms - self._expired_ms >= min(_EXPIRY_MS, self._retention_ms):
             self._expire(time_ms)
             self._expired_ms = time_ms
 
     def _ranges(self, sources: dict[str, Source]) -> Iterator[_Range]:
-        """What the backup lacks of the files. Small extents are merged with what follows them."""
+        """What the backup lacks of the files."""
         for path, source in sources.items():
-            extents = self._files.setdefault(path, ())
-            if source.content is not None:
-                if [(one.size_bytes, one.checksum) for one in extents] != [
-                    (len(source.content), zlib.crc32(source.content))
-                ]:
-                    self._files[path] = ()
-                    yield _Range(path, source, 0, len(source.content), 0)
-                continue
-            have = sum(one.size_bytes for one in extents)
-            if path not in self._checked or have > source.size_bytes:
-                # After a start, and when an operator put an older file in the place of a lost one.
-                if not _has(source, extents):
-                    extents, have = (), 0
-                self._files[path] = extents
-                self._checked.add(path)
-            if have == source.size_bytes:
-                continue
-            level = 0
-            while source.store is None and (run := _run_of(extents, level, source.size_bytes - have)):
+            found = self._new_bytes(path, source) if source.content is None else self._new_content(path, source)
+            if found is not None:
+                yield found
+
+    def _new_content(self, path: str, source: Source) -> _Range | None:
+        """All of a small file, if it is not what the backup has."""
+        content = source.content or b""
+        uploaded = [(one.size_bytes, one.checksum) for one in self._files.get(path, ())]
+        if uploaded == [(len(content), zlib.crc32(content))]:
+            return None
+        self._files[path] = ()
+        return _Range(path, source, 0, len(content), 0)
+
+    def _new_bytes(self, path: str, source: Source) -> _Range | None:
+        """What a file has grown by. Small extents at its end are merged with it, and uploaded again."""
+        extents = self._files.get(path, ())
+        have = sum(one.size_bytes for one in extents)
+        if path not in self._checked or have > source.size_bytes:
+            # After a start, and when an operator put an older file in the place of a lost one.
+            if not _has(source, extents):
+                extents, have = (), 0
+            self._checked.add(path)
+        level = 0
+        if have < source.size_bytes and source.store is None:
+            while run := _run_of(extents, level, source.size_bytes - have):
                 have -= sum(one.size_bytes for one in run)
                 extents, level = extents[: -len(run)], level + 1
-            self._files[path] = extents
-            yield _Range(path, source, have, source.size_bytes, level)
+        self._files[path] = extents
+        return _Range(path, source, have, source.size_bytes, level) if have < source.size_bytes else None
 
     def _write_object(self, ranges: list[_Range]) -> None:
         """Write one object, and note which extents of which files it has."""
@@ -273,7 +280,7 @@ class Replicator:
                     checksums[number] = zlib.crc32(chunk, checksums[number])
                     sent += len(chunk)
                     wait_s = sent / self._bandwidth - (self._clock.monotonic() - started) if self._bandwidth else 0
-                    if self._stopping.wait(max(0, wait_s)) if wait_s > 0 else self._stopping.is_set():
+                    if self._stopping.wait(max(0.0, wait_s)):
                         raise StoppedError
                     yield chunk
 
@@ -297,10 +304,10 @@ class Replicator:
         self._manifest, self._manifest_name = manifest, name
         self._state.base = None
 
-    def _note_seen(self, time_ms: int) -> None:
+    def _note_look(self, time_ms: int) -> None:
         if self._writer is not None:
             self._backup.write_owner(self._writer, self._manifest_name, time_ms)
-        self._seen_ms = time_ms
+        self._looked_ms = time_ms
 
     # Retention ---------------------------------------------------------------------------------------------------
 

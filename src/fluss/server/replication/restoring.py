@@ -215,7 +215,7 @@ def _find(backup: Backup, at_ms: int | None) -> tuple[Manifest, Restored]:
             damages.append(error.message)
             continue
         # A server that had nothing to upload since has noted when it looked last.
-        looked_ms = backup.seen_ms(owner) if owner is not None and name == names[-1] else 0
+        looked_ms = backup.looked_ms(owner) if owner is not None and name == names[-1] else 0
         wanted_ms = time_ns() // 1_000_000 if at_ms is None else at_ms
         time_ms = max(manifest.time_ms, min(looked_ms, wanted_ms))
         return manifest, Restored(name, time_ms, max(0.0, (wanted_ms - time_ms) / 1000), damages=damages)
