@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import groups
+from tests.interop import migration
 from tests.interop.cluster import OurServer, RealCluster
 from tests.interop.context import Mismatch, same
 
@@ -29,8 +29,6 @@ _TIMEOUT_S = 60.0
 _KILLS = 4
 _GROUP_KILLS = 20
 _ROWS_OF_KILLED_COPY = 60_000
-_MIGRATED_TABLES = 50
-_PAUSE_S_MAX = 10.0
 
 
 def checks(logs: Path) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -43,7 +41,7 @@ def checks(logs: Path) -> Iterator[tuple[str, Callable[[], None]]]:
             yield f"copy: {name}", lambda n=name, f=fill: _there_and_back(ours.plain, real.plain, n, f)  # type: ignore[misc]
         for kind in ("log", "key"):
             yield f"copy killed {_KILLS} times: {kind}", lambda k=kind: _killed(ours, real, k)  # type: ignore[misc]
-        yield f"migrate {_MIGRATED_TABLES} tables that are written to", lambda: _migrated(ours, real)
+        yield f"migrate {migration.TABLES} tables that are written to", lambda: print(migration.migrate(ours, real))
 
 
 @contextmanager
@@ -258,49 +256,3 @@ def _killed(ours: OurServer, real: RealCluster, kind: str) -> None:
         report = _copy(f"{ours.plain}/{name}", f"{real.plain}/{name}", folder)
         same(report["resumed"], True, "whether the last copy went on from a checkpoint")
         same(fingerprint(there.table(name)), fingerprint(table), "rows after the kills")
-
-
-def _migrated(ours: OurServer, real: RealCluster) -> None:
-    """Move tables of all kinds while two of them are written to: a short pause, and every row is there once."""
-    stop, idle = ours.home / "stop", ours.home / "idle"
-    fills = list(_TABLES.items())
-    with _database(ours.plain) as here, _database(real.plain) as there:
-        names = []
-        for number in range(_MIGRATED_TABLES):
-            kind, fill = fills[number % len(fills)]
-            names.append(f"moved.{kind}_{number}")
-            fill(here, names[-1])
-        log, keyed = here.table(names[0]), here.table(names[1])
-        with here.table(names[0]).follow(group="billing", start="earliest", timeout=_TIMEOUT_S) as changes:
-            handled = [next(changes).row["id"] for _ in range(100)]
-
-        def write() -> None:
-            number = 10_000
-            while not stop.exists():
-                log.append([(number, "new", None)])
-                keyed.upsert([(number, "new", 1), (number % 900, "changed", 2)])
-                keyed.delete(number - 1)
-                number += 1
-            idle.touch()
-
-        command = [sys.executable, "-m", "fluss", "migrate", *names, "-b", ours.plain]
-        command += ["--to", real.plain, "--state", str(ours.home / "migration"), "--json", "--stop-writers"]
-        command += [f"touch '{stop}'; while [ ! -e '{idle}' ]; do sleep 0.05; done"]
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        finally:
-            stop.touch()
-            writer.join()
-        if done.returncode:
-            raise Mismatch(f"fluss migrate: {done.stderr.strip()[-600:]}")
-        report = json.loads(done.stdout)
-        same([one["table"] for one in report["tables"] if not one["equal"]], [], "tables that differ")
-        same(report["pause_s"] < _PAUSE_S_MAX, True, f"whether a pause of {report['pause_s']} s is short")
-        for name in (names[0], names[1]):
-            same(fingerprint(there.table(name)), fingerprint(here.table(name)), f"rows of {name}")
-        rows = {row["id"] for row in log.to_pylist()}
-        with there.table(names[0]).follow(group="billing", start="latest", timeout=_TIMEOUT_S) as changes:
-            while set(handled) != rows:
-                handled.append(next(changes).row["id"])
