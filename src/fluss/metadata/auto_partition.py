@@ -74,7 +74,7 @@ class TimeFormat:
         fields = tuple(text for text, is_field in parts if is_field)
         if fields != _FIELDS_OF_UNIT[unit]:
             raise InvalidTableError(
-                f"time format {pattern!r} must contain {', '.join(_FIELDS_OF_UNIT[unit])} in this order "
+                f"time format {pattern!r} must contain fields [{', '.join(_FIELDS_OF_UNIT[unit])}] in this order "
                 f"for unit {unit}, but has {', '.join(fields) or 'nothing'}"
             )
         time_format = TimeFormat(pattern, tuple(parts))
@@ -209,7 +209,7 @@ class AutoPartitionStrategy:
             return
         if not self.time_format.matches(value):
             raise PartitionSpecInvalidError(
-                f"Partition value {value!r:.300} does not match the time format '{self.time_format.pattern}' "
+                f"Partition value {value!r:.300} does not match the expected format '{self.time_format.pattern}' "
                 f"of time unit {self.time_unit}. The table property 'table.auto-partition.time-format' takes others "
                 "when the table is created, such as 'yyyy-MM-dd'."
             )

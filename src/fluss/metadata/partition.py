@@ -178,7 +178,7 @@ def validate_partition_value(value: str, *, creating: bool = False) -> None:
     """
     problem = name_problem(value) or (reserved_prefix_problem(value) if creating else None)
     if problem:
-        raise PartitionSpecInvalidError(f"The partition value {value!r:.300} is invalid: {problem}.")
+        raise PartitionSpecInvalidError(f"The partition value {value:.300} is invalid: {problem}.")
 
 
 def partition_name(values: Sequence[str]) -> str:

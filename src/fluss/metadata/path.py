@@ -221,13 +221,19 @@ def name_problem(name: str) -> str | None:
     if len(name) > NAME_LENGTH_MAX:
         return f"it has {len(name)} characters, {NAME_LENGTH_MAX} are allowed"
     if not _LEGAL.fullmatch(name):
-        return "it may contain only ASCII letters, digits, '_' and '-'"
+        return f"{name!r:.300} contains one or more characters other than ASCII alphanumerics, '_' and '-'"
     return None
 
 
 def reserved_prefix_problem(name: str) -> str | None:
     """Why a name may not be created, or None: ``__`` is kept for internal use."""
-    return f"the prefix '{RESERVED_PREFIX}' is reserved" if name.startswith(RESERVED_PREFIX) else None
+    if not name.startswith(RESERVED_PREFIX):
+        return None
+    # The words of the Java server, which tools look for.
+    return (
+        f"'{RESERVED_PREFIX}' is not allowed as prefix, since it is reserved for internal databases/internal "
+        "tables/internal partitions in Fluss server"
+    )
 
 
 def validate_database_name(name: str) -> None:

@@ -66,8 +66,8 @@ def validate_properties(properties: Mapping[str, str]) -> None:
             )
         else:
             raise InvalidConfigError(
-                f"'{name:.200}' is not a table property: they begin with '{TABLE_PREFIX}'. "
-                "Use custom properties for settings of your own."
+                f"'{name:.200}' is not a Fluss table property. They begin with '{TABLE_PREFIX}'; "
+                "use custom properties for settings of your own."
             )
     zone = properties.get("table.auto-partition.time-zone")
     if zone is not None:
@@ -125,7 +125,8 @@ def _check_buckets(descriptor: TableDescriptor, bucket_count_max: int) -> None:
         raise UnknownServerError(f"The number of buckets must be larger than 0, not {count}.")
     if count > bucket_count_max:
         raise BucketMaxNumError(
-            f"{count} buckets exceed the limit of {bucket_count_max} for a table or a partition of one."
+            f"Bucket count {count} exceeds the maximum limit {bucket_count_max} for a non-partitioned table or "
+            "partition. Choose fewer, or raise the option 'max.bucket.num'."
         )
 
 
@@ -152,11 +153,10 @@ def _check_formats(descriptor: TableDescriptor) -> None:
     config = descriptor.config
     factor = config.replication_factor
     if factor is not None and factor <= 0:
-        raise InvalidConfigError(f"'table.replication.factor' must be greater than 0, not {factor}.")
+        raise InvalidConfigError(f"'table.replication.factor' must be greater than 0. It is {factor}.")
     if descriptor.has_primary_key() and config.kv_format == "COMPACTED" and config.log_format == "INDEXED":
         raise InvalidConfigError(
-            "Tables with a primary key and 'table.kv.format' COMPACTED need 'table.log.format' ARROW or COMPACTED, "
-            "not INDEXED."
+            "Currently, Primary Key Table supports ARROW or COMPACTED log format when kv format is COMPACTED."
         )
     level = config.arrow_compression[1]
     if not 1 <= level <= 22:
@@ -183,13 +183,14 @@ def _check_merge_engine(descriptor: TableDescriptor) -> None:
 def _check_version_column(name: str | None, schema: Schema) -> None:
     key = "table.merge-engine.versioned.ver-column"
     if name is None:
-        raise InvalidConfigError(f"'{key}' must be set for the versioned merge engine.")
+        raise InvalidConfigError(f"'{key}' must be set for versioned merge engine.")
     if name not in schema.column_names:
-        raise InvalidConfigError(f"The version column '{name}' ('{key}') does not exist in the schema.")
+        raise InvalidConfigError(f"The version column '{name}' for versioned merge engine doesn't exist in schema.")
     data_type = schema.column(name).data_type
     if not isinstance(data_type, (t.IntType, t.BigIntType, t.TimestampType, t.TimestampLtzType)):
         raise InvalidConfigError(
-            f"The version column '{name}' must be int, bigint, timestamp or timestamp_ltz, not {data_type}."
+            f"The version column '{name}' for versioned merge engine must be one type of "
+            f"[INT, BIGINT, TIMESTAMP, TIMESTAMP_LTZ], but got {str(data_type).upper()}."
         )
 
 
@@ -199,8 +200,8 @@ def _check_agg_functions(columns: tuple[Column, ...], engine: str | None) -> Non
             continue
         if engine != "aggregation":
             raise InvalidConfigError(
-                f"Column '{column.name}' has the aggregation function '{column.agg_function.name}', which needs "
-                "'table.merge-engine' aggregation."
+                "Aggregation function is only supported for aggregation merge engine table. Column "
+                f"'{column.name}' has '{column.agg_function.name}': set 'table.merge-engine' to 'aggregation'."
             )
         validate_agg_function(column.name, column.data_type, column.agg_function)
 
@@ -212,7 +213,8 @@ def validate_agg_function(column: str, data_type: t.DataType, function: AggFunct
     if types is None:
         raise InvalidConfigError(f"{what} the functions are {', '.join(AGG_FUNCTION_TYPES)}.")
     if not isinstance(data_type, types):
-        raise InvalidConfigError(f"{what} it does not take values of type {data_type}.")
+        names = ", ".join(one.__name__.removesuffix("Type").upper() for one in types)
+        raise InvalidConfigError(f"{what} Data type for {function.name} column must be {names}, not {data_type}.")
     takes_delimiter = function.name in ("listagg", "string_agg")
     for name, value in function.parameters.items():
         if name != "delimiter" or not takes_delimiter:
@@ -226,22 +228,20 @@ def _check_delete_behavior(descriptor: TableDescriptor) -> None:
     if not config.is_set("table.delete.behavior"):
         return
     if not descriptor.has_primary_key():
-        raise InvalidConfigError("'table.delete.behavior' is for tables with a primary key only.")
+        raise InvalidConfigError("The 'table.delete.behavior' configuration is only supported for primary key tables.")
     if config.merge_engine in ("first_row", "versioned") and config.delete_behavior == "ALLOW":
         raise InvalidConfigError(
-            f"The {config.merge_engine} merge engine does not support deletes: 'table.delete.behavior' must be "
-            "'ignore' or 'disable', not 'allow'."
+            f"Table with '{config.merge_engine.upper()}' merge engine does not support delete operations. "
+            "The 'table.delete.behavior' config must be set to 'ignore' or 'disable', but got 'allow'."
         )
 
 
 def _check_log(descriptor: TableDescriptor) -> None:
     config = descriptor.config
     if config.tiered_local_segments <= 0:
-        raise InvalidConfigError(
-            f"'table.log.tiered.local-segments' must be greater than 0, not {config.tiered_local_segments}."
-        )
+        raise InvalidConfigError("'table.log.tiered.local-segments' must be greater than 0.")
     if 0 < config.log_ttl_ms < config.log_local_ttl_ms:
-        raise InvalidConfigError("'table.log.local-ttl' must not be longer than 'table.log.ttl'.")
+        raise InvalidConfigError("'table.log.local-ttl' must be less than or equal to 'table.log.ttl'.")
 
 
 def _check_partitions(descriptor: TableDescriptor) -> None:

@@ -107,7 +107,7 @@ async def test_a_sasl_client_gets_the_sasl_address_and_only_its_rights(tmp_path:
                 assert (nodes.coordinator_server.host, nodes.coordinator_server.port) == expected
                 assert [(node.host, node.port) for node in nodes.tablet_servers] == [expected]
             text = await refused(48, alice, apis.CREATE_TABLE, create(log_table()))
-            assert "User:alice" in text
+            assert "name='alice', type='User'" in text
             await internal.call(apis.CREATE_TABLE, create(log_table()))
             await refused(48, alice, apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path()))
             grant = pb.PbAclInfo(

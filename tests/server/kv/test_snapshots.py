@@ -234,7 +234,7 @@ async def test_refusals(tmp_path: Path) -> None:
         table,
     ):
         call = table.client.call
-        await table.client.create_table("log")
+        log_id = await table.client.create_table("log")
         await Table.create(table.client, server, name="pk")
 
         async def latest(name: str, partition: str | None = None) -> Any:
@@ -263,6 +263,13 @@ async def test_refusals(tmp_path: Path) -> None:
         wanted = pb.PbKvSnapshotLeaseForTable(table_id=99, bucket_snapshots=[bucket])
         acquire = pb.AcquireKvSnapshotLeaseRequest(lease_id="l", lease_duration_ms=9, snapshots_to_lease=[wanted])
         assert list((await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, acquire)).unavailable_snapshots) == [wanted]
+        wanted.table_id = log_id
+        acquire = pb.AcquireKvSnapshotLeaseRequest(lease_id="l", lease_duration_ms=9, snapshots_to_lease=[wanted])
+        released = [pb.PbTableBucket(table_id=log_id, bucket_id=0)]
+        release = pb.ReleaseKvSnapshotLeaseRequest(lease_id="l", buckets_to_release=released)
+        for api, request in ((apis.ACQUIRE_KV_SNAPSHOT_LEASE, acquire), (apis.RELEASE_KV_SNAPSHOT_LEASE, release)):
+            with pytest.raises(NonPrimaryKeyTableError, match="is not a primary key table"):
+                await call(api, request)
         for bad in ({"lease_duration_ms": 0}, {"lease_duration_ms": 1 << 60}, {"lease_id": "l" * 300}):
             fields = {"lease_id": "l", "lease_duration_ms": 9, **bad}
             with pytest.raises(FlussError):

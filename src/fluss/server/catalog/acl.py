@@ -130,7 +130,7 @@ class Authorizer:
 
     def require_enabled(self) -> None:
         if not self.enabled:
-            raise SecurityDisabledError("No authorizer is configured on this server (option 'authorizer.enabled').")
+            raise SecurityDisabledError("No Authorizer is configured. Set 'authorizer.enabled' to true in the server.")
 
     def trusts(self, caller: Caller) -> bool:
         """Return whether a connection came through the internal listener, which is not checked."""
@@ -181,8 +181,11 @@ class Authorizer:
         wanted = as_resource(resource)
         if self.on_denied is not None:
             self.on_denied(caller, operation, wanted)
+        # The words of Apache Fluss: programs look for them.
+        principal = f"FlussPrincipal{{name='{caller.principal.name}', type='{caller.principal.type}'}}"
         return AuthorizationError(
-            f"Principal {caller.principal} has no authorization to operate {operation.name} on resource {wanted}."
+            f"Principal {principal} have no authorization to operate {operation.name} on resource "
+            f"Resource{{type={wanted.type.name}, name='{wanted.name}'}} : no access rule allows it."
         )
 
     def require(self, caller: Caller, operation: OperationType, resource: ResourceLike) -> None:

@@ -57,8 +57,14 @@ def _spec(pairs: Pairs) -> PartitionSpec:
 
 def full_spec(entry: TableEntry, pairs: Pairs, *, creating: bool = False) -> dict[str, str]:
     """The values of all partition keys, in partition-key order."""
-    keys = entry.table_info.partition_keys
-    return dict(zip(keys, _spec(pairs).values_in_order(keys, creating=creating)))
+    keys, spec = entry.table_info.partition_keys, _spec(pairs)
+    if missing := [key for key in keys if key not in spec.spec_map]:
+        given = ", ".join(f"{key}={value}" for key, value in spec.spec_map.items())
+        raise PartitionSpecInvalidError(
+            f"PartitionSpec PartitionSpec{{{{{given}}}}} does not contain partition key '{missing[0]}' for partitioned "
+            f"table {entry.table_path}."
+        )
+    return dict(zip(keys, spec.values_in_order(keys, creating=creating)))
 
 
 def partial_spec(entry: TableEntry, pairs: Pairs) -> dict[str, str]:
@@ -69,8 +75,8 @@ def partial_spec(entry: TableEntry, pairs: Pairs) -> dict[str, str]:
     if unknown:
         # The Java server wraps code 43 here, so its clients expect -1.
         raise UnknownServerError(
-            f"Partition spec names {', '.join(unknown)}, but table '{entry.table_path}' is partitioned by "
-            f"{', '.join(keys)}."
+            f"table don't contains this partitionKey: {', '.join(unknown)}. Table '{entry.table_path}' is partitioned "
+            f"by {', '.join(keys)}."
         )
     return spec
 
@@ -97,8 +103,8 @@ def check_new_partition(catalog: CatalogState, entry: TableEntry, spec: dict[str
     partitions_max = config.integer("max.partition.num")
     if len(entry.partitions) >= partitions_max:
         raise PartitionMaxNumError(
-            f"Table '{info.table_path}' has {len(entry.partitions)} partitions, the most allowed is {partitions_max} "
-            "(option 'max.partition.num'). Drop some first."
+            f"Exceed the maximum number of partitions for table {info.table_path}, only allow {partitions_max} "
+            "partitions. Drop some first, or raise the option 'max.partition.num'."
         )
     buckets_max = config.integer("max.bucket.num")
     if info.num_buckets > buckets_max:
@@ -116,7 +122,7 @@ async def create_partition(catalog: CatalogState, path: TablePath, pairs: Pairs,
         exists = partition_name(list(spec.values())) in entry.partitions
         if exists and not ignore_if_exists:
             raise PartitionAlreadyExistsError(
-                f"Partition '{qualified_partition_name(spec)}' already exists for table '{path}'."
+                f"Partition '{qualified_partition_name(spec)}' already exists for table {path}."
             )
         return entry, spec, exists
 
@@ -159,7 +165,7 @@ async def drop_partition(catalog: CatalogState, path: TablePath, pairs: Pairs, *
             if ignore_if_not_exists:
                 return
             raise PartitionNotExistsError(
-                f"Partition '{qualified_partition_name(spec)}' does not exist for table '{path}'."
+                f"Partition '{qualified_partition_name(spec)}' does not exist for table {path}."
             )
         await _drop(catalog, entry, partition)
 

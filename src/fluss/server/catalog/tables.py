@@ -100,7 +100,7 @@ async def alter_database(
         if entry is None:
             if ignore_if_not_exists:
                 return
-            raise DatabaseNotExistError(f"Database {name} does not exist.")
+            raise DatabaseNotExistError(f"Database {name} not exists.")
         entry.check_readable()
         properties = dict(entry.descriptor.custom_properties)
         for key, value, operation in changes:

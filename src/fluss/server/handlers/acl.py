@@ -22,16 +22,16 @@ from fluss.server.handlers.request import RequestContext
 
 
 def _binding(acl: pb.PbAclInfo) -> AclBinding:
-    """A rule to store; the ANY values are for filters only."""
+    """A rule to store; a resource type or an operation ANY is for filters only. A permission ANY grants nothing."""
     try:
         resource_type = ResourceType(acl.resource_type)
         operation = OperationType(acl.operation_type)
         permission = PermissionType(acl.permission_type)
     except ValueError as error:
         raise InvalidArgumentError(f"the ACL cannot be created: {error}") from None
-    if resource_type is ResourceType.ANY or operation is OperationType.ANY or permission is PermissionType.ANY:
+    if resource_type is ResourceType.ANY or operation is OperationType.ANY:
         raise InvalidArgumentError(
-            "the ACL cannot be created: ANY is for filters; name a resource type, an operation and a permission"
+            "the ACL cannot be created: ANY is for filters; name a resource type and an operation"
         )
     for field in ("resource_name", "principal_name", "principal_type", "host"):
         if not getattr(acl, field):

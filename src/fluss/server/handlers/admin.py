@@ -394,7 +394,7 @@ async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.M
         known = catalog.partition_by_id(partition_id)
         if known is None or known[0].table_id not in named:
             raise PartitionNotExistsError(
-                f"Partition with id {partition_id} does not exist in the named tables, or access is not permitted."
+                f"The partition id '{partition_id}' does not exist in the named tables, or access is not permitted."
             )
         if partition_id not in answered:
             answered.add(partition_id)

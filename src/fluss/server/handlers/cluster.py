@@ -115,8 +115,7 @@ def _servers_of(ctx: RequestContext, racks: Iterable[str]) -> list[int]:
 async def rebalance(ctx: RequestContext, request: pb.RebalanceRequest) -> pb.RebalanceResponse:
     """With one server every distribution is balanced: the task is done when it is accepted."""
     rights.require_cluster(ctx)
-    unknown = [goal for goal in request.goals if goal not in (0, 1, 2)]
-    if unknown or not request.goals:
+    if any(goal not in (0, 1, 2) for goal in request.goals):
         raise RebalanceFailureError(f"Rebalance needs known goals (0, 1, 2), not {list(request.goals)}.")
     ctx.server.catalog.rebalance_id = str(uuid.uuid4())
     return pb.RebalanceResponse(rebalance_id=ctx.server.catalog.rebalance_id)

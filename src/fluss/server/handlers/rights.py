@@ -181,7 +181,7 @@ async def require_any_table(ctx: RequestContext, paths: Sequence[pb.PbTablePath]
         return
     if not paths:
         raise AuthorizationError(
-            f"{apis.api_name(ctx.api_key)} needs the paths of the tables to write to: an authorizer is enabled."
+            "The request of InitWriter requires non empty table paths for authorization. Name the tables to write to."
         )
     operation = operation_of(ctx)
     async for path in ctx.each(paths):

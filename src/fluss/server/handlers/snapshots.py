@@ -24,7 +24,7 @@ from fluss.server.kv.snapshotter import lease_key
 
 def _check_primary_key(entry: TableEntry) -> None:
     if not entry.table_info.has_primary_key():
-        raise NonPrimaryKeyTableError(f"Table '{entry.table_path}' is not a primary-key table and has no snapshots.")
+        raise NonPrimaryKeyTableError(f"Table '{entry.table_path}' is not a primary key table and has no snapshots.")
 
 
 async def _snapshots_of(
@@ -92,10 +92,14 @@ async def list_kv_snapshots(ctx: RequestContext, request: pb.ListKvSnapshotsRequ
     return response
 
 
-def _require_table(ctx: RequestContext, table_id: int) -> None:
-    """A table that was dropped meanwhile is no error: its snapshots are unavailable."""
+def _require_table(ctx: RequestContext, table_id: int) -> TableEntry | None:
+    """Check the right and the kind of a table. One that was dropped is no error: its snapshots are unavailable."""
     if ctx.server.authorizer.enabled:
         rights.permitted_table(ctx, table_id)
+    entry = ctx.server.catalog.table_by_id(table_id)
+    if entry is not None:
+        _check_primary_key(entry)
+    return entry
 
 
 def _lease(ctx: RequestContext, lease_id: str) -> str:
@@ -109,13 +113,12 @@ async def acquire_kv_snapshot_lease(
     snapshotter = ctx.server.kv.snapshotter
     wanted: dict[TableBucket, int] = {}
     async for table in ctx.each(request.snapshots_to_lease):
-        _require_table(ctx, table.table_id)
-        entry = ctx.server.catalog.table_by_id(table.table_id)
+        entry = _require_table(ctx, table.table_id)
         async for item in ctx.each(table.bucket_snapshots):
             partition_id = item.partition_id if item.HasField("partition_id") else None
             bucket = TableBucket(table.table_id, item.bucket_id, partition_id)
             wanted[bucket] = item.snapshot_id
-            if entry is not None and entry.has_primary_key:
+            if entry is not None:
                 with contextlib.suppress(UnknownTableOrBucketError):
                     await snapshotter.loaded(entry, bucket)
     missing = await snapshotter.acquire(_lease(ctx, request.lease_id), request.lease_duration_ms, wanted)

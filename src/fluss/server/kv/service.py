@@ -127,8 +127,8 @@ class Kv:
         """The number of live keys."""
         if entry.table_info.config.changelog_image == "WAL":
             raise InvalidTableError(
-                f"rows of '{entry.table_path}' are not counted: its changelog image is WAL, "
-                "where inserts and updates look alike"
+                f"Row count is disabled for this table, '{entry.table_path}': its changelog image is WAL, "
+                "where inserts and updates look alike."
             )
         tablet = self.tablet(entry, bucket)
         await tablet.ready()
