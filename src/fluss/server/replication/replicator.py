@@ -167,17 +167,8 @@ class Replicator:
             return
         self._backup.prepare()
         state = self._state
-        owners = set(self._backup.owners())
-        # A list of the store may be old; what is asked for by name is not.
-        owners.update(own for own in (state.writer, state.claim) if own is not None and self._backup.has_owner(own))
-        owner = max(owners, default=None)
-        if owner is not None and owner not in (state.writer, state.claim):
-            raise self._fence(owner)
-        if owner is not None:
-            state.base = self._backup.newest_of(owner) if owner == state.writer and state.base is None else state.base
-            state.writer = owner
-        else:
-            state.base = None  # another backup, or one that was removed: begin anew
+        state.base = self._base()
+        # In the folder first: a run that is killed now finds its own name in the backup, not that of another server.
         state.claim = state.next_writer()
         state.save(self._data_dir)
         if state.base is not None:
@@ -196,6 +187,23 @@ class Replicator:
         self._writer, state.writer = state.claim, state.claim
         state.save(self._data_dir)
         self._backup.remove("owners", [name for name in self._backup.owners() if name < self._writer])
+
+    def _base(self) -> str | None:
+        """The manifest that this run continues; raises `FencedError` if the backup has another owner."""
+        state = self._state
+        owners = set(self._backup.owners())
+        # A list of the store may be old; what is asked for by name is not.
+        owners.update(own for own in (state.writer, state.claim) if own is not None and self._backup.has_owner(own))
+        owner = max(owners, default=None)
+        if owner is None:
+            return None  # another backup, or one that was removed: begin anew
+        if owner not in (state.writer, state.claim):
+            raise self._fence(owner)
+        base = state.base
+        if base is None and owner == state.writer:
+            base = self._backup.newest_of(owner)
+        state.writer = owner
+        return base
 
     def _fence(self, owner: str) -> FencedError:
         return FencedError(

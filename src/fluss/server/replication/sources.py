@@ -53,6 +53,8 @@ class Source:
 
 
 class _Opened:
+    """The file of a source, to be read at positions."""
+
     def __init__(self, source: Source) -> None:
         self._remote = source.store.open(source.path) if source.store is not None else None
         self._fd = disk.open_file(source.path, disk.READ) if self._remote is None else -1
