@@ -87,8 +87,7 @@ def migrate(
             while (behind_s := work.catch_up()) > LAG_S_MAX:
                 note(f"{behind_s:.1f} s behind")
             note(f"{count_text(len(work.copies), 'table')} in sync, less than {LAG_S_MAX:.0f} s behind")
-            _follow_until(work, stop_writers, yes)
-            stopped_at = time.monotonic()
+            stopped_at = _follow_until(work, stop_writers, yes)
             groups = work.finish()
             if start_writers is not None:
                 _run(start_writers)
@@ -139,11 +138,13 @@ def _copy(link: CliTarget, work: Migration, totals: dict[str, int]) -> None:
         work.copy(progress)
 
 
-def _follow_until(work: Migration, stop_writers: str | None, yes: bool) -> None:
-    """Keep the target in sync until the writers are stopped."""
+def _follow_until(work: Migration, stop_writers: str | None, yes: bool) -> float:
+    """Keep the target in sync until the writers are stopped; returns when they were."""
     failed: list[Failure] = []
+    stopped_at = time.monotonic()
 
     def stop() -> None:
+        nonlocal stopped_at
         try:
             if stop_writers is not None:
                 _run(stop_writers)
@@ -151,6 +152,7 @@ def _follow_until(work: Migration, stop_writers: str | None, yes: bool) -> None:
                 click.pause("Stop the writers, then press a key ...", err=True)
         except Failure as error:
             failed.append(error)
+        stopped_at = time.monotonic()  # the round that runs now is part of the pause
 
     waiting = threading.Thread(target=stop, daemon=True)
     if not yes:
@@ -160,6 +162,7 @@ def _follow_until(work: Migration, stop_writers: str | None, yes: bool) -> None:
         waiting.join(_PAUSE_S)
     if failed:
         raise failed[0]
+    return stopped_at
 
 
 def _run(command: str) -> None:
