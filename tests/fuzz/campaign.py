@@ -75,6 +75,7 @@ def leave_out_checks() -> None:
 
     for module in (arrow, validation):
         vars(module)["check_values"] = lambda *_, **__: None
+    vars(arrow)["FEW_ROWS"] = 0  # of fewer rows, Arrow checks the values itself
 
 
 def work(seed: int, start: int, stop: int, step: int, progress: str) -> None:
