@@ -112,6 +112,7 @@ class GroupFeed(Feed[T]):
                 feed._scanner.wakeup()
 
         connection = self._connection
+        again = self._member is not None
         self._member = GroupMember(
             self._own_connection,
             info,
@@ -123,7 +124,7 @@ class GroupFeed(Feed[T]):
             before_write=before_write,
             on_change=on_change,
         )
-        await self._member.join()
+        await self._member.join(again=again)
 
     async def _first_offsets(self, buckets: Sequence[TableBucket]) -> Mapping[TableBucket, int]:
         position = position_of(self._start, self._plan.info.table_id, str(self._path))

@@ -80,7 +80,7 @@ class Process:
     def send(self, *, left: bool = False) -> None:
         me = self.state.members.get(self.name)
         held = {} if me is None else self._claimed(me.held)
-        share = self.state.shares(BUCKETS).get(self.name)
+        share = self.state.share(self.name, BUCKETS)
         for bucket, grant in held.items():
             known = self.state.progress.get(bucket, Progress(INITIAL, 0))
             self.kept[bucket] = Progress(grant, known.offset)

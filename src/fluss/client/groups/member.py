@@ -15,12 +15,12 @@ import os
 import socket
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fluss.client.groups.state import Adjustment, GroupState
 from fluss.client.groups.table import group_key, open_groups_table, stored_row, with_hint
 from fluss.client.lookup import PrefixLookuper
+from fluss.client.scan import LogScanner, RecordBatch, ScanPlan
 from fluss.errors import (
     AuthorizationError,
     ConnectionClosedError,
@@ -37,7 +37,6 @@ from fluss.net.eager import retrieve_exception
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussConnection
-    from fluss.client.scan import LogScanner
     from fluss.client.write import UpsertWriter
 
 _log = logging.getLogger("fluss.client.groups")
@@ -55,6 +54,8 @@ _CLOCK_RATES = 0.01
 _LOOK_BACK = 8
 """How many records for each member are read from the time before this one joined: they say when the others wrote last.
 So it takes over from those that were gone already as soon as the others do."""
+_LOOK_BACK_MAX = 512
+"""How many it reads at most."""
 _READ_PAUSE_S = 0.004
 """How long is waited between two reads of the log, per member: each record is for all of them."""
 _READ_PAUSE_S_MAX = 0.25
@@ -112,6 +113,7 @@ class GroupMember:
         """Buckets of which changes were given out and are not handled yet: they are not released."""
         self._connection = connection
         self._info = info
+        self._table_name = str(info.table_path)
         self._group = group
         self._timeout_s = session_timeout_s
         self._list_buckets = list_buckets
@@ -121,8 +123,9 @@ class GroupMember:
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
         self._state = GroupState()
-        self._buckets: Sequence[TableBucket] = []
-        self._first_buckets: Sequence[TableBucket] = []
+        self._buckets: frozenset[TableBucket] = frozenset()
+        """The buckets of the table, without those of partitions that were dropped."""
+        self._first_buckets: frozenset[TableBucket] = frozenset()
         """The buckets when this member joined."""
         self._kept: dict[TableBucket, Progress] = {}
         """Progress of buckets that are not owned, until their next owner has written it."""
@@ -134,7 +137,7 @@ class GroupMember:
         """The last row."""
         self._newest: tuple[int, float] | None = None
         """The server's time of the newest record, and when it was read."""
-        self._shared_for: tuple[int, Sequence[TableBucket], list[str]] | None = None
+        self._shared_for: tuple[int, frozenset[TableBucket], list[str]] | None = None
         self._shared = _NO_MOVE
         """The share of this member, and what it was found for."""
         self._joining_until = 0.0
@@ -152,14 +155,17 @@ class GroupMember:
         self._writer: UpsertWriter
         self._scanner: LogScanner
 
-    async def join(self) -> None:
-        """Read who is there, and write the first row."""
+    async def join(self, *, again: bool = False) -> None:
+        """Read who is there, and write the first row.
+
+        A process that joins `again` reads nothing from the time before: a busy one that lost its lease has less to do.
+        """
         try:
-            await self._join()
+            await self._join(0 if again else _LOOK_BACK_MAX)
         except AuthorizationError as error:
             raise with_hint(error) from None
 
-    async def _join(self) -> None:
+    async def _join(self, look_back_max: int) -> None:
         table = await open_groups_table(self._connection)
         lookuper = PrefixLookuper(self._connection._runner, table._state, ["group_name", "table_name"])
         key = group_key(self._group, self._info.table_path)
@@ -169,14 +175,16 @@ class GroupMember:
         self._joined_at = (await admin.list_offsets(GROUPS_TABLE, [bucket], OffsetSpec.latest()))[bucket]
         rows = [MemberRow.from_json(row["member"], row["state"]) for row in await lookuper.lookup(key)]
         self._state.load(row for row in rows if row.table_id == self._info.table_id)
-        self._first_buckets = self._buckets = await self._list_buckets()
+        self._first_buckets = self._buckets = frozenset(await self._list_buckets())
         self._writer = table.new_upsert().create_writer()
         for row in rows:
             if row.table_id != self._info.table_id:  # of a table that was dropped, and created again
                 await self._writer.delete({**key, "member": row.member}).wait()
         await self._write()
-        self._scanner = await table.new_scan().create_log_scanner()
-        self._scanner.subscribe(bucket, max(first, self._joined_at - _LOOK_BACK * len(rows)))
+        plan = ScanPlan(self._connection._cluster, table.get_table_info())
+        self._scanner = LogScanner(plan, batches=True, change_type_column=False, pause_s=self._read_pause_s)
+        look_back = min(_LOOK_BACK * len(rows), look_back_max)
+        self._scanner.subscribe(bucket, max(first, self._joined_at - look_back))
         work = (self._read_log(), self._write_rows(), self._find_offsets(), self._look_after())
         self._tasks = [self._loop.create_task(one) for one in work]
         for task in self._tasks:
@@ -250,8 +258,7 @@ class GroupMember:
         self._before_write()
         self._beat += 1
         release, want = self._share()
-        existing = set(self._buckets)  # without those of partitions that were dropped
-        held = {bucket: grant for bucket, grant in self._held().items() if bucket in existing}
+        held = {bucket: grant for bucket, grant in self._held().items() if bucket in self._buckets}
         progress = {b: Progress(grant, self.positions[b]) for b, grant in held.items() if b in self.positions}
         owned = frozenset() if left else frozenset(progress) - (release - self.busy)
         # What is granted and has no position yet is wanted still.
@@ -260,7 +267,7 @@ class GroupMember:
         self._kept = {
             b: kept
             for b, kept in self._kept.items()
-            if b in existing and (b not in known or known[b].grant <= kept.grant)
+            if b in self._buckets and (b not in known or known[b].grant <= kept.grant)
         }
         self._kept |= {b: found for b, found in progress.items() if b not in owned}
         return MemberRow(
@@ -288,16 +295,11 @@ class GroupMember:
         if self._newest is not None:
             # The server's clock reads at least this.
             now_ms = self._newest[0] + (now - self._newest[1]) * 1000
-            presumed_gone = [
-                name
-                for name, member in self._state.members.items()
-                if name != self.id and member.seen_ms is not None and now_ms - member.seen_ms > member.row.timeout_ms
-            ]
+            presumed_gone = [name for name in self._state.overdue(now_ms) if name != self.id]
         known = self._state.version, self._buckets, presumed_gone
         if self._shared_for != known:
             self._shared_for = known
-            shares = self._state.shares(self._buckets, presumed_gone)
-            self._shared = shares.get(self.id, _NO_MOVE)
+            self._shared = self._state.share(self.id, self._buckets, presumed_gone) or _NO_MOVE
         return self._shared
 
     def _held(self) -> dict[TableBucket, int]:
@@ -351,7 +353,7 @@ class GroupMember:
         if self._kept.keys() - self._state.progress.keys():
             return True  # where the group begins
         release, want = self._share()
-        if self._written.owned != self.owned.keys() & set(self._buckets) - (release - self.busy):
+        if self._written.owned != self._buckets.intersection(self.owned) - (release - self.busy):
             return True
         if not want:
             self._denied = 0
@@ -364,27 +366,33 @@ class GroupMember:
     async def _read_log(self) -> None:
         try:
             while self.lost is None:
-                records = await self._scanner.poll(1000)
-                for record in records:
-                    if record.change_type == ChangeType.UpdateBefore or not self._concerns(record.row):
-                        continue
-                    deleted = record.change_type == ChangeType.Delete
-                    self._apply(record.offset, record.timestamp, record.row, deleted=deleted)
-                if len(records):
+                batches = await self._scanner.poll_record_batch(1000)
+                for batch in batches:
+                    self._apply_batch(batch)
+                    await asyncio.sleep(0)  # other members of this process renew their leases meanwhile
+                if batches:
                     self._set_positions()
                     self._set_owned()
                     self._wake.set()
-                pause_s = min(_READ_PAUSE_S_MAX, _READ_PAUSE_S * len(self._state.members))
-                self._scanner._fetcher.options = replace(self._scanner._fetcher.options, pause_s=pause_s)
         except FlussError as error:
             self._fail(error)
 
-    def _concerns(self, row: Mapping[str, str]) -> bool:
-        return row["group_name"] == self._group and row["table_name"] == str(self._info.table_path)
+    def _read_pause_s(self) -> float:
+        return min(_READ_PAUSE_S_MAX, _READ_PAUSE_S * len(self._state.members))
 
-    def _apply(self, offset: int, timestamp_ms: int, stored: Mapping[str, str], *, deleted: bool) -> None:
-        name = stored["member"]
-        row = None if deleted else MemberRow.from_json(name, stored["state"])
+    def _apply_batch(self, batch: RecordBatch) -> None:
+        """Apply the records of a batch that concern this group. Most batches are one row, as it was and as it is."""
+        groups, tables, members, states = batch.batch.columns
+        for number, change in enumerate(batch.change_types or ()):
+            if change == ChangeType.UpdateBefore or groups[number].as_py() != self._group:
+                continue
+            if tables[number].as_py() != self._table_name:
+                continue
+            name = members[number].as_py()
+            row = None if change == ChangeType.Delete else MemberRow.from_json(name, states[number].as_py())
+            self._apply(batch.base_offset + number, batch.timestamp, name, row)
+
+    def _apply(self, offset: int, timestamp_ms: int, name: str, row: MemberRow | None) -> None:
         if row is not None and row.table_id != self._info.table_id:
             return
         if offset < self._joined_at:
@@ -437,20 +445,20 @@ class GroupMember:
             self._wake.set()
 
     async def _later_offsets(self) -> Mapping[TableBucket, int]:
-        unknown = (self._held().keys() & set(self._buckets)) - self.positions.keys()
+        unknown = (self._held().keys() & self._buckets) - self.positions.keys()
         return await self._new_offsets(list(unknown))
 
     async def _all_offsets(self) -> Mapping[TableBucket, int]:
-        first = [bucket for bucket in self._buckets if bucket in self._first_buckets]
-        later = [bucket for bucket in self._buckets if bucket not in self._first_buckets]
-        return {**await self._first_offsets(first), **await self._new_offsets(later)}
+        first, later = self._buckets & self._first_buckets, self._buckets - self._first_buckets
+        return {**await self._first_offsets(list(first)), **await self._new_offsets(list(later))}
 
     async def _look_after(self) -> None:
         """Look for new partitions, and delete rows that are not needed any more."""
         while True:
             await asyncio.sleep(_LOOK_S)
             try:
-                self._buckets = await self._list_buckets()
+                if self._info.is_partitioned():
+                    self._buckets = frozenset(await self._list_buckets())
                 await self._clean()
             except FlussError as error:
                 _log.info("%s could not look after group %s: %s", self.id, self._group, error)

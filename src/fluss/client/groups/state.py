@@ -55,7 +55,9 @@ class GroupState:
         """The last rows of members that left or expired. They stay until their progress is written elsewhere."""
         self.progress: dict[TableBucket, Progress] = {}
         self.version = 0
-        """Grows with each record that is applied."""
+        """Grows when members or what they hold change; not with records that only renew a lease."""
+        self._expires_ms = 0
+        """No lease that is known is over before this time of the server."""
 
     def load(self, rows: Iterable[MemberRow]) -> None:
         """Begin with rows as they are; the log is read from the offset of that moment, or an earlier one, on."""
@@ -76,7 +78,6 @@ class GroupState:
 
     def apply(self, offset: int, timestamp_ms: int, member: str, row: MemberRow | None) -> None:
         """Take the next record of the log: a row that was written, or None for one that was deleted."""
-        self.version += 1
         self._expire(timestamp_ms)
         before = self.members.get(member)
         if row is not None and before is not None and row.beat < before.row.beat:
@@ -84,32 +85,38 @@ class GroupState:
         self.members.pop(member, None)
         if row is None:
             self.gone.pop(member, None)
+            self.version += 1
             return
         add_progress(self.progress, row)
         if row.left or member in self.gone:
             self.gone[member] = row
+            self.version += 1
             return
         found = self.members[member] = Member(row, timestamp_ms, True)
+        self._expires_ms = min(self._expires_ms, timestamp_ms + row.timeout_ms)
         for bucket in row.owned:
             grant = row.progress[bucket].grant
             if before is not None and before.held.get(bucket) == grant:
                 found.held[bucket] = grant  # it has no rival: one member holds a bucket
             else:
                 self._own(found, bucket, grant)
-        claims = self._claims_of_others(found) if row.wanted else {}
+        claims = self._claims_of_others(found, row.wanted) if row.wanted else {}
         for bucket in row.wanted:
             if bucket not in claims:
                 found.held[bucket] = offset if before is None else before.held.get(bucket, offset)
             elif not claims[bucket]:
                 found.maybe.add(bucket)
+        if before is None or found.held != before.held or found.maybe != before.maybe:
+            self.version += 1
 
-    def _claims_of_others(self, member: Member) -> dict[TableBucket, bool]:
-        """The buckets that other members own or may own, and whether that is certain."""
+    def _claims_of_others(self, member: Member, wanted: frozenset[TableBucket]) -> dict[TableBucket, bool]:
+        """Those of some buckets that other members own or may own, and whether that is certain."""
         claims: dict[TableBucket, bool] = {}
         for other in self.members.values():
             if other is not member:
-                claims.update({bucket: claims.get(bucket, False) for bucket in other.maybe})
-                claims.update({bucket: other.certain or claims.get(bucket, False) for bucket in other.held})
+                claims.update({bucket: claims.get(bucket, False) for bucket in wanted & other.maybe})
+                held = wanted.intersection(other.held)
+                claims.update({bucket: other.certain or claims.get(bucket, False) for bucket in held})
         return claims
 
     def _own(self, member: Member, bucket: TableBucket, grant: int) -> None:
@@ -121,40 +128,59 @@ class GroupState:
             member.held[bucket] = grant
 
     def _expire(self, now_ms: int) -> None:
+        if now_ms <= self._expires_ms:
+            return
+        self._expires_ms = now_ms + max((member.row.timeout_ms for member in self.members.values()), default=0)
         for name, member in list(self.members.items()):
             if member.seen_ms is None:
                 member.seen_ms = now_ms
-            elif now_ms - member.seen_ms > member.row.timeout_ms:
+            expires_ms = member.seen_ms + member.row.timeout_ms
+            if now_ms > expires_ms:
                 self.gone[name] = self.members.pop(name).row
+                self.version += 1
+            else:
+                self._expires_ms = min(self._expires_ms, expires_ms)
 
-    def shares(self, buckets: Collection[TableBucket], presumed_gone: Collection[str] = ()) -> dict[str, Adjustment]:
-        """What each member should give up and ask for, so that all have the same number of buckets, give or take one.
+    def overdue(self, now_ms: float) -> list[str]:
+        """The members whose leases are over at a time of the server, although no record shows it yet."""
+        if now_ms <= self._expires_ms:
+            return []
+        known = ((name, member.seen_ms, member.row.timeout_ms) for name, member in self.members.items())
+        return [name for name, seen_ms, timeout_ms in known if seen_ms is not None and now_ms - seen_ms > timeout_ms]
 
-        Owners keep what they have as far as that allows.
+    def share(
+        self, name: str, buckets: Collection[TableBucket], presumed_gone: Collection[str] = ()
+    ) -> Adjustment | None:
+        """What a member should give up and ask for, so that all have the same number of buckets, give or take one.
+
+        Owners keep what they have as far as that allows. All members divide the buckets in the same way, so that each
+        finds its own share alone. None for a name that is no live member.
 
         Args:
+            name: The member.
             buckets: The buckets of the table.
             presumed_gone: Members that were not heard of for too long, although no record shows it yet.
         """
-        existing = set(buckets)
-        live = [member for name, member in self.members.items() if name not in presumed_gone]
+        existing = frozenset(buckets)
+        live = [member for other, member in self.members.items() if other not in presumed_gone]
         kept = {member.row.member: existing & (member.held.keys() | member.maybe) for member in live}
         live.sort(key=lambda member: (-len(kept[member.row.member]), member.age))
-        free = sorted(existing.difference(*kept.values()), key=bucket_order)
-        shares = {}
+        taken = 0
         for place, member in enumerate(live):
-            own = sorted(kept[member.row.member], key=bucket_order)
-            quota = len(buckets) // len(live) + (place < len(buckets) % len(live))
-            more = max(0, quota - len(own))
-            # What it may have been granted it asks for again, to know.
-            want = member.maybe.intersection(own[:quota]).union(free[:more])
-            shares[member.row.member] = Adjustment(frozenset(own[quota:]), frozenset(want))
-            del free[:more]
-        return shares
+            quota = len(existing) // len(live) + (place < len(existing) % len(live))
+            more = max(0, quota - len(kept[member.row.member]))
+            if member.row.member == name:
+                own = sorted(kept[name], key=bucket_order)
+                free = sorted(existing.difference(*kept.values()), key=bucket_order)
+                # What it may have been granted it asks for again, to know.
+                want = member.maybe.intersection(own[:quota]).union(free[taken : taken + more])
+                return Adjustment(frozenset(own[quota:]), frozenset(want))
+            taken += more
+        return None
 
     def superseded(self, buckets: Collection[TableBucket]) -> list[str]:
         """The members that are gone and whose rows are not needed: others were granted all that they had."""
-        existing = set(buckets)
+        existing = frozenset(buckets)
         return [
             name
             for name, row in self.gone.items()

@@ -416,7 +416,7 @@ class Fetcher:
         if part.records:
             await self._enqueue(subscription, part.records, projected=projected)
             if subscription.fetch_offset >= (subscription.high_watermark or 0):
-                subscription.not_before = self._loop.time() + self.options.pause_s
+                subscription.not_before = self._loop.time() + self.options.pause_s()
         if part.filtered_end_offset is not None and part.filtered_end_offset > subscription.fetch_offset:
             self._skip_to(subscription, part.filtered_end_offset)
         if subscription.fetch_offset == before:

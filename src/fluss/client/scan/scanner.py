@@ -63,7 +63,15 @@ class LogScanner(Subscriptions, Generic[ItemT]):
             print(record.row)
     """
 
-    def __init__(self, plan: ScanPlan, *, batches: bool, change_type_column: bool = True) -> None:
+    def __init__(
+        self,
+        plan: ScanPlan,
+        *,
+        batches: bool,
+        change_type_column: bool = True,
+        pause_s: Callable[[], float] | None = None,
+    ) -> None:
+        """Use `TableScan`. For `pause_s` see `FetchOptions`."""
         self._batches = batches
         self._loop = asyncio.get_running_loop()
         # A caller of `to_arrow` wants everything at once, which fetches by itself: to fetch ahead for a poll
@@ -72,7 +80,10 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         fetched = FetchedBatches(
             None if batches else config.scanner_log_max_poll_records, config.scanner_log_fetch_max_bytes
         )
-        super().__init__(plan, plan.fetcher(plan.fetch_options(), eager=not batches), fetched)
+        options = plan.fetch_options()
+        if pause_s is not None:
+            options = replace(options, pause_s=pause_s)
+        super().__init__(plan, plan.fetcher(options, eager=not batches), fetched)
         self._filling = asyncio.Lock()
         self._fillers = 0
         """How many calls hold the lock or wait for it."""

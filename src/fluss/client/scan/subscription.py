@@ -77,8 +77,9 @@ class FetchOptions:
     remote_reads: int = 4
     remote_first: bool = False
     """Whether rows that servers have too are read from the remote log."""
-    pause_s: float = 0.0
-    """How long is waited before a bucket that was read to its end is asked for again: fewer requests with more rows."""
+    pause_s: Callable[[], float] = lambda: 0.0
+    """Returns how long to wait before a bucket that was read to its end is asked for again: longer pauses make fewer
+    requests with more rows."""
 
 
 class Subscription:
