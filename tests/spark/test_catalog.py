@@ -125,6 +125,9 @@ def test_a_table_is_replaced_as_a_whole_or_not_at_all(sql: Sql) -> None:
     failing = "SELECT id, assert_true(id < 0, 'on purpose') IS NULL AS b FROM fluss.cat.replaced"
     with pytest.raises(PySparkException, match="on purpose"):
         sql(f"CREATE OR REPLACE TABLE fluss.cat.replaced AS {failing}")
+    for refused in ("'table.log.ttl' 'soon'", "'table.datalake.freshness' 'soon'"):
+        with pytest.raises(PySparkException, match="soon"):
+            sql(f"CREATE OR REPLACE TABLE fluss.cat.replaced TBLPROPERTIES ({refused}) AS SELECT 2L AS id")
     assert sql.rows("cat.replaced") == [(1, "a")]
     sql("CREATE OR REPLACE TABLE fluss.cat.replaced AS SELECT id + 1 AS n FROM fluss.cat.replaced")
     assert (sql.rows("cat.replaced"), sql.info("cat.replaced").has_primary_key()) == ([(2,)], False)

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from tests.spark.conftest import BRIDGE
+from tests.spark.conftest import BRIDGE, SparkHarness
 
 import fluss.spark
+from fluss.metadata import TablePath
+from fluss.spark.overwrite import Overwrite
 from fluss.spark.versions import VERSION
 
 if TYPE_CHECKING:
-    from tests.spark.conftest import SparkHarness
+    from pyspark.sql import SparkSession
 
 EVENTS = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("s", pa.string())])
 USERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("age", pa.int64())])
@@ -125,11 +127,42 @@ def test_an_overwrite_that_fails_leaves_the_old_rows(harness: SparkHarness) -> N
     harness.write(frame, path)
     before = tables_of(harness)
     failing = frame.selectExpr("if(id = 19, raise_error('broken off on purpose'), id) as id", "day")
-    for options in ({}, {"overwrite__partitions": "d1"}):
-        with pytest.raises(PySparkException, match="broken off on purpose"):
-            harness.write(failing, path, "overwrite", **options)
-        assert sorted(row.id for row in harness.read(path).collect()) == list(range(20))
+    of_no_partition = frame.selectExpr("id", "if(id = 19, 'a/b', day) as day")
+    for bad, reason in ((failing, "broken off on purpose"), (of_no_partition, "partition column 'day'")):
+        for options in ({}, {"overwrite__partitions": "d1"}):
+            with pytest.raises(PySparkException, match=reason):
+                harness.write(bad, path, "overwrite", **options)
+            assert sorted(row.id for row in harness.read(path).collect()) == list(range(20))
     assert tables_of(harness) == before
+
+
+def test_an_overwrite_that_fails_half_way_keeps_the_new_rows_beside_the_table(spark: SparkSession) -> None:
+    with fluss.LocalServer(options={"max.partition.num": "2"}) as server:
+        other = SparkHarness(server, spark)
+        path = other.create(pa.schema([("id", pa.int64()), ("day", pa.string())]), partition_keys=["day"])
+        frame = spark.range(3).selectExpr("id", "concat('d', id) as day")
+        other.write(frame.where("id < 2"), path)
+        with pytest.raises(PySparkException, match=r"All new rows are in table fluss\.t.*__overwrite_"):
+            other.write(frame, path, "overwrite")
+        [kept] = [name for name in tables_of(other) if "__overwrite_" in name]
+        assert sorted(row.id for row in other.read(f"fluss.{kept}").collect()) == [0, 1, 2]
+        other.client.close()
+
+
+def test_an_overwrite_drops_what_a_killed_one_left(harness: SparkHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = harness.create(USERS)
+    info = harness.client.info(TablePath(*path.split(".")))
+    killed, next_one, later = (Overwrite(info.table_path, info.to_table_descriptor()) for _ in range(3))
+    other = harness.create(USERS, name=f"{path}__overwritten")
+    killed.prepare(harness.client)
+    next_one.prepare(harness.client)
+    names = {one.staging.table_name for one in (killed, next_one, later)}
+    assert len(names & tables_of(harness)) == 2  # the first may be that of a job that runs
+    monkeypatch.setattr("fluss.spark.overwrite._ABANDONED_MS", -60_000)
+    later.prepare(harness.client)
+    assert names & tables_of(harness) == {later.staging.table_name}
+    assert other.split(".")[1] in tables_of(harness)
+    later.finish(harness.client)
 
 
 def test_an_overwrite_of_a_transaction_is_done_once(harness: SparkHarness) -> None:

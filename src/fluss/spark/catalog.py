@@ -20,7 +20,7 @@ from fluss.spark.batches import METADATA_FIELDS, source_schema
 from fluss.spark.creation import table_descriptor
 from fluss.spark.layout import Layout, rows_between
 from fluss.spark.options import OPTIONS
-from fluss.spark.overwrite import Overwrite
+from fluss.spark.overwrite import Overwrite, discard
 from fluss.spark.reader import FlussReader
 from fluss.spark.source import FlussDataSource
 from fluss.spark.types import to_fluss_type
@@ -195,6 +195,7 @@ class CatalogCalls:
             self._client.run(self._admin.create_table(path, descriptor))
             return table
         overwrite = Overwrite(path, descriptor)
+        overwrite.check_descriptor(self._client)
         overwrite.prepare(self._client)
         return str(overwrite.staging)
 
@@ -204,6 +205,9 @@ class CatalogCalls:
         if staged != table:
             descriptor = self._described(table, schema, partitioning, **rest)
             Overwrite(_path(table), descriptor, staging=_path(staged)).finish(self._client)
+
+    def abort_table(self, staged: str) -> None:
+        discard(self._client, _path(staged))
 
     def _described(
         self,

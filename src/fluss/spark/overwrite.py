@@ -2,20 +2,24 @@
 """Mode `overwrite`: rows are replaced when all new ones are written, so that a job that fails leaves the old ones.
 
 Fluss has no truncation and no renaming of tables. So tasks write to a table beside the one that is replaced. When all
-of them are done, the driver empties the table, or some of its partitions, and copies the new rows into it.
+of them are done, the driver empties the table, or some of its partitions, and copies the new rows into it. From then
+on the staging table has a property, and is dropped only when the copy is complete.
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from fluss import aio
 from fluss.client.blocking_client import BlockingClient
 from fluss.client.write.routing import partition_codes
-from fluss.errors import FlussError, InvalidArgumentError
+from fluss.errors import FlussError, InvalidArgumentError, TableNotExistError
 from fluss.metadata import PartitionSpec, TableBucket, TableDescriptor, TableInfo, TablePath, split_partition_name
 from fluss.spark.layout import Layout
 from fluss.spark.snapshot import rows_as_of
@@ -26,6 +30,14 @@ DYNAMIC = "*"
 _NAME_MAX = 150
 _KEPT_PROPERTIES = ("table.merge-engine", "table.delete.behavior")
 """Properties that decide which rows a table has; the staging table needs no lake, no partitions and no expiry."""
+
+_LAKE_PROPERTIES = ("table.datalake.enabled", "table.datalake.historical-partition.enabled")
+_STATE = "spark.overwrite"
+_REPLACING = "replacing"
+"""The value of that property while a staging table has the only complete copy of the rows."""
+
+_ABANDONED_MS = 24 * 3_600_000
+"""A staging table that is older was left by a driver that was killed."""
 
 
 class Overwrite:
@@ -47,41 +59,73 @@ class Overwrite:
             if partitions is None or self._dynamic
             else [_partition_spec(path, descriptor, name) for name in partitions]
         )
-        name = f"{path.table_name[:_NAME_MAX]}__overwrite_{uuid.uuid4().hex[:12]}"
-        self.staging = staging or TablePath(path.database_name, name)
+        self._prefix = f"{path.table_name[:_NAME_MAX]}__overwrite_"
+        self.staging = staging or TablePath(path.database_name, f"{self._prefix}{uuid.uuid4().hex[:12]}")
         """Where tasks write to."""
 
     def prepare(self, client: BlockingClient) -> TableInfo:
-        """Create the staging table."""
+        """Create the staging table, after those that killed drivers left were dropped."""
+        self._drop_abandoned(client)
         wanted = self._descriptor
         descriptor = TableDescriptor(
             wanted.schema,
             bucket_count=wanted.bucket_count,
             bucket_keys=list(wanted.bucket_keys) or None,
             properties={name: v for name, v in wanted.properties.items() if name.startswith(_KEPT_PROPERTIES)},
-            comment=f"New rows of {self._path}, until they replace the old ones",
+            comment=self._comment(),
         )
         client.run(client.admin.create_table(self.staging, descriptor))
         return client.info(self.staging)
 
+    def check_descriptor(self, client: BlockingClient) -> None:
+        """Raise what the server refuses about the new table, by creating one like it, without a lake."""
+        properties = {name: v for name, v in self._descriptor.properties.items() if name not in _LAKE_PROPERTIES}
+        client.run(client.admin.create_table(self.staging, self._descriptor.replace(properties=properties)))
+        client.run(client.admin.drop_table(self.staging))
+
+    def _comment(self) -> str:
+        return f"New rows of {self._path}, until they replace the old ones"
+
+    def _drop_abandoned(self, client: BlockingClient) -> None:
+        for name in client.run(client.admin.list_tables(self._path.database_name)):
+            if name.startswith(self._prefix):
+                with contextlib.suppress(TableNotExistError):
+                    info = client.info(TablePath(self._path.database_name, name))
+                    age_ms = time.time() * 1000 - info.created_time
+                    if info.comment == self._comment() and age_ms > _ABANDONED_MS:
+                        discard(client, info.table_path)
+
     def finish(self, client: BlockingClient) -> None:
         """Replace the old rows by those of the staging table, and drop it."""
-        try:
+        if self._descriptor.partition_keys:
+            # Rows that fit no partition must fail while the old rows are still there.
+            names = self._staged_partitions(client)
             if self._dynamic:
-                names = _staged_partitions(client, client.info(self._path), client.table(self.staging))
                 self._partitions = [_partition_spec(self._path, self._descriptor, name) for name in names]
+        client.run(client.admin.alter_table(self.staging, set_properties={_STATE: _REPLACING}))
+        try:
             self.empty(client)
             _copy(client, client.table(self.staging), client.table(self._path))
         except FlussError as error:
             raise FlussError(
                 f"the rows of {self._path} could not be replaced: {error}. All new rows are in table {self.staging}: "
-                "run the job again, or copy them, and drop that table"
+                "run the job again, or overwrite with a query on that table, and drop it"
             ) from error
-        self.discard(client)
-
-    def discard(self, client: BlockingClient) -> None:
-        """Drop the staging table."""
         client.run(client.admin.drop_table(self.staging, True))
+
+    def _staged_partitions(self, client: BlockingClient) -> list[str]:
+        """The names of the partitions that rows of the staging table belong to."""
+        staged = client.table(self.staging)
+        info = staged.get_table_info()
+        target = replace(
+            info, table_path=self._path, descriptor=self._descriptor.replace(bucket_count=info.num_buckets)
+        )
+        keys = target.get_partition_keys()
+        variant = client.connection.config.client_bucketing
+        found: set[str] = set()
+        for batch in _rows(client, staged, info, keys):
+            found.update(partition_codes(target, [batch.column(key) for key in keys], variant)[0])
+        return sorted(found)
 
     def empty(self, client: BlockingClient) -> None:
         """Remove the old rows."""
@@ -95,6 +139,13 @@ class Overwrite:
             client.run(admin.create_partition(path, spec, True))
 
 
+def discard(client: BlockingClient, staging: TablePath) -> None:
+    """Drop a staging table, unless its rows were replacing the old ones: no other table may have all of them."""
+    with contextlib.suppress(TableNotExistError):
+        if client.info(staging).get_custom_properties().get(_STATE) != _REPLACING:
+            client.run(client.admin.drop_table(staging, True))
+
+
 def _partition_spec(path: TablePath, descriptor: TableDescriptor, name: str) -> PartitionSpec:
     keys = list(descriptor.partition_keys)
     if not keys:
@@ -105,16 +156,6 @@ def _partition_spec(path: TablePath, descriptor: TableDescriptor, name: str) -> 
             "the values are joined with '$'"
         )
     return PartitionSpec(split_partition_name(name, keys))
-
-
-def _staged_partitions(client: BlockingClient, info: TableInfo, staged: aio.FlussTable) -> list[str]:
-    """The names of the partitions that rows of the staging table belong to."""
-    keys = info.get_partition_keys()
-    variant = client.connection.config.client_bucketing
-    found: set[str] = set()
-    for batch in _rows(client, staged, staged.get_table_info(), keys):
-        found.update(partition_codes(info, [batch.column(key) for key in keys], variant)[0])
-    return sorted(found)
 
 
 def _copy(client: BlockingClient, source: aio.FlussTable, target: aio.FlussTable) -> None:

@@ -24,7 +24,7 @@ from fluss.spark.layout import Layout
 from fluss.spark.ledger import DRIVER, Attempt, Delivery, Ledger, create_ledger
 from fluss.spark.ledger import TABLE as LEDGER_TABLE
 from fluss.spark.options import SourceOptions
-from fluss.spark.overwrite import Overwrite
+from fluss.spark.overwrite import Overwrite, discard
 from fluss.spark.rows_in import RowsIn
 from fluss.spark.versions import StreamArrowWriter
 from fluss.spark.written_rows import NO_DIGESTS, Digests, RowsWritten, WrittenLog
@@ -224,7 +224,7 @@ class FlussWriter(SparkWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
         query, version = f"txn:{self._options['txnAppId']}", self._options["txnVersion"]
         committed = ledger.committed(query)
         if committed is not None and committed >= version:
-            overwrite.discard(client)
+            discard(client, overwrite.staging)
             return
         overwrite.finish(client)
         ledger.commit(query, version)
@@ -233,7 +233,7 @@ class FlussWriter(SparkWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
     def abort(self, messages: list[Any]) -> None:
         """Rows that are in the log stay there; a run of the same transaction again leaves them out."""
         if self._overwrite is not None:
-            self._overwrite.discard(client_of(self._options.client))
+            discard(client_of(self._options.client), self._overwrite.staging)
 
 
 class FlussStreamWriter(SparkWriter, StreamArrowWriter):  # type: ignore[misc]

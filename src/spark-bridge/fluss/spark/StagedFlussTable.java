@@ -48,7 +48,7 @@ class StagedFlussTable extends FlussTable implements StagedTable {
   @Override
   public void abortStagedChanges() {
     if (staged != null) {
-      catalog.call("drop_table", Map.of("table", staged));
+      catalog.call("abort_table", Map.of("staged", staged));
     }
   }
 }
