@@ -231,6 +231,8 @@ def test_spark_knows_the_size_of_tables(sql: Sql) -> None:
     joined = sql.spark.table("fluss.cat.sized").join(sql.spark.table("fluss.cat.keyed"), "id")
     assert "BroadcastHashJoin" in joined._jdf.queryExecution().executedPlan().toString()
     assert joined.count() == 10
+    with pytest.raises(PySparkException, match="ANALYZE TABLE is not supported for v2 tables"):
+        sql("ANALYZE TABLE fluss.cat.sized COMPUTE STATISTICS")
 
 
 def test_the_default_database_needs_no_name(sql: Sql) -> None:
