@@ -29,8 +29,10 @@ from tests.spark import cluster_job
 
 import fluss
 from fluss.client.blocking_client import BlockingClient
+from fluss.errors import MissingDependencyError
 from fluss.metadata import Schema, TableDescriptor, TablePath
 from fluss.spark import bridge_jar, ensure_java
+from fluss.spark.pipelines import check_installed, write_project
 from fluss.spark.presets import CATALOG
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -177,7 +179,8 @@ def check(found: dict[str, Any], *, catalog: bool = True) -> None:
     assert "Traceback" not in found["refused"]
 
 
-def test_a_standalone_cluster_of_two_workers(bootstrap: str, processes: Processes) -> None:
+def start_standalone(processes: Processes) -> tuple[str, list[Path]]:
+    """A master and two workers; returns the address of the master, and the folders of the workers."""
     port = free_port()
     address = f"spark://127.0.0.1:{port}"
     loopback = ("--host", "127.0.0.1", "--webui-port", "0")
@@ -187,6 +190,36 @@ def test_a_standalone_cluster_of_two_workers(bootstrap: str, processes: Processe
     folders = [processes.folder / name for name in ("first", "second")]
     for folder in folders:
         processes.start(*worker, "--work-dir", str(folder), address)
+    return address, folders
+
+
+def start_connect(processes: Processes, settings: dict[str, str]) -> str:
+    """A server of Spark Connect; returns its address."""
+    missing = [name for name in CONNECT_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"the client of Spark Connect needs {', '.join(missing)}: pip install 'pyspark[connect]'")
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.python.daemon.module": "fluss.spark.daemon",
+        "spark.ui.enabled": "false",
+        **settings,
+    }
+    server = processes.start(
+        "spark-submit",
+        *("--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *(f"--conf={name}={value}" for name, value in settings.items()),
+    )
+    processes.wait_for_port(server, port)
+    return f"sc://127.0.0.1:{port}"
+
+
+WITH_BRIDGE = {**CATALOG, "spark.jars": bridge_jar()}
+
+
+def test_a_standalone_cluster_of_two_workers(bootstrap: str, processes: Processes) -> None:
+    address, folders = start_standalone(processes)
     check(run_job(address, bootstrap, processes))
     # Tasks ran in an executor of each worker, and not in the process of the job.
     assert all(list(folder.glob("app-*/*/stderr")) for folder in folders)
@@ -195,24 +228,31 @@ def test_a_standalone_cluster_of_two_workers(bootstrap: str, processes: Processe
 
 @pytest.mark.parametrize("bridge", [True, False], ids=["bridge", "python"])
 def test_spark_connect(bootstrap: str, processes: Processes, bridge: bool) -> None:
-    missing = [name for name in CONNECT_PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        pytest.skip(f"the client of Spark Connect needs {', '.join(missing)}: pip install 'pyspark[connect]'")
-    port = free_port()
-    with_bridge = ["--jars", bridge_jar(), *(f"--conf={name}={value}" for name, value in CATALOG.items())]
-    server = processes.start(
-        "spark-submit",
-        *(with_bridge if bridge else ()),
-        *("--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-        *("--conf", f"spark.connect.grpc.binding.port={port}"),
-        *("--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
-        *("--conf", "spark.python.daemon.module=fluss.spark.daemon"),
-        *("--conf", "spark.ui.enabled=false"),
-    )
-    processes.wait_for_port(server, port)
-    address = f"sc://127.0.0.1:{port}"
+    address = start_connect(processes, WITH_BRIDGE if bridge else {})
     check(run_job(address, bootstrap, processes), catalog=bridge)
     run_page_block(address, bootstrap, processes.folder)
+
+
+@pytest.mark.parametrize("option", ["--master", "--remote"])
+def test_a_pipeline_runs_on_a_cluster(bootstrap: str, processes: Processes, option: str) -> None:
+    try:
+        check_installed()
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    project = processes.folder / "store"
+    write_project(project)
+    folders: list[Path] = []
+    if option == "--master":
+        address, folders = start_standalone(processes)
+    else:
+        address = start_connect(processes, {**WITH_BRIDGE, "spark.fluss.bootstrap.servers": bootstrap})
+    command = [sys.executable, "-m", "fluss", "pipeline", "run", str(project), "-b", bootstrap, option, address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=processes.folder, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:] + processes.log()
+    with fluss.connect(bootstrap, database="store") as db:
+        found = sorted(tuple(row.values()) for row in db.table("sales").to_arrow().to_pylist())
+    assert found == [("FR", 2, 15.0), ("JP", 1, 20.0)]
+    assert all(list(folder.glob("app-*/*/stderr")) for folder in folders)
 
 
 def test_separate_executors_on_one_machine(bootstrap: str, tmp_path: Path) -> None:

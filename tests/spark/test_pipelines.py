@@ -35,6 +35,12 @@ def test_a_project_is_written_once(tmp_path: Path) -> None:
     assert (shown.exit_code, "fluss pipeline init" in shown.output) == (1, True)
 
 
+def test_remote_needs_the_address_of_the_server(project: Path) -> None:
+    shown = CliRunner().invoke(main, ["pipeline", "run", str(project), "--remote", "sc://127.0.0.1:1"])
+    assert (shown.exit_code, "give its address with -b" in shown.output) == (1, True)
+    assert not (project / ".fluss").exists()
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     try:

@@ -61,8 +61,11 @@ def run(link: CliTarget, folder: Path, watch: bool, every: float, master: str, r
     if not spec.is_file():
         raise Failure(f"'{spec}' does not exist; \"fluss pipeline init NAME\" writes a pipeline")
     stop = threading.Event()
+    embedded = link.servers is None and link.profile is None
+    if embedded and remote is not None:
+        raise Failure("the tables are on the server that the catalog of --remote names; give its address with -b")
     with contextlib.ExitStack() as stack:
-        if link.servers is None and link.profile is None:
+        if embedded:
             server = stack.enter_context(fluss.LocalServer(folder / ".fluss"))
             link = replace(link, servers=server.bootstrap_servers)
             note(f"server at {server.bootstrap_servers}, data in '{server.data_dir}'")
