@@ -128,9 +128,7 @@ def test_retention() -> None:
     assert strategy(num_retention="-1").earliest_retained(NOW) is None
     assert strategy(num_retention="2000000000").earliest_retained(NOW) is None
     strategy().check_new_value("20240108", NOW)
-    with pytest.raises(
-        PartitionSpecInvalidError, match="out-of-date: the earliest partition that is kept is '20240108'"
-    ):
+    with pytest.raises(PartitionSpecInvalidError, match="out-of-date: the earliest retained partition is '20240108'"):
         strategy().check_new_value("20240107", NOW)
     with pytest.raises(PartitionSpecInvalidError, match="does not match the expected format 'yyyyMMdd'"):
         strategy().check_new_value("yesterday", NOW)

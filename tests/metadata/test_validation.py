@@ -134,7 +134,7 @@ BAD: list[tuple[TableDescriptor, int, str]] = [
     (table(partition_keys=["dt", "v"], **AUTO), 15, "'table.auto-partition.key' must be set"),
     (table(partition_keys=["dt", "v"], **AUTO, **{"table.auto-partition.key": "dt"}), 15, "num-precreate' must be 0"),
     (table(partition_keys=["dt"], **AUTO, **{"table.auto-partition.key": "x"}), 15, "not among the partition keys"),
-    (table({"d": t.DateType()}, partition_keys=["d"], **AUTO), 15, "is a date"),
+    (table({"d": t.DateType()}, partition_keys=["d"], **AUTO), 15, "is of type DATE"),
     (
         table(
             {"d": t.DateType()},
@@ -143,7 +143,7 @@ BAD: list[tuple[TableDescriptor, int, str]] = [
             **{"table.auto-partition.time-unit": "MONTH", "table.auto-partition.time-format": "yyyy-MM"},
         ),
         15,
-        "is a date",
+        "is of type DATE",
     ),
     (table(pk=PK, **{"table.statistics.columns": "*"}), 39, "without a primary key"),
     (table(**{"table.statistics.columns": "x"}), 39, "no column 'x'"),

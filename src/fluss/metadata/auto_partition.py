@@ -216,5 +216,5 @@ class AutoPartitionStrategy:
         earliest = self.earliest_retained(now) if self.enabled else None
         if earliest is not None and value < earliest:
             raise PartitionSpecInvalidError(
-                f"Partition value {value!r} is out-of-date: the earliest partition that is kept is {earliest!r}."
+                f"Partition value {value!r} is out-of-date: the earliest retained partition is {earliest!r}."
             )

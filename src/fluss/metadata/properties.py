@@ -43,7 +43,8 @@ class TableProperty(Option[T]):
     def refusal(self, given: str) -> FlussError:
         # The words of the Java server, which tools look for.
         return InvalidConfigError(
-            f"Invalid value for config '{self.key}'. Reason: got {given}, but it takes {self.type.allowed()}"
+            f"Invalid value for config '{self.key}'. Reason: Could not parse value {given} for key '{self.key}'. "
+            f"It takes {self.type.allowed()}."
         )
 
     @overload

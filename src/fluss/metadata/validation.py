@@ -288,8 +288,8 @@ def _check_auto_partition(descriptor: TableDescriptor) -> None:
         strategy.time_unit != "DAY" or strategy.time_format.pattern != "yyyy-MM-dd"
     ):
         raise InvalidTableError(
-            f"The auto partition key '{strategy.key}' is a date: 'table.auto-partition.time-unit' must be DAY and "
-            "'table.auto-partition.time-format' must be yyyy-MM-dd."
+            f"The auto partition key '{strategy.key}' is of type DATE: 'table.auto-partition.time-unit' must be DAY "
+            "and 'table.auto-partition.time-format' must be yyyy-MM-dd."
         )
 
 
