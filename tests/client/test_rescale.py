@@ -216,19 +216,30 @@ async def test_rows_for_a_partition_that_came_again_with_another_count_fail(
     assert [await lookuper.lookup((row["k"], "new")) for row in rows_of("new")] == rows_of("new")
 
 
-def test_a_log_is_followed_through_the_change(embedded_server: LocalServer, path: TablePath) -> None:
+@pytest.mark.parametrize("descriptor", [LOG, KEYED], ids=["log", "keyed"])
+def test_a_table_is_written_read_and_followed_through_the_change(
+    embedded_server: LocalServer, path: TablePath, descriptor: TableDescriptor
+) -> None:
+    old, new = rows_of("old"), rows_of("new")
     with blocking.connect(embedded_server.bootstrap_servers) as db:
-        table = db.create_table(str(path), LOG)
-        table.append(rows_of("old"))
+        table = db.create_table(str(path), descriptor)
+        write = table.upsert if descriptor is KEYED else table.append
+        write(old)
         seen: list[str] = []
         for change in table.follow(start="earliest", timeout=30):
             seen.append(f"{change.row['p']}{change.row['k']}")
             if len(seen) == ROWS:
                 table.set_properties({"bucket.num": 5})
-                table.append(rows_of("new"))
+                write(new)
             if len(seen) == 2 * ROWS:
                 break
-        assert sorted(seen) == sorted(f"{row['p']}{row['k']}" for row in rows_of("old") + rows_of("new"))
+        assert sorted(seen) == sorted(f"{row['p']}{row['k']}" for row in old + new)
+        assert sorted(table.to_arrow().to_pylist(), key=str) == sorted(old + new, key=str)
+        if descriptor is KEYED:
+            write([{**row, "v": "again"} for row in old])  # goes where the rows lie, by the count of their partition
+            assert {row["v"] for row in table.get_many([(row["k"], row["p"]) for row in old])} == {"again"}
+            assert [table.get((row["k"], row["p"])) for row in new] == new
+            assert len(table.to_arrow()) == 2 * ROWS
 
 
 @pytest.mark.parametrize("count", [None, 2, 6])
