@@ -72,7 +72,10 @@ class Process:
 
     def poll(self, records: int) -> None:
         for offset, timestamp, member, row in self.log.records[self.read : self.read + records]:
+            before = self.state.version, self.state.share(self.name, BUCKETS)
             self.state.apply(offset, timestamp, member, row)
+            after = self.state.version, self.state.share(self.name, BUCKETS)
+            assert after[0] > before[0] or after == before, "shares change with the version alone"
             self.read += 1
             if member == self.name:
                 del self.unread[0]
@@ -241,3 +244,16 @@ def test_a_row_is_read_as_it_was_written(
 def test_a_row_that_cannot_be_read_names_its_member(text: str) -> None:
     with pytest.raises(FormatError, match="'m1'"):
         MemberRow.from_json("m1", text)
+
+
+def test_a_lease_that_is_shorter_than_the_others_ends_first() -> None:
+    state = GroupState()
+    for beat, timeout_ms in enumerate((TIMEOUT_MS, TIMEOUT_MS, 10)):
+        state.apply(beat, 1000 + beat, f"m{beat}", MemberRow(f"m{beat}", 1, timeout_ms, beat))
+    version = state.version
+    state.apply(3, 1012, "m0", MemberRow("m0", 1, TIMEOUT_MS, 0, beat=1))
+    assert (state.overdue(1012), state.version) == ([], version), "a renewed lease moves nothing"
+    assert state.overdue(1013) == ["m2"]
+    state.apply(4, 1013, "m0", MemberRow("m0", 1, TIMEOUT_MS, 0, beat=2))
+    assert state.members.keys() == {"m0", "m1"}
+    assert (state.overdue(1101), state.overdue(1102)) == ([], ["m1"])
