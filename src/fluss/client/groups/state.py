@@ -114,9 +114,10 @@ class GroupState:
         claims: dict[TableBucket, bool] = {}
         for other in self.members.values():
             if other is not member:
-                claims.update({bucket: claims.get(bucket, False) for bucket in wanted & other.maybe})
-                held = wanted.intersection(other.held)
-                claims.update({bucket: other.certain or claims.get(bucket, False) for bucket in held})
+                for bucket in wanted & other.maybe:
+                    claims.setdefault(bucket, False)
+                for bucket in wanted.intersection(other.held):
+                    claims[bucket] = other.certain or claims.get(bucket, False)
         return claims
 
     def _own(self, member: Member, bucket: TableBucket, grant: int) -> None:
