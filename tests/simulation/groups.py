@@ -264,6 +264,7 @@ class Settling(GroupScenario):
         self._count = members
         self.seconds = 0.0
         self.rows_written = 0
+        self.timeouts_ms: list[int] = []
 
     async def __call__(self, world: World) -> None:
         self.world = world
@@ -281,6 +282,7 @@ class Settling(GroupScenario):
             rows = [MemberRow.from_json(row["member"], row["state"]) for row in found]
             self.seconds = (self.now_ns() - began_ns) / 1e9
         self.rows_written = sum(row.beat for row in rows)
+        self.timeouts_ms = [row.timeout_ms for row in rows]
         await self._end_members()
         await connection.close()
         await world.stop_server()

@@ -236,7 +236,8 @@ class Table(TableBase[T]):
             group: Share the work with all processes that follow the table with this name: each change is handled by
                 one of them. Goes on where the group was; `start` counts for a group that never was.
             commit: Take a change for handled when the next one is asked for. False: only `commit()` does it.
-            session_timeout: After how many seconds without a sign of life the others take over.
+            session_timeout: After how many seconds without a sign of life the others take over. Longer in a
+                group of more than 25 members.
 
         Without `stop_at_end` and `timeout` it never ends; Ctrl-C raises KeyboardInterrupt, as everywhere.
 

@@ -43,6 +43,9 @@ _log = logging.getLogger("fluss.client.groups")
 
 BEATS_PER_TIMEOUT = 2.5
 """How often a row is written while nothing changes: once a second with the default timeout of 2.5 s."""
+_TIMEOUT_S_PER_MEMBER = 0.1
+"""The session timeout of a large group is at least this for each member: all of them read every row, so that what one
+reads must not grow with their number. Up to 25 members keep the default."""
 _FATAL = (AuthorizationError, ConnectionClosedError, DatabaseNotExistError, FormatError, TableNotExistError)
 """What trying again does not help against."""
 _TICK_S = 0.1
@@ -92,7 +95,7 @@ class GroupMember:
             connection: A connection of its own: a queue of large requests must not delay the lease.
             info: The table that is followed.
             group: The name of the group.
-            session_timeout_s: How long after its last row the others wait before they take over.
+            session_timeout_s: How long after its last row the others wait before they take over, at least.
             list_buckets: The buckets of the table now.
             first_offsets: Where a group that never read the table begins.
             new_offsets: Where a bucket begins that came after the group.
@@ -257,6 +260,8 @@ class GroupMember:
     def _make_row(self, *, left: bool) -> MemberRow:
         self._before_write()
         self._beat += 1
+        # It never falls: a lease that was given lasts, even if the row that would shorten it is written late.
+        self._timeout_s = max(self._timeout_s, _TIMEOUT_S_PER_MEMBER * len(self._state.members))
         release, want = self._share()
         held = {bucket: grant for bucket, grant in self._held().items() if bucket in self._buckets}
         progress = {b: Progress(grant, self.positions[b]) for b, grant in held.items() if b in self.positions}
