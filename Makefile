@@ -126,6 +126,10 @@ bench-scale: $(READY) ## Measure how costs grow: rows, columns, buckets, tables,
 interop: $(READY) ## Prove compatibility with the official clients and the real server (needs Maven and Java)
 	$(BIN)/python -m tests.interop.matrix $(ARGS)
 
+.PHONY: itcases
+itcases: $(READY) ## Run the Java client's own integration cases on our server (UPSTREAM=checkout with compiled tests)
+	$(BIN)/python -m tests.interop.itcases $(UPSTREAM) $(ARGS)
+
 .PHONY: interop-migrate
 interop-migrate: $(READY) ## Move 50 tables of many small batches to the real server while they are written to (ARGS="--rows 30000")
 	$(BIN)/python -m tests.interop.migration $(ARGS)

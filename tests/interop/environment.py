@@ -133,19 +133,19 @@ def java_driver(version: str = FLUSS_VERSION) -> str:
 
     The client's jar holds all it needs but the logging, which is the same for each version.
     """
-    return _compiled(HERE / "driver_java", os.pathsep.join([str(jar("fluss-client", version)), classpath()]), version)
+    return compiled(HERE / "driver_java", os.pathsep.join([str(jar("fluss-client", version)), classpath()]), version)
 
 
 def facts_program(version: str) -> str:
     """The same for the program that prints what a released client knows."""
-    return _compiled(HERE / "facts_java", os.pathsep.join([str(jar("fluss-client", version)), classpath()]), version)
+    return compiled(HERE / "facts_java", os.pathsep.join([str(jar("fluss-client", version)), classpath()]), version)
 
 
 def flink_driver(version: str = FLUSS_VERSION) -> str:
     """The same for the driver of Flink and the official connector, with the lake plugin beside them."""
     folder = HERE / "driver_flink"
     path = os.pathsep.join([str(lake_plugin(version)), classpath(version, folder / "pom.xml")])
-    return _compiled(folder, path, version)
+    return compiled(folder, path, version)
 
 
 def lake_jars(version: str = FLUSS_VERSION) -> str:
@@ -154,7 +154,8 @@ def lake_jars(version: str = FLUSS_VERSION) -> str:
     return os.pathsep.join([str(lake_plugin(version)), paimon])
 
 
-def _compiled(folder: Path, path: str, version: str) -> str:
+def compiled(folder: Path, path: str, version: str) -> str:
+    """Compile the Java files of a folder, once, and return the class path to run them with."""
     sources = sorted(folder.glob("*.java"))
     digest = hashlib.sha256(version.encode())
     for source in sources:
