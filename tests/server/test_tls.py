@@ -151,7 +151,7 @@ def test_a_client_is_who_its_certificate_says(server: LocalServer, authority: Au
     bob = authority.issue("bob")
     with (
         client(server, 2, truststore_location=authority.ca, keystore_location=bob) as db,
-        pytest.raises(fluss.AuthorizationError, match="User:bob"),
+        pytest.raises(fluss.AuthorizationError, match="name='bob', type='User'"),
     ):
         db.create_table("of_bob", {"id": "bigint"})
     with pytest.raises((AuthenticateError, NetworkError)):
