@@ -109,6 +109,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("cat orders -w 'id = '", ERROR, "id = "),
     ("tail orders --from yesterday", ERROR, "10m"),
     ("offsets orders --at noon", USAGE, "is not a time"),
+    ("cat orders --at noon", USAGE, "is not a time"),
     # rows and files
     ("put orders {", ERROR, "line 1: it is not JSON"),
     ("put orders [1]", ERROR, "JSON object"),

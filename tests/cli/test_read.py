@@ -76,6 +76,8 @@ def test_head_and_count(ok: Callable[..., str]) -> None:
     assert len(ok("head", "events", "-n", "3").splitlines()) == 4
     assert len(ok("head", "events", "--json").splitlines()) == 10
     assert ok("count", "events") == "100\n"
+    assert ok("count", "events", "--at", "1h") == "0\n"
+    assert ok("cat", "orders", "--at", "1h", "--json") == ok("head", "orders", "--at", "2026-01-01", "--json") == ""
     assert json.loads(ok("count", "events", "-w", "id < 5", "--json")) == {"table": "fluss.events", "rows": 5}
 
 

@@ -382,6 +382,8 @@ def test_expired_changes(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             table.upsert([(i, 0) for i in range(10_000)])
         assert sorted(change.row["id"] for change in table.follow(stop_at_end=True)) == list(range(10_000))
+        with pytest.raises(fluss.InvalidArgumentError, match=r"begins after 2026-01-01.*fluss restore URL FOLDER --at"):
+            table.as_of("2026-01-01").to_arrow()
 
 
 def _warning_of(table: fluss.Table[Any]) -> str:

@@ -361,5 +361,28 @@ def test_a_table_as_it_was_at_a_time(db: fluss.Database, keyed: bool) -> None:
     assert table.to_arrow(at=then - dt.timedelta(hours=1)).num_rows == 0
     with pytest.raises(FlussError, match="future"):
         table.to_arrow(at=then + dt.timedelta(hours=1))
-    with pytest.raises(FlussError, match="takes a time"):
-        table.to_arrow(at="yesterday")
+    past = table.as_of(then)
+    assert f"as of {then}" in repr(past)
+    for found in (past.to_arrow(), pa.table(past), past.dataset().to_table(), past.lazy().collect().to_arrow()):
+        assert sorted(zip(*found.to_pydict().values())) == [(number, 0) for number in range(20)]
+    assert sorted(past.to_pandas()["id"]) == sorted(past.to_polars()["id"]) == list(range(20))
+    assert past.to_pylist(where="id = 12") == [{"id": 12, "n": 0}]
+    assert len(past.head(3)) == 3
+    assert len(past) == past.count() == past.dataset().count_rows() == 20
+    assert past.count("n = 1") == 0
+    changing = [lambda: past.upsert((1, 1)), lambda: past.delete(1), lambda: past.update(1, n=2), lambda: past.get(1)]
+    for call in [
+        *(changing if keyed else [lambda: past.append((1, 1))]),
+        past.writer,
+        past.follow,
+        lambda: past.add_column("more string"),
+        lambda: past.set_properties({"table.log.ttl": "1d"}),
+        lambda: past.add_partition("p"),
+    ]:
+        with pytest.raises(fluss.InvalidArgumentError, match=r"table fluss\.past as of .* can only be read as a whole"):
+            call()
+    for refused in (lambda: table.to_arrow(at="yesterday"), lambda: table.as_of(7)):
+        with pytest.raises(FlussError, match="takes a time"):
+            refused()
+    with pytest.raises(FlussError, match="moment of its own"):
+        past.to_arrow(snapshot=1)

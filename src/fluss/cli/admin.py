@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from fluss._text import escaped
 from fluss.cli.common import (
     CliTarget,
     NotFound,
+    at_option,
     check_table,
     connected,
     note,
@@ -89,33 +91,30 @@ def _backup_text(found: dict[str, Any]) -> str:
 
 @click.command()
 @table_argument()
-@click.option("--at", metavar="TIME", help="Offsets at a time: 10m (ten minutes ago) or 2026-01-01T00:00.")
+@at_option("Offsets at a time")
 @connected
-def offsets(link: CliTarget, table: str, at: str | None) -> None:
+def offsets(link: CliTarget, table: str, at: datetime | None) -> None:
     """Show the first and the next offset of every bucket of TABLE, or the offsets at a time.
 
     Example: fluss offsets orders --at 10m
     """
     from fluss.metadata import OffsetSpec
-    from fluss.tools.status import bucket_offsets, offsets_at, parse_time
+    from fluss.tools.status import bucket_offsets, offsets_at
 
-    moment = None if at is None else parse_time(at)
-    if at is not None and moment is None:
-        raise click.UsageError(f"--at: {at!r} is not a time; write 10m (ten minutes ago) or 2026-01-01T00:00")
     with link.database() as db:
         opened = db.table(check_table(table))
         first = bucket_offsets(db, opened, OffsetSpec.earliest())
         last = bucket_offsets(db, opened, OffsetSpec.latest())
-        then = {} if moment is None else offsets_at(db, opened, moment)
+        then = {} if at is None else offsets_at(db, opened, at)
     rows = [
         {"partition": key[0], "bucket": key[1].bucket_id, "earliest": first.get(key), "latest": end}
-        | ({} if moment is None else {"at": then.get(key)})
+        | ({} if at is None else {"at": then.get(key)})
         for key, end in last.items()
     ]
     if link.as_json:
         print_json(rows)
     else:
-        names = ["partition", "bucket", "earliest", "latest", *([] if moment is None else ["at"])]
+        names = ["partition", "bucket", "earliest", "latest", *([] if at is None else ["at"])]
         grid(names, [["" if row[name] is None else row[name] for name in names] for row in rows])
 
 

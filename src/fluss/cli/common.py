@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -262,6 +263,22 @@ missing_option = click.option(
     type=click.Choice(["null", "keep"]),
     help="Columns that rows to upsert do not have: make them null, or keep what is there.  [default: refuse]",
 )
+
+
+def _moment(ctx: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
+    from fluss.tools.status import parse_time
+
+    found = None if text is None else parse_time(text)
+    if text is not None and found is None:
+        raise click.UsageError(f"--at: {text!r} is not a time; write 10m (ten minutes ago) or '2026-01-01 14:05'")
+    return found
+
+
+def at_option(text: str) -> Callable[[CommandT], CommandT]:
+    """An option that takes a time."""
+    return click.option(
+        "--at", metavar="TIME", callback=_moment, help=f"{text}, such as 10m (ago) or '2026-01-01 14:05'."
+    )
 
 
 def parse_path(text: str) -> TablePath:

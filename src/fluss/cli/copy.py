@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ import click
 from fluss.cli.common import (
     CliTarget,
     Failure,
+    at_option,
     check_database,
     check_table,
     connected,
@@ -193,11 +195,16 @@ def backup(link: CliTarget, folder: str, tables: tuple[str, ...], settings: tupl
 @click.argument("folder", type=click.Path(file_okay=False))
 @click.argument("tables", nargs=-1)
 @click.option("--renumber", is_flag=True, help="Allow new numbers in auto-increment columns.")
-@click.option("--at", metavar="TIME", help="Of a URL: the state at this time, such as '2026-11-17 14:05' or '10m' ago.")
+@at_option("Of a URL: the state at this time")
 @_store_option
 @connected
 def restore(
-    link: CliTarget, folder: str, tables: tuple[str, ...], renumber: bool, at: str | None, settings: tuple[str, ...]
+    link: CliTarget,
+    folder: str,
+    tables: tuple[str, ...],
+    renumber: bool,
+    at: datetime | None,
+    settings: tuple[str, ...],
 ) -> None:
     """Create TABLES (all without them) as they are in the backup FOLDER. None of them may exist.
 
@@ -233,7 +240,7 @@ def restore(
     _say(link, done, folder, "restored from")
 
 
-def _from_store(link: CliTarget, url: str, folder: str | None, at: str | None, settings: tuple[str, ...]) -> None:
+def _from_store(link: CliTarget, url: str, folder: str | None, at: datetime | None, settings: tuple[str, ...]) -> None:
     """Restore a continuous backup into a data folder; verify it without one."""
     from fluss.server.config import ServerConfig
     from fluss.server.replication.layout import time_text
@@ -241,7 +248,7 @@ def _from_store(link: CliTarget, url: str, folder: str | None, at: str | None, s
     from fluss.server.replication.restoring import verify
 
     options = ServerConfig(dict(one.split("=", 1) for one in settings if "=" in one)).store_options
-    at_ms = None if at is None else _time_ms(at)
+    at_ms = None if at is None else int(at.timestamp() * 1000)
     with progress_bar("restore" if folder else "verify", None, show=not link.as_json) as advance:
         if folder is None:
             found = verify(url, at_ms=at_ms, store_options=options, progress=advance)
@@ -259,12 +266,3 @@ def _from_store(link: CliTarget, url: str, folder: str | None, at: str | None, s
     if found.damages:
         shown = "\n".join(found.damages[:20])
         raise Failure(f"the backup '{url}' is damaged in {count_text(len(found.damages), 'place')}:\n{shown}")
-
-
-def _time_ms(text: str) -> int:
-    from fluss.tools.status import parse_time
-
-    found = parse_time(text)
-    if found is None:
-        raise click.UsageError(f"--at takes a time such as '2026-11-17 14:05' or '10m' ago, not {text!r}")
-    return int(found.timestamp() * 1000)

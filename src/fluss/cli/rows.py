@@ -9,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -17,6 +18,7 @@ from fluss.cli.common import (
     CliTarget,
     Failure,
     NotFound,
+    at_option,
     check_table,
     connected,
     count_text,
@@ -32,7 +34,7 @@ from fluss.cli.show import Grid, facts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fluss import Database
+    from fluss import Database, Table
 
 
 @click.command()
@@ -117,6 +119,12 @@ _FIRST_ROWS = 200
 
 where_option = click.option("-w", "--where", metavar="CONDITION", help='Only rows that match, such as "price > 10".')
 columns_option = click.option("-c", "--columns", metavar="NAMES", help="Only these columns, comma separated.")
+past_option = at_option("The table as it was at a time")
+
+
+def _opened(db: Database, table: str, at: datetime | None) -> Table[dict[str, Any]]:
+    opened = db.table(check_table(table))
+    return opened if at is None else opened.as_of(at)
 
 
 @click.command()
@@ -124,6 +132,7 @@ columns_option = click.option("-c", "--columns", metavar="NAMES", help="Only the
 @where_option
 @columns_option
 @click.option("-n", "--limit", type=click.IntRange(0), help="At most this many rows.")
+@past_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--parquet", metavar="FILE", type=click.Path(dir_okay=False), help="Write a Parquet file instead.")
 @connected
@@ -133,6 +142,7 @@ def cat(
     where: str | None,
     columns: str | None,
     limit: int | None,
+    at: datetime | None,
     as_csv: bool,
     parquet: str | None,
 ) -> None:
@@ -143,7 +153,7 @@ def cat(
     if sum((as_csv, link.as_json, parquet is not None)) > 1:
         raise click.UsageError("choose one of --csv, --json and --parquet")
     with link.database() as db:
-        reader = db.table(check_table(table)).to_reader(names_of(columns), where, limit)
+        reader = _opened(db, table, at).to_reader(names_of(columns), where, limit)
         if parquet is not None:
             note(f"{count_text(_write(reader, parquet, 'parquet'), 'row')} written to {parquet}")
         elif as_csv or link.as_json:
@@ -183,14 +193,15 @@ def show_batches(names: list[str], batches: Iterable[pa.RecordBatch]) -> int:
 @table_argument()
 @click.option("-n", "--limit", type=click.IntRange(1), default=10, show_default=True, help="How many rows.")
 @columns_option
+@past_option
 @connected
-def head(link: CliTarget, table: str, limit: int, columns: str | None) -> None:
+def head(link: CliTarget, table: str, limit: int, columns: str | None, at: datetime | None) -> None:
     """Print some rows of TABLE, to see what they look like.
 
     Example: fluss head orders -n 3
     """
     with link.database() as db:
-        reader = db.table(check_table(table)).to_reader(names_of(columns), None, limit)
+        reader = _opened(db, table, at).to_reader(names_of(columns), None, limit)
         if link.as_json:
             _write(reader, sys.stdout.buffer, "jsonl")
             sys.stdout.flush()
@@ -201,14 +212,15 @@ def head(link: CliTarget, table: str, limit: int, columns: str | None) -> None:
 @click.command()
 @table_argument()
 @where_option
+@past_option
 @connected
-def count(link: CliTarget, table: str, where: str | None) -> None:
+def count(link: CliTarget, table: str, where: str | None, at: datetime | None) -> None:
     """Count the rows of TABLE, all of them or those that match.
 
     Example: fluss count orders -w "item = 'tea'"
     """
     with link.database() as db:
-        rows = db.table(check_table(table)).count(where)
+        rows = _opened(db, table, at).count(where)
     if link.as_json:
         print_json({"table": check_table(table), "rows": rows})
     else:

@@ -107,8 +107,8 @@ class TableBase(Generic[T]):
         from fluss.db.dataset import DatasetSource, FlussDataset
 
         submit = self._bridge.background.thread.submit
-        connection = self._core._database._connection
-        source = DatasetSource(connection, self._core.info, submit, self._core.count, self._bridge.run)
+        core, run = self._core, self._bridge.run
+        source = DatasetSource(core._database._connection, core.info, submit, core.count, run, at=core._at)
         return FlussDataset(source, as_sql=as_sql)
 
     @overload

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from fluss.db.expressions import Translated, fields_of, translate
-from fluss.db.reads import matching, read_batches
+from fluss.db.reads import Moment, matching, read_batches
 from fluss.db.streams import Submit, read_ahead
 from fluss.db.suggest import check_columns
 from fluss.metadata import Predicate, TableInfo
@@ -39,11 +39,13 @@ class DatasetSource:
     cache: LogCache | None = None
     table: FlussTable | None = None
     """The table, where it is looked up for each query anyway."""
+    at: Moment | None = None
+    """A time: the table as it was then."""
 
     def batches(
         self, columns: Sequence[str], predicate: Predicate | None, limit: int | None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Read the table as it is now."""
+        """Read the table as it is now, or was at the time."""
 
         def open_batches() -> AsyncGenerator[pa.RecordBatch, None]:
             return read_batches(  # type: ignore[return-value]
@@ -52,6 +54,7 @@ class DatasetSource:
                 columns=columns,
                 predicate=predicate,
                 limit=limit,
+                at=self.at,
                 cache=self.cache,
                 table=self.table,
             )

@@ -130,7 +130,7 @@ async def read_batches(
     columns: str | Sequence[str] | None = None,
     predicate: Predicate | str | None = None,
     limit: int | None = None,
-    snapshot: int | None = None,
+    at: Moment | None = None,
     cache: LogCache | None = None,
     table: FlussTable | None = None,
 ) -> AsyncIterator[pa.RecordBatch]:
@@ -141,7 +141,7 @@ async def read_batches(
         columns=columns,
         predicate=predicate,
         limit=limit,
-        snapshot=snapshot,
+        at=at,
         cache=cache,
         table=table,
     )
@@ -203,7 +203,9 @@ async def plan_read(
     if at is None:
         opened, source = await _choose(connection, table, predicate, limit if computed is None else None, snapshot)
     else:
-        opened, source = _past_rows(connection, table, _time_ms(at, snapshot)), "past"
+        if snapshot is not None:
+            raise InvalidArgumentError("a snapshot is a moment of its own: leave it out, or the time")
+        opened, source = _past_rows(connection, table, at), "past"
     # A scan of a log filters by itself, and rows that were looked up by their keys have these keys.
     filtered = source == "log" or (source == "keys" and predicate is not None and names_keys_only(predicate, info))
     return Read(info, schema, wanted, predicate, limit, opened, source, filtered, cache, computed)
@@ -349,35 +351,33 @@ async def _current_rows(connection: FlussConnection, read: Read) -> _Batches:
 # -- the past ------------------------------------------------------------------------------------------------------
 
 
-def _time_ms(at: Moment, snapshot: int | None) -> int:
+def time_ms(at: Moment) -> int:
+    """The milliseconds since 1970 of a time that a user gave."""
     moment = at
     if isinstance(moment, str):
         with contextlib.suppress(ValueError):  # which is reported below
             moment = datetime.fromisoformat(moment.replace("Z", "+00:00"))
     if not isinstance(moment, datetime):
-        raise InvalidArgumentError(f"at= takes a time such as '2026-07-01T12:00' or a datetime, not {at!r:.60}")
-    if snapshot is not None:
-        raise InvalidArgumentError("give at= or snapshot=: each names a moment of its own")
+        raise InvalidArgumentError(f"the past takes a time such as '2026-07-01T12:00' or a datetime, not {at!r:.60}")
     return int(moment.timestamp() * 1000)  # without a zone it is one of this machine's clock
 
 
-def _past_rows(connection: FlussConnection, table: FlussTable, time_ms: int) -> Callable[[Read], _Batches]:
+def _past_rows(connection: FlussConnection, table: FlussTable, at: Moment) -> Callable[[Read], _Batches]:
     """Read the rows after all changes before a time, as far as the logs go back."""
     if table._view is not None:
-        raise InvalidArgumentError(f"{table!r}: at= reads the past of '{table.get_table_info().table_path}' itself")
+        raise InvalidArgumentError(f"{table!r}: the past is that of '{table.get_table_info().table_path}' itself")
+    before = OffsetSpec.timestamp(time_ms(at))
 
     async def rows(read: Read) -> _Batches:
         keys = read.info.physical_primary_key
         plan = ScanPlan(connection._cluster, read.info).project_by_name(list(dict.fromkeys([*read.needed, *keys])))
         buckets = await list_buckets(connection, read.info, read.predicate)
-        first, stops = await asyncio.gather(
-            plan.offsets(buckets, OffsetSpec.earliest()), plan.offsets(buckets, OffsetSpec.timestamp(time_ms))
-        )
+        first, stops = await asyncio.gather(plan.offsets(buckets, OffsetSpec.earliest()), plan.offsets(buckets, before))
         gone = [bucket for bucket in buckets if first[bucket] > 0 and stops[bucket] <= first[bucket]]
         if gone:
             raise InvalidArgumentError(
-                f"the log of {gone[0]} begins after the time of at=, because older changes have expired "
-                "(table.log.ttl). Name a later time, or restore a backup with 'fluss restore --at'",
+                f"the log of {gone[0]} begins after {at}, because older changes have expired (table.log.ttl). Name a "
+                "later time, or restore a backup of that time: fluss restore URL FOLDER --at TIME",
                 table=read.info.table_path,
             )
         sources = [rows_as_of(plan, bucket, stops[bucket]) for bucket in buckets]

@@ -14,7 +14,7 @@ from fluss.db.follow import Feed, Follow, Start
 from fluss.db.group_feed import GroupFeed, check_group
 from fluss.db.keys import key_of, keys_of_many, require_key
 from fluss.db.models import row_model
-from fluss.db.reads import python_rows
+from fluss.db.reads import Moment, python_rows, time_ms
 from fluss.db.suggest import check_columns
 from fluss.db.table_writes import TableWrites
 from fluss.errors import InvalidArgumentError
@@ -32,6 +32,21 @@ class Table(TableWrites[T]):
         await orders.upsert({"id": 7, "item": "tea"})
         print(await orders.get(7))
     """
+
+    def as_of(self, time: Moment) -> Table[T]:
+        """The table as it was before a time, to be read in every way that reads the whole of it, and never written.
+
+        Args:
+            time: A datetime, or ISO text such as ``"2026-07-01T12:00"``. It goes as far back as the log of the table:
+                rows of a log table that have expired since are not there, and a primary-key table needs its changelog
+                from then on. What is older is in a backup: ``fluss restore URL FOLDER --at TIME``.
+
+        Example:
+            yesterday = orders.as_of("2026-07-01T12:00")
+            frame = await yesterday.to_pandas(where="price > 10")
+        """
+        time_ms(time)
+        return Table(self._database, self._handle, self._cls, time)
 
     # -- lookup ---------------------------------------------------------------------------------------------------
 
@@ -63,6 +78,7 @@ class Table(TableWrites[T]):
         return key_of(key, self._info.primary_keys, self._info.schema.column_names)
 
     def _new_lookuper(self) -> Lookuper:
+        self._check_present("a lookup")
         require_key(self._info, "get()", "read it with to_arrow() or follow()")
         self._lookuper = Lookuper(self._database._runner, self._handle._state)
         return self._lookuper
@@ -97,6 +113,7 @@ class Table(TableWrites[T]):
         Example:
             await lines.prefix(4711)  # bucket_key="order_id", primary_key=["order_id", "line"]
         """
+        self._check_present("prefix()")
         require_key(self._info, "prefix()", "read it with to_arrow(where=…)")
         wanted = [*self._info.partition_keys, *self._info.bucket_keys]
         if columns:
@@ -233,6 +250,7 @@ class Table(TableWrites[T]):
         commit: bool,
         session_timeout: float,
     ) -> Feed[T]:
+        self._check_present("following its changes")
         if self._handle._view is not None:
             base = self._handle.get_table_path()
             raise InvalidArgumentError(f"'{self.path}' can only be read as a whole: follow '{base}' instead")

@@ -19,6 +19,7 @@ from fluss.metadata import Column, ColumnRef, PartitionInfo, Schema, TableInfo, 
 if TYPE_CHECKING:
     from fluss.client.core import FlussTable
     from fluss.db.bulk_write import Sink
+    from fluss.db.reads import Moment
 
 T = TypeVar("T")
 
@@ -26,9 +27,12 @@ T = TypeVar("T")
 class TableDescription(Generic[T]):
     """The description of a table, and how to change it."""
 
-    def __init__(self, database: DatabaseSession, handle: FlussTable, cls: type[T] | None) -> None:
+    def __init__(
+        self, database: DatabaseSession, handle: FlussTable, cls: type[T] | None, at: Moment | None = None
+    ) -> None:
         self._database = database
         self._cls = cls
+        self._at = at
         self._use(handle)
 
     def _use(self, handle: FlussTable) -> None:
@@ -39,6 +43,14 @@ class TableDescription(Generic[T]):
         self._sinks: dict[tuple[str, tuple[str, ...], bool, bool], Sink] = {}
         self._lookuper: Lookuper | None = None
         self._prefixes: dict[tuple[str, ...], PrefixLookuper] = {}
+
+    def _check_present(self, call: str) -> None:
+        """Refuse a call that has no meaning for the table as it was at a time."""
+        if self._at is not None:
+            raise InvalidArgumentError(
+                f"table {self.path} as of {self._at} can only be read as a whole, so {call} cannot be used: filter it "
+                f"with to_pylist(where=…), or use '{self.path}' itself"
+            )
 
     # -- what it is -----------------------------------------------------------------------------------------------
 
@@ -128,6 +140,7 @@ class TableDescription(Generic[T]):
         Example:
             await orders.add_column("note", "string")
         """
+        self._check_present("add_column()")
         if data_type is None:
             name, _, data_type = name.strip().partition(" ")
             if not data_type:
@@ -147,6 +160,7 @@ class TableDescription(Generic[T]):
         Example:
             await orders.set_properties({"table.log.ttl": "3d"})
         """
+        self._check_present("set_properties()")
         split_properties(properties)  # a misspelt one is refused
         await self._database._admin.alter_table(
             self.path,
@@ -182,6 +196,7 @@ class TableDescription(Generic[T]):
         await self._database._admin.drop_partition(self.path, self._spec(values), missing_ok)
 
     def _spec(self, values: Mapping[str, Any] | str) -> dict[str, str]:
+        self._check_present("adding or dropping a partition")
         keys = list(self._info.partition_keys)
         if isinstance(values, Mapping):
             return {str(name): str(value) for name, value in values.items()}
@@ -195,6 +210,7 @@ class TableDescription(Generic[T]):
 
     def __repr__(self) -> str:
         rows = "" if self._cls is None else f" of {self._cls.__name__}"
+        rows += "" if self._at is None else f" as of {self._at}"
         return f"Table({self.name}{rows}: {', '.join(f'{name} {kind}' for name, kind in self.schema.get_columns())})"
 
     def _repr_html_(self) -> str:

@@ -53,7 +53,7 @@ class TableReads(TableDescription[T]):
             params=params,
             limit=limit,
             snapshot=snapshot,
-            at=at,
+            at=self._at if at is None else at,
         )
 
     async def to_arrow(
@@ -252,7 +252,7 @@ class TableReads(TableDescription[T]):
     async def _count_without_reading(self) -> int | None:
         """The number of all rows, if the server knows it; None if they have to be read."""
         info, connection = self._info, self._database._connection
-        if self._handle._view is not None:
+        if self._handle._view is not None or self._at is not None:
             return None
         if info.lake_format is not None and await is_tiered(connection, info.table_path):
             return None  # the lake may keep rows that have expired on the server

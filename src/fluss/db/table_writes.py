@@ -207,6 +207,7 @@ class TableWrites(TableReads[T]):
                 for number in range(1_000):
                     writer.upsert({"id": number, "item": "tea", "price": 2.5})
         """
+        self._check_present("writer()")
         return TableWriter(self._handle, columns, whole=missing is None)
 
     def _sink(
@@ -217,6 +218,7 @@ class TableWrites(TableReads[T]):
         overwrite: bool = False,
         missing: Missing = None,
     ) -> Sink:
+        self._check_present("writing")
         names = tuple(columns) if set(columns) != set(self.columns) else ()
         whole = kind == "upsert" and missing is None
         sink = self._sinks.get((kind, names, overwrite, whole))
