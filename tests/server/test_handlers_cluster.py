@@ -44,9 +44,10 @@ def change(*changes: tuple[str, str | None, int]) -> pb.AlterClusterConfigsReque
     return request
 
 
-def described(harness: Harness) -> dict[str, tuple[str, str]]:
+def described(harness: Harness) -> dict[str, tuple[str | None, str]]:
     answer = harness.call(cluster.describe_cluster_configs, pb.DescribeClusterConfigsRequest())
-    return {item.config_key: (item.config_value, item.config_source) for item in answer.configs}
+    values = {item.config_key: item.config_value if item.HasField("config_value") else None for item in answer.configs}
+    return {item.config_key: (values[item.config_key], item.config_source) for item in answer.configs}
 
 
 def test_describe_shows_sources_and_hides_secrets(tmp_path: Path) -> None:
@@ -87,6 +88,12 @@ def test_changes_are_kept_and_can_be_taken_back(tmp_path: Path) -> None:
     assert harness.catalog.configs.lake_format == "iceberg"
     harness.call(cluster.alter_cluster_configs, change(("datalake.format", None, AlterConfigOp.DELETE)))
     assert described(harness)["datalake.format"] == ("paimon", "INITIAL_SERVER_CONFIG")
+    harness.call(cluster.alter_cluster_configs, change(("datalake.format", None, AlterConfigOp.SET)))
+    for _ in range(2):  # no value is one too, and hides that of the start
+        assert described(harness)["datalake.format"] == (None, "DYNAMIC_SERVER_CONFIG")
+        assert harness.catalog.configs.lake_format is None
+        harness.reopen()
+    harness.call(cluster.alter_cluster_configs, change(("datalake.format", None, AlterConfigOp.DELETE)))
     harness.call(cluster.alter_cluster_configs, change())
     harness.reopen()
     assert harness.catalog.configs.lake_format == "paimon"
@@ -118,7 +125,7 @@ def test_refused_changes_change_nothing(harness: Harness) -> None:
         (("datalake.nonsense", "x", AlterConfigOp.SET), "datalake.nonsense"),
         (("datalake.enabled", "true", AlterConfigOp.SET), "datalake.format"),
         (("kv.snapshot.interval", "often", AlterConfigOp.SET), "kv.snapshot.interval"),
-        (("kv.snapshot.interval", None, AlterConfigOp.SET), "kv.snapshot.interval"),
+        (("kv.snapshot.interval", None, AlterConfigOp.APPEND), "A value is needed"),
         (("kv.snapshot.interval", "1 s", AlterConfigOp.APPEND), "kv.snapshot.interval"),
         (("kv.snapshot.interval", "1 s", 9), "9"),
     ]

@@ -30,9 +30,13 @@ class ClusterConfigs:
         self._storage = storage
         self.on_changed: list[Callable[[ServerConfig], None]] = []
         found, self.damage = storage.read(
-            "configs", lambda content: {str(name): str(value) for name, value in content["dynamic"].items()}
+            "configs",
+            lambda content: {
+                str(name): None if value is None else str(value) for name, value in content["dynamic"].items()
+            },
         )
-        self.dynamic: dict[str, str] = found or {}
+        self.dynamic: dict[str, str | None] = found or {}
+        """None takes away what the server was started with."""
         _check_lake(initial)
         try:
             self.current = initial.with_options(self.dynamic)
@@ -79,10 +83,11 @@ class ClusterConfigs:
             for key, value in self.initial.explicit.items()
         }
         for key, value in self.dynamic.items():
-            entries[key] = ConfigEntry(key, _redact(key, value), "DYNAMIC_SERVER_CONFIG")
+            shown = None if value is None else _redact(key, value)
+            entries[key] = ConfigEntry(key, shown, "DYNAMIC_SERVER_CONFIG")
         return [entries[key] for key in sorted(entries)]
 
-    def plan(self, changes: Iterable[tuple[str, str | None, int]]) -> tuple[dict[str, str], ServerConfig]:
+    def plan(self, changes: Iterable[tuple[str, str | None, int]]) -> tuple[dict[str, str | None], ServerConfig]:
         """Apply (key, value, operation) to a copy and check the result as a whole."""
         dynamic = dict(self.dynamic)
         for key, value, operation in changes:
@@ -90,16 +95,15 @@ class ClusterConfigs:
                 raise ClusterConfigError(f"The config key '{key}' cannot be changed while the server runs.")
             if operation == AlterConfigOp.DELETE:
                 dynamic.pop(key, None)
-                continue
-            if value is None:
-                raise ClusterConfigError(f"A value is needed to change the config key '{key}'.")
-            if operation == AlterConfigOp.SET:
+            elif operation == AlterConfigOp.SET:
                 dynamic[key] = value
+            elif value is None:
+                raise ClusterConfigError(f"A value is needed to change the config key '{key}'.")
             elif operation in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
                 option = SERVER_OPTIONS.get(key)
                 if option is None or option.kind not in ("list", "map"):
                     raise ClusterConfigError(f"The config key '{key}' is no list or map, so it can only be set.")
-                parts = _parts(dynamic.get(key, self.initial.explicit.get(key, "")), option.kind)
+                parts = _parts(dynamic.get(key, self.initial.explicit.get(key)) or "", option.kind)
                 for name, part in _parts(value, option.kind).items():
                     if operation == AlterConfigOp.APPEND:
                         parts[name] = part
@@ -115,10 +119,10 @@ class ClusterConfigs:
             raise ClusterConfigError(error.message) from None
         return dynamic, current
 
-    def write(self, dynamic: Mapping[str, str]) -> None:
+    def write(self, dynamic: Mapping[str, str | None]) -> None:
         self._storage.write("configs", {"dynamic": dict(dynamic)})
 
-    def apply(self, dynamic: dict[str, str], current: ServerConfig) -> None:
+    def apply(self, dynamic: dict[str, str | None], current: ServerConfig) -> None:
         self.dynamic = dynamic
         self.current = current
         for listener in tuple(self.on_changed):
