@@ -16,7 +16,7 @@ from benchmarks.harness import Result
 
 HEADER = ("work", "ours", "peer / limit", "unit", "ratio")
 BAR_HEADER = ("minimum", "target", "")
-COLOURS = {"target": "green", "minimum": "yellow", "MISSED": "red"}
+COLOURS = {"target": "green", "minimum": "yellow", "at minimum": "yellow", "MISSED": "red"}
 
 
 def figure(values: Sequence[float]) -> str:

@@ -18,12 +18,13 @@ def result(name: str = "scan", ratio: float | None = 1.2, bar: Bar | None = None
 
 
 def test_a_verdict_knows_which_way_is_better() -> None:
-    assert [Bar(1.0, 2.0).verdict(value) for value in (0.9, 1.0, 2.0)] == ["MISSED", "minimum", "target"]
-    assert [Bar(1.0, 0.3, higher=False).verdict(value) for value in (1.1, 1.0, 0.3)] == ["MISSED", "minimum", "target"]
+    verdicts = ["MISSED", "at minimum", "minimum", "target"]
+    assert [Bar(1.0, 2.0).verdict(value) for value in (0.89, 0.9, 1.0, 2.0)] == verdicts
+    assert [Bar(1.0, 0.3, higher=False).verdict(value) for value in (1.11, 1.1, 1.0, 0.3)] == verdicts
 
 
 def test_an_absolute_bar_is_held_against_our_own_middle_figure() -> None:
-    assert result(ratio=None, bar=Bar(13.0, 14.0)).verdict == "MISSED"
+    assert result(ratio=None, bar=Bar(14.0, 15.0)).verdict == "MISSED"
     assert result(ratio=None, bar=Bar(12.0, 14.0)).verdict == "minimum"
 
 
