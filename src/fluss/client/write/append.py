@@ -9,27 +9,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of
-from fluss.client.write.accumulator import Chunk, RowReader, row_taker, value_converter, without
+from fluss.client.write.accumulator import RowReader, row_taker, value_converter
 from fluss.client.write.arrow_input import BatchReader
-from fluss.client.write.batch import Encoder, Seal
+from fluss.client.write.batch import Seal
 from fluss.client.write.chunk_queue import Key, RoutedRows
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import (
-    BadRows,
     groups_of,
     large_rows,
     partition_codes,
     refuse_rows,
-    remaining,
     row_size_max,
 )
 from fluss.client.write.sender import Sender
-from fluss.client.write.writer import Conversion, WriterBase
-from fluss.errors import ConfigError, FlussError, InvalidArgumentError
+from fluss.client.write.writer import WriterBase
+from fluss.errors import ConfigError, InvalidArgumentError
 from fluss.metadata import TableBucket, TableInfo
 from fluss.metadata.schema import statistics_columns
 from fluss.records import (
@@ -39,7 +38,7 @@ from fluss.records import (
     encode_row_body,
     seal_log_batch,
 )
-from fluss.rows import BadValues, bucket_key_encoder, buckets_of
+from fluss.rows import bucket_key_encoder, buckets_of
 
 if TYPE_CHECKING:
     from fluss.config import Config
@@ -165,12 +164,11 @@ class AppendWriter(WriterBase):
         super().__init__(sender, info, config, WriteTarget(info.table_path, info.table_id, is_kv=False))
         columns = info.schema.columns
         what = f"table {info.table_path}"
-        self._width = len(columns)
         self._reader = RowReader(what, columns)
         self.append = row_taker(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         self._converters = [value_converter(column.data_type, column.name) for column in columns]
         self._batch_reader = BatchReader(str(info.table_path), columns)
-        self._arrow_encoder = ArrowEncoder(info)
+        self._encode = self._arrow_encoder = ArrowEncoder(info)
         self._bucketing = config.client_bucketing
         self._row_size_max = row_size_max(config.writer_request_max_size)
         self._assigner_kind = config.writer_bucket_no_key_assigner
@@ -197,45 +195,14 @@ class AppendWriter(WriterBase):
 
     append_arrow_batch = WriterBase.write_arrow_batch
 
-    # -- rows ------------------------------------------------------------------------------------------------------
+    # -- routing ---------------------------------------------------------------------------------------------------
 
-    def _convert(self, chunk: Chunk) -> Conversion:
-        flat, positions = chunk.flat, None
-        arrays, refused = self._columns(flat)
-        if refused:
-            positions = remaining(chunk.rows, refused)
-            arrays, _ = self._columns(without(flat, self._width, refused.keys()))
-        if not len(arrays[0]):
-            return [], refused
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._batch_reader.schema)
-        while batch.num_rows:
-            try:
-                return self._route(batch, positions), refused
-            except BadRows as bad:
-                kept = remaining(batch.num_rows, bad.errors)
-                places = np.arange(batch.num_rows) if positions is None else positions
-                refused.update({int(places[row]): error for row, error in bad.errors.items()})
-                batch, positions = batch.take(array_of(kept)), places[kept]
-        return [], refused
-
-    def _columns(self, flat: list[Any]) -> tuple[list[pa.Array], dict[int, FlussError]]:
-        arrays: list[pa.Array] = []
-        bad: dict[int, FlussError] = {}
-        for i, converter in enumerate(self._converters):
-            try:
-                arrays.append(converter.to_arrow(flat[i :: self._width]))
-            except BadValues as found:
-                for position, error in found.errors.items():
-                    bad.setdefault(position, error)
-        return arrays, bad
-
-    # -- batches ---------------------------------------------------------------------------------------------------
-
-    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> list[RoutedRows]:
-        return self._route(batch, None)
-
-    def _route(self, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:
-        self._check_row_sizes(batch)
+    def _route(
+        self, arrays: Sequence[pa.Array], deletes: npt.NDArray[np.bool_], positions: Positions | None
+    ) -> list[RoutedRows]:
+        batch = pa.RecordBatch.from_arrays(list(arrays), schema=self._batch_reader.schema)
+        if _bytes_at_most(batch) > self._row_size_max:
+            refuse_rows(dict(large_rows(batch, self._row_size_max)), self._config.writer_request_max_size)
         if not self._partition_key:
             return self._route_buckets(None, self._info.num_buckets, batch, positions)
         columns = [batch.column(i) for i in self._partition_key]
@@ -248,10 +215,6 @@ class AppendWriter(WriterBase):
             part = batch.take(array_of(rows))
             routed += self._route_buckets(names[code], counts[code], part, _pick(positions, rows))
         return routed
-
-    def _check_row_sizes(self, batch: pa.RecordBatch) -> None:
-        if _bytes_at_most(batch) > self._row_size_max:
-            refuse_rows(dict(large_rows(batch, self._row_size_max)), self._config.writer_request_max_size)
 
     def _route_buckets(
         self, partition: str | None, count: int, batch: pa.RecordBatch, positions: Positions | None
@@ -315,9 +278,6 @@ class AppendWriter(WriterBase):
         assigner = self._assigners.get(key[0])
         if assigner is not None:
             assigner.batch_sealed()
-
-    def _encoder(self) -> Encoder:
-        return self._arrow_encoder
 
 
 def _bytes_at_most(batch: pa.RecordBatch) -> int:

@@ -12,29 +12,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss._arrow_buffers import array_of
-from fluss.client.write.accumulator import Chunk, RowReader, fields_of, row_taker, value_converter, without
+from fluss.client.write.accumulator import RowReader, fields_of, row_taker, value_converter
 from fluss.client.write.arrow_input import BatchReader, arrow_batches
-from fluss.client.write.batch import Encoder, Seal
+from fluss.client.write.batch import Seal
 from fluss.client.write.chunk_queue import Key, RoutedRows
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import (
-    BadRows,
     encode_rows,
     groups_of,
     partition_codes,
     refuse_rows,
-    remaining,
     row_size_max,
 )
 from fluss.client.write.sender import Sender
-from fluss.client.write.writer import Conversion, WriterBase
-from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
+from fluss.client.write.writer import WriterBase
+from fluss.errors import InvalidArgumentError
 from fluss.metadata import Column, DataType, MergeMode, TableInfo
 from fluss.records import EncodedKvBody, Part, encode_kv_records, seal_kv_batch
 from fluss.rows import (
-    BadValues,
     Slices,
     bucket_hashes,
     bucket_key_encoder,
@@ -145,7 +141,6 @@ class UpsertWriter(WriterBase):
         )
         schema = info.schema
         what = f"table {info.table_path}"
-        self._width = len(schema.columns)
         self._reader = RowReader(what, schema.columns, targets)
         self.upsert = row_taker(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         primary_key = [schema.column_index(name) for name in schema.primary_key]
@@ -167,7 +162,7 @@ class UpsertWriter(WriterBase):
         self._types = [converter.data_type for converter in self._converters]
         self._bucketing = config.client_bucketing
         self._row_size_max = row_size_max(config.writer_request_max_size)
-        self._kv_encoder = KvEncoder(info.schema_id)
+        self._encode = KvEncoder(info.schema_id)
         self._batch_reader = BatchReader(str(info.table_path), [schema.columns[i] for i in positions])
 
     @staticmethod
@@ -229,58 +224,6 @@ class UpsertWriter(WriterBase):
             one.select([name for name in one.schema.names if name in self._delete_reader.names]) for one in given
         ]
         return self._write_read(keys, only_keys, is_delete=True)
-
-    # -- conversion ------------------------------------------------------------------------------------------------
-
-    def _convert(self, chunk: Chunk) -> Conversion:
-        positions: Positions | None = None
-        deletes = np.zeros(chunk.rows, np.bool_)
-        deletes[chunk.marks] = True
-        arrays, refused = self._columns(chunk.flat, deletes)
-        if refused:
-            positions = remaining(chunk.rows, refused)
-            deletes = deletes[positions]
-            arrays, _ = self._columns(without(chunk.flat, self._width, refused.keys()), deletes)
-        while len(deletes):
-            try:
-                return self._route(arrays, deletes, positions), refused
-            except BadRows as bad:
-                kept = remaining(len(deletes), bad.errors)
-                places = np.arange(len(deletes)) if positions is None else positions
-                refused.update({int(places[row]): error for row, error in bad.errors.items()})
-                arrays, deletes = [array.take(array_of(kept)) for array in arrays], deletes[kept]
-                positions = places[kept]
-        return [], refused
-
-    def _columns(self, flat: list[Any], deletes: npt.NDArray[np.bool_]) -> tuple[list[pa.Array], dict[int, FlussError]]:
-        arrays: list[pa.Array] = []
-        bad: dict[int, FlussError] = {}
-        for i, converter in enumerate(self._converters):
-            values = flat[i :: self._width]
-            try:
-                array = converter.to_arrow(values)
-            except BadValues as found:
-                for position, error in found.errors.items():
-                    bad.setdefault(position, error)
-            else:
-                arrays.append(array)
-                if not array.null_count:
-                    continue
-            if i in self._required:
-                name, data_type = self._info.schema.columns[i].name, self._info.schema.columns[i].data_type
-                for position, value in enumerate(values):
-                    if value is None and not deletes[position]:
-                        refusal = InvalidRowError(f"column {name!r} ({data_type}): null, but the type is NOT NULL")
-                        bad.setdefault(position, refusal)
-        return arrays, bad
-
-    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> list[RoutedRows]:
-        by_name = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
-        arrays = [
-            by_name[column.name] if column.name in by_name else pa.nulls(batch.num_rows, converter.arrow_type)
-            for column, converter in zip(self._info.schema.columns, self._converters)
-        ]
-        return self._route(arrays, np.full(batch.num_rows, is_delete), None)
 
     # -- encoding and routing ---------------------------------------------------------------------------------------
 
@@ -365,9 +308,6 @@ class UpsertWriter(WriterBase):
             half = KvRows(part.keys.take(at), part.values.take(at), part.deletes[at])
             routed += self._cut(key, half, at if positions is None else positions[at])
         return routed
-
-    def _encoder(self) -> Encoder:
-        return self._kv_encoder
 
 
 def _lenient(column: Column, is_key: bool) -> DataType:

@@ -16,17 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.client.arguments import wrong_argument
 from fluss.client.promise import Promise
 from fluss.client.retry import within
-from fluss.client.write.accumulator import Chunk, RowAccumulator
+from fluss.client.write.accumulator import Chunk, RowAccumulator, without
 from fluss.client.write.arrow_input import BatchReader, arrow_batches, polars_to_arrow
 from fluss.client.write.batch import (
     BatchBuilder,
@@ -40,11 +42,12 @@ from fluss.client.write.chunk_queue import ChunkQueue, ConvertedChunk, Key, Rout
 from fluss.client.write.handle import Failures, Positions, Ticket, WriteResultHandle, make_handle
 from fluss.client.write.lane import Lane, WriteTarget
 from fluss.client.write.partitions import BucketCounts, UnknownPartitions
-from fluss.client.write.routing import BadRows
+from fluss.client.write.routing import BadRows, remaining
 from fluss.client.write.sender import Sender
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo
 from fluss.net.background import running_loop
+from fluss.rows import BadValues, ColumnConverter
 
 if TYPE_CHECKING:
     from typing import Protocol, TypeAlias
@@ -84,6 +87,10 @@ class WriterBase:
     """Base of `AppendWriter` and `UpsertWriter`. Create it on the connection's loop."""
 
     _batch_reader: BatchReader
+    _converters: Sequence[ColumnConverter]
+    _encode: Encoder
+    _required: Collection[int] = ()
+    """Columns that must not be null in rows that are not deletes, beyond what their converters check."""
     _busy_batches = 1
     """With so many batches of a bucket in flight its server is busy, and the next one may grow to its full size."""
 
@@ -106,7 +113,7 @@ class WriterBase:
         self._flushes: list[tuple[set[int], Promise[None]]] = []
         self._linger: asyncio.TimerHandle | None = None
         self._failures = Failures()
-        width = len(info.schema.columns)
+        self._width = width = len(info.schema.columns)
         self._accumulator = RowAccumulator(
             lambda: Ticket(self._send_now, self._failures, width), width, _CHUNK_ROWS_FIRST
         )
@@ -221,18 +228,64 @@ class WriterBase:
             if routed is not None:
                 self._pass_to_loop(number, routed, ticket)
 
-    # -- for the subclasses ---------------------------------------------------------------------------------------
+    # -- rows into columns, for the subclasses ------------------------------------------------------------------------
 
     def _convert(self, chunk: Chunk) -> Conversion:
         """Convert the rows of a chunk and route them to buckets; rows that do not fit come with their errors."""
-        raise AssertionError("a writer says how its rows are converted")
+        positions: Positions | None = None
+        deletes = np.zeros(chunk.rows, np.bool_)
+        deletes[chunk.marks] = True
+        arrays, refused = self._columns(chunk.flat, deletes)
+        if refused:
+            positions = remaining(chunk.rows, refused)
+            deletes = deletes[positions]
+            arrays, _ = self._columns(without(chunk.flat, self._width, refused.keys()), deletes)
+        while len(deletes):
+            try:
+                return self._route(arrays, deletes, positions), refused
+            except BadRows as bad:
+                kept = remaining(len(deletes), bad.errors)
+                places = np.arange(len(deletes)) if positions is None else positions
+                refused.update({int(places[row]): error for row, error in bad.errors.items()})
+                arrays, deletes = [array.take(array_of(kept)) for array in arrays], deletes[kept]
+                positions = places[kept]
+        return [], refused
 
-    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> Sequence[RoutedRows]:
-        """Route the rows of a record batch to buckets; raises `BadRows`."""
-        raise AssertionError("a writer says how it takes Arrow batches")
+    def _columns(self, flat: list[Any], deletes: npt.NDArray[np.bool_]) -> tuple[list[pa.Array], dict[int, FlussError]]:
+        arrays: list[pa.Array] = []
+        bad: dict[int, FlussError] = {}
+        for i, converter in enumerate(self._converters):
+            values = flat[i :: self._width]
+            try:
+                array = converter.to_arrow(values)
+            except BadValues as found:
+                for position, error in found.errors.items():
+                    bad.setdefault(position, error)
+            else:
+                arrays.append(array)
+                if not array.null_count:
+                    continue
+            if i in self._required:
+                name, data_type = self._info.schema.columns[i].name, self._info.schema.columns[i].data_type
+                for position, value in enumerate(values):
+                    if value is None and not deletes[position]:
+                        refusal = InvalidRowError(f"column {name!r} ({data_type}): null, but the type is NOT NULL")
+                        bad.setdefault(position, refusal)
+        return arrays, bad
 
-    def _encoder(self) -> Encoder:
-        raise AssertionError("a writer says how its batches are encoded")
+    def _route(
+        self, arrays: Sequence[pa.Array], deletes: npt.NDArray[np.bool_], positions: Positions | None
+    ) -> list[RoutedRows]:
+        """Route rows to buckets; raises `BadRows`."""
+        raise AssertionError("a writer says how its rows are routed")
+
+    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> list[RoutedRows]:
+        by_name = dict(zip(batch.schema.names, batch.columns))
+        arrays = [
+            by_name[column.name] if column.name in by_name else pa.nulls(batch.num_rows, converter.arrow_type)
+            for column, converter in zip(self._info.schema.columns, self._converters)
+        ]
+        return self._route(arrays, np.full(batch.num_rows, is_delete), None)
 
     def _sealed(self, key: Key) -> None:
         """A batch for `key` was completed."""
@@ -452,7 +505,7 @@ class WriterBase:
         self._batch_number += 1
         self._in_flight.add(self._batch_number)
         done = partial(self._done, self._batch_number)
-        self._sender.submit(self._target, key, builder, self._encoder(), done)
+        self._sender.submit(self._target, key, builder, self._encode, done)
 
     def _queued(self, key: Key) -> int:
         return self._sender.queued_batches(self._target, key[0], key[1])
