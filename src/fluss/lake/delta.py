@@ -41,13 +41,12 @@ from fluss.lake.api import (
     WrittenFiles,
 )
 from fluss.lake.layout import (
-    BUCKET_COLUMN,
-    OFFSET_COLUMN,
     SYSTEM_COLUMNS,
-    TIMESTAMP_COLUMN,
+    SYSTEM_FIELDS,
     LakeBatchConverter,
     check_column_names,
     column_differences,
+    map_types,
     read_schema,
     to_fluss,
 )
@@ -446,13 +445,6 @@ class DeltaWriter(LakeWriter):
         self._files.remove()
 
 
-_SYSTEM_FIELDS = (
-    pa.field(BUCKET_COLUMN, pa.int32()),
-    pa.field(OFFSET_COLUMN, pa.int64()),
-    pa.field(TIMESTAMP_COLUMN, pa.timestamp("us", "UTC")),
-)
-
-
 # -- schemas ------------------------------------------------------------------------------------------------------
 #
 # All columns take nulls: Spark reads NOT NULL as a feature that a table has to list, and the library of Delta does not
@@ -474,7 +466,7 @@ def check_table(descriptor: m.TableDescriptor) -> None:
 
 def delta_schema(columns: Sequence[m.Column]) -> pa.Schema:
     """The columns of a table and those that lake tables add."""
-    return pa.schema([*(delta_field(column) for column in columns), *_SYSTEM_FIELDS])
+    return pa.schema([*(delta_field(column) for column in columns), *SYSTEM_FIELDS.values()])
 
 
 def delta_field(column: m.Column) -> pa.Field:
@@ -485,25 +477,16 @@ def delta_field(column: m.Column) -> pa.Field:
 
 def delta_type(column: m.Column) -> pa.DataType:
     """The type of a column as Delta has it: microseconds, and no binary of fixed length."""
-    return _converted(column.data_type.to_arrow(), column.name)
 
+    def converted(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_time(kind):
+            raise InvalidTableError(f"Delta has no type for TIME; column '{column.name}' cannot be tiered")
+        if pa.types.is_timestamp(kind):
+            return pa.timestamp("us", kind.tz)
+        is_fixed = pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind)
+        return pa.binary() if is_fixed else kind
 
-def _converted(kind: pa.DataType, name: str) -> pa.DataType:
-    if pa.types.is_time(kind):
-        raise InvalidTableError(f"Delta has no type for TIME; column '{name}' cannot be tiered")
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
-        return pa.binary()
-    if pa.types.is_list(kind):
-        field = kind.value_field
-        return pa.list_(field.with_type(_converted(field.type, name)))
-    if pa.types.is_map(kind):
-        item = kind.item_field
-        return pa.map_(_converted(kind.key_type, name), item.with_type(_converted(item.type, name)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_converted(field.type, name)).with_nullable(True) for field in kind])
-    return kind
+    return map_types(column.data_type.to_arrow(), converted, nullable_fields=True)
 
 
 def differences(schema: pa.Schema, columns: Sequence[m.Column]) -> tuple[list[m.Column], list[str]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -100,15 +101,6 @@ def iceberg_type(data_type: m.DataType, next_id: Callable[[], int]) -> IcebergTy
     return _PLAIN[type(data_type)]
 
 
-class _Ids:
-    def __init__(self, first: int) -> None:
-        self._next = first
-
-    def __call__(self) -> int:
-        self._next += 1
-        return self._next - 1
-
-
 def iceberg_schema(descriptor: m.TableDescriptor, *, clean: bool = False) -> Schema:
     """User columns, then the three system columns, which are required; the primary key as identifier fields.
 
@@ -117,7 +109,7 @@ def iceberg_schema(descriptor: m.TableDescriptor, *, clean: bool = False) -> Sch
     check_column_names(descriptor)
     columns = descriptor.schema.columns
     system = {} if clean else _SYSTEM_TYPES
-    next_id = _Ids(len(columns) + len(system) + 1)
+    next_id = itertools.count(len(columns) + len(system) + 1).__next__
     fields = [
         NestedField(
             i,
@@ -198,7 +190,7 @@ def differences(schema: Schema, columns: Sequence[m.Column]) -> tuple[list[m.Col
     missing, wrong = [], []
     for column in columns:
         field = known.pop(column.name, None)
-        wanted = type_text(iceberg_type(column.data_type, _Ids(1)))
+        wanted = type_text(iceberg_type(column.data_type, itertools.count(1).__next__))
         if field is None:
             missing.append(column)
         elif type_text(field.field_type) != wanted or field.required == column.data_type.nullable:

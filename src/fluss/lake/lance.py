@@ -35,7 +35,7 @@ from fluss.lake.api import (
     Rows,
     WrittenFiles,
 )
-from fluss.lake.layout import LakeBatchConverter, column_differences, read_schema, to_fluss
+from fluss.lake.layout import LakeBatchConverter, column_differences, map_types, read_schema, to_fluss
 from fluss.lake.warehouse import FolderTable, WarehouseLake, old_versions
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 from fluss.metadata.properties import LIST_SIZE_SUFFIX, check_lake_properties, lake_options
@@ -398,17 +398,7 @@ def column_type(column: m.Column, sizes: Mapping[str, int]) -> pa.DataType:
 
 
 def _without_zone(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp(kind.unit)
-    if pa.types.is_list(kind):
-        field = kind.value_field
-        return pa.list_(field.with_type(_without_zone(field.type)))
-    if pa.types.is_map(kind):
-        item = kind.item_field
-        return pa.map_(_without_zone(kind.key_type), item.with_type(_without_zone(item.type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_zone(field.type)) for field in kind])
-    return kind
+    return map_types(kind, lambda one: pa.timestamp(one.unit) if pa.types.is_timestamp(one) else one)
 
 
 def differences(schema: pa.Schema, columns: Sequence[m.Column]) -> tuple[list[m.Column], list[str]]:

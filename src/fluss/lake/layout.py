@@ -19,7 +19,7 @@ BUCKET_COLUMN = "__bucket"
 OFFSET_COLUMN = "__offset"
 TIMESTAMP_COLUMN = "__timestamp"
 SYSTEM_COLUMNS = (BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
-_SYSTEM_FIELDS = {
+SYSTEM_FIELDS = {
     BUCKET_COLUMN: pa.field(BUCKET_COLUMN, pa.int32()),
     OFFSET_COLUMN: pa.field(OFFSET_COLUMN, pa.int64()),
     TIMESTAMP_COLUMN: pa.field(TIMESTAMP_COLUMN, pa.timestamp("us", tz="UTC")),
@@ -145,6 +145,23 @@ def cast_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     return array.cast(dtype)
 
 
+def map_types(
+    kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType], *, nullable_fields: bool = False
+) -> pa.DataType:
+    """Return a type with all plain types in it converted; with `nullable_fields`, fields of rows take nulls."""
+
+    def mapped(field: pa.Field) -> pa.Field:
+        return field.with_type(map_types(field.type, convert, nullable_fields=nullable_fields))
+
+    if pa.types.is_list(kind):
+        return pa.list_(mapped(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(mapped(kind.key_field), mapped(kind.item_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([mapped(field).with_nullable(field.nullable or nullable_fields) for field in kind])
+    return convert(kind)
+
+
 def same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Return whether two types hold the same values; names of list elements and map entries do not count."""
     if found == wanted:
@@ -188,7 +205,7 @@ def column_differences(
 def read_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:
     """The Arrow schema of some columns of a Fluss table, and of those that lake tables add to them."""
     schema = info.schema.arrow_schema
-    return pa.schema([_SYSTEM_FIELDS[name] if name in _SYSTEM_FIELDS else schema.field(name) for name in columns])
+    return pa.schema([SYSTEM_FIELDS[name] if name in SYSTEM_FIELDS else schema.field(name) for name in columns])
 
 
 def to_fluss(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pypaimon import Schema as PaimonSchema
@@ -64,7 +65,7 @@ def paimon_schema(descriptor: TableDescriptor, *, clean: bool = False) -> Any:
     if descriptor.has_primary_key():
         options["changelog-producer"] = "input"
     options |= lake_properties("paimon", descriptor)
-    next_id = _Counter()
+    next_id = itertools.count().__next__
     fields = [
         DataField(next_id(), column.name, paimon_type(column.data_type), column.comment)
         for column in descriptor.schema.columns
@@ -82,16 +83,7 @@ def paimon_schema(descriptor: TableDescriptor, *, clean: bool = False) -> Any:
     )
 
 
-class _Counter:
-    def __init__(self) -> None:
-        self._next = 0
-
-    def __call__(self) -> int:
-        self._next += 1
-        return self._next - 1
-
-
-def _number(data_type: Any, next_id: _Counter) -> None:
+def _number(data_type: Any, next_id: Callable[[], int]) -> None:
     """Give nested fields ids of their own, after those of the columns."""
     if isinstance(data_type, PaimonArray):
         _number(data_type.element, next_id)
