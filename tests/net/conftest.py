@@ -8,8 +8,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import pytest
-
 from fluss.protocol import frames
 from fluss.protocol import messages as pb
 from fluss.protocol.apis import API_VERSIONS, APIS
@@ -92,7 +90,7 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def _serving(behaviour: Behaviour) -> AsyncIterator[Server]:
+async def serving(behaviour: Behaviour) -> AsyncIterator[Server]:
     server = Server(behaviour)
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.port = listener.sockets[0].getsockname()[1]
@@ -106,6 +104,9 @@ async def _serving(behaviour: Behaviour) -> AsyncIterator[Server]:
         raise server.failures[0]
 
 
-@pytest.fixture
-def serving() -> Callable[[Behaviour], contextlib.AbstractAsyncContextManager[Server]]:
-    return _serving
+async def echo(session: Session) -> None:
+    """Give each request back as its answer."""
+    await session.shake_hands()
+    while True:
+        request = await session.next_request()
+        session.answer(request, bytes(request.body))

@@ -11,6 +11,7 @@ import weakref
 from typing import Any
 
 import pytest
+from tests.net.conftest import echo, serving
 
 from fluss.errors import DeadlineExceededError, ErrorCode, FlussError, FormatError, NetworkError, StorageError
 from fluss.net import Connection
@@ -34,16 +35,8 @@ async def ask(conn: BlockingConnection, body: bytes = b"", timeout_ms: float = 5
     return bytes(await asyncio.to_thread(conn.call, apis.LOOKUP, [body], Deadline(timeout_ms)))
 
 
-async def echo(session: Any) -> None:
-    await session.shake_hands()
-    while True:
-        request = await session.next_request()
-        session.answer(request, bytes(request.body))
-
-
-async def test_requests_and_answers(serving: Any) -> None:
+async def test_requests_and_answers() -> None:
     large = bytes(range(256)) * 4 * 1024
-
     async with serving(echo) as server:
         conn = await connection_to(server.port)
         for body in (b"one", b"", large, b"behind it"):
@@ -53,7 +46,7 @@ async def test_requests_and_answers(serving: Any) -> None:
         conn.close()
 
 
-async def test_an_error_of_one_request_leaves_the_connection_open(serving: Any) -> None:
+async def test_an_error_of_one_request_leaves_the_connection_open() -> None:
     async def behaviour(session: Any) -> None:
         await session.shake_hands()
         request = await session.next_request()
@@ -80,7 +73,7 @@ async def test_an_error_of_one_request_leaves_the_connection_open(serving: Any) 
         (b"".join(frames.encode_server_failure(ErrorCode.STORAGE_EXCEPTION, "the disk is gone")), StorageError),
     ],
 )
-async def test_what_ends_a_connection(serving: Any, last_words: bytes, error: type[FlussError]) -> None:
+async def test_what_ends_a_connection(last_words: bytes, error: type[FlussError]) -> None:
     async def behaviour(session: Any) -> None:
         await session.shake_hands()
         await session.next_request()
@@ -99,7 +92,7 @@ async def silent(session: Any) -> None:
     await asyncio.sleep(60)
 
 
-async def test_a_server_that_does_not_answer(serving: Any) -> None:
+async def test_a_server_that_does_not_answer() -> None:
     async with serving(silent) as server:
         conn = await connection_to(server.port)
         began = time.monotonic()
@@ -109,7 +102,7 @@ async def test_a_server_that_does_not_answer(serving: Any) -> None:
         assert conn.closed, "a late answer would be taken for the next one"
 
 
-async def test_a_waiting_call_is_interrupted_by_another_thread(serving: Any) -> None:
+async def test_a_waiting_call_is_interrupted_by_another_thread() -> None:
     async with serving(silent) as server:
         conn = await connection_to(server.port)
         threading.Timer(0.1, conn.interrupt).start()
@@ -121,7 +114,7 @@ async def test_a_waiting_call_is_interrupted_by_another_thread(serving: Any) -> 
         conn.interrupt()
 
 
-async def test_a_dropped_connection_closes_its_socket(serving: Any) -> None:
+async def test_a_dropped_connection_closes_its_socket() -> None:
     async with serving(echo) as server:
         conn = await connection_to(server.port)
         sock, alive = conn._sock, weakref.ref(conn)
@@ -131,7 +124,7 @@ async def test_a_dropped_connection_closes_its_socket(serving: Any) -> None:
         assert sock.fileno() == -1
 
 
-async def test_a_lost_connection_has_no_socket_to_give(serving: Any) -> None:
+async def test_a_lost_connection_has_no_socket_to_give() -> None:
     async with serving(echo) as server:
         connection = await Connection.open("127.0.0.1", server.port)
         connection.abandon("for the test")

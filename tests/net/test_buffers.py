@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
+from tests.threads import in_threads
 
 from fluss.net.buffers import FrameBuffers
 
@@ -77,20 +76,13 @@ def test_a_small_request_does_not_hold_a_large_buffer() -> None:
 
 def test_threads_never_share_a_buffer() -> None:
     buffers = FrameBuffers()
-    wrong: list[int] = []
 
     def work(mark: int) -> None:
         for size in (LARGE, LARGE // 2, LARGE // 4) * 50:
             view = buffers.take(size)
             assert len(view) == size
             view[:1024] = bytes([mark]) * 1024
-            if view[:1024].tobytes() != bytes([mark]) * 1024:
-                wrong.append(mark)
+            assert view[:1024].tobytes() == bytes([mark]) * 1024
 
-    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    in_threads(work, range(4))
     assert 0 < buffers.kept_bytes <= 16 * 1024 * 1024

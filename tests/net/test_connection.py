@@ -2,15 +2,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import socket
 import struct
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.net.conftest import Server, echo, serving
 
 from fluss.errors import (
     AuthenticateError,
@@ -44,6 +46,17 @@ async def connect(port: int, **options: Any) -> Connection:
     return await Connection.open("127.0.0.1", port, **settings)
 
 
+@contextlib.asynccontextmanager
+async def talking(
+    behaviour: Callable[[Any], Awaitable[None]], **options: Any
+) -> AsyncIterator[tuple[Connection, Server]]:
+    """A connection to a server of this behaviour, which is closed in the end."""
+    async with serving(behaviour) as server:
+        connection = await connect(server.port, **options)
+        yield connection, server
+        await connection.close()
+
+
 def shaken(behaviour: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
     async def whole(session: Any) -> None:
         await session.shake_hands()
@@ -65,13 +78,12 @@ async def empty_answers(session: Any) -> None:
 # ---- calls ----
 
 
-async def test_call_sends_and_returns_messages(serving: Any) -> None:
+async def test_call_sends_and_returns_messages() -> None:
     async def behaviour(session: Any) -> None:
         session.answer(await session.next_request(), pb.ListTablesResponse(table_name=["a", "b"]))
         session.answer(await session.next_request(), pb.InitWriterResponse(writer_id=7))
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port, software_name="tester")
+    async with talking(shaken(behaviour), software_name="tester") as (connection, server):
         response = await connection.call(apis.LIST_TABLES, pb.ListTablesRequest(database_name="fluss"))
         assert list(response.table_name) == ["a", "b"]
         assert (await connection.call(apis.INIT_WRITER)).writer_id == 7
@@ -85,20 +97,18 @@ async def test_call_sends_and_returns_messages(serving: Any) -> None:
         assert "closed" in repr(connection)
 
 
-async def test_answers_in_any_order(serving: Any) -> None:
+async def test_answers_in_any_order() -> None:
     async def behaviour(session: Any) -> None:
         requests = [await session.next_request() for _ in range(20)]
         for request in reversed(requests):
             session.answer(request, bytes(request.body))
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+    async with talking(shaken(behaviour)) as (connection, server):
         calls = [connection.call_parts(apis.FETCH_LOG, [bytes([n])]) for n in range(20)]
         assert [bytes(answer) for answer in await asyncio.gather(*calls)] == [bytes([n]) for n in range(20)]
         sent = [bytes(r.body) for r in server.sessions[0].requests[1:]]
         assert sent == [bytes([n]) for n in range(20)]
         assert connection.in_flight == 0
-        await connection.close()
 
 
 class Told:
@@ -121,7 +131,7 @@ class Told:
         self.told.set()
 
 
-async def test_begin_tells_the_waiter_once(serving: Any) -> None:
+async def test_begin_tells_the_waiter_once() -> None:
     async def behaviour(session: Any) -> None:
         first, second, third = [await session.next_request() for _ in range(3)]
         session.answer(third, b"cancelled call")
@@ -129,8 +139,7 @@ async def test_begin_tells_the_waiter_once(serving: Any) -> None:
         session.answer(first, b"yes")
         session.answer(first, b"twice")
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+    async with talking(shaken(behaviour)) as (connection, _server):
         waiters = [Told(), Told(), Told()]
         for waiter in waiters:
             connection.begin(apis.LOOKUP, [b"question"], waiter)
@@ -146,30 +155,27 @@ async def test_begin_tells_the_waiter_once(serving: Any) -> None:
             connection.begin(apis.LOOKUP, [b"question"], Told())
 
 
-async def test_begin_hears_of_a_lost_connection(serving: Any) -> None:
+async def test_begin_hears_of_a_lost_connection() -> None:
     async def behaviour(session: Any) -> None:
         await session.next_request()
         session.writer.close()
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+    async with talking(shaken(behaviour)) as (connection, _server):
         waiter = Told()
         connection.begin(apis.LOOKUP, [b"question"], waiter)
         await waiter.told.wait()
         [error] = waiter.heard
         assert isinstance(error, NetworkError)
-        await connection.close()
 
 
-async def test_errors_of_the_server(serving: Any) -> None:
+async def test_errors_of_the_server() -> None:
     async def behaviour(session: Any) -> None:
         session.refuse(await session.next_request(), 7, "No table x.")
         session.refuse(await session.next_request(), 7)
         session.refuse(await session.next_request(), 999, "new")
         session.answer(await session.next_request())
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+    async with talking(shaken(behaviour)) as (connection, _server):
         with pytest.raises(TableNotExistError, match=r"No table x\."):
             await connection.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=T_LOG))
         with pytest.raises(TableNotExistError, match="does not exist"):
@@ -178,10 +184,9 @@ async def test_errors_of_the_server(serving: Any) -> None:
             await connection.call(apis.GET_METADATA)
         assert caught.value.error_code == 999
         await connection.call(apis.GET_METADATA)
-        await connection.close()
 
 
-async def test_broken_bodies_fail_only_their_call(serving: Any) -> None:
+async def test_broken_bodies_fail_only_their_call() -> None:
     async def behaviour(session: Any) -> None:
         session.answer(await session.next_request(), b"\x0a\xff")
         request = await session.next_request()
@@ -189,45 +194,39 @@ async def test_broken_bodies_fail_only_their_call(serving: Any) -> None:
         session.writer.write(b"".join(frames.encode_response(4711, [b"no such request"])))
         session.answer(await session.next_request(), pb.ListDatabasesResponse(database_name=["d"]))
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+    async with talking(shaken(behaviour)) as (connection, _server):
         with pytest.raises(FormatError, match="not a valid ListDatabasesResponse"):
             await connection.call(apis.LIST_DATABASES)
         with pytest.raises(FormatError, match="not a valid ErrorResponse"):
             await connection.call(apis.LIST_DATABASES)
         assert list((await connection.call(apis.LIST_DATABASES)).database_name) == ["d"]
-        await connection.close()
 
 
-async def test_a_request_that_lacks_a_field_is_not_sent(serving: Any) -> None:
-    async with serving(shaken(empty_answers)) as server:
-        connection = await connect(server.port)
+async def test_a_request_that_lacks_a_field_is_not_sent() -> None:
+    async with talking(shaken(empty_answers)) as (connection, server):
         with pytest.raises(InvalidArgumentError, match=r"LIST_TABLES request cannot be sent.*database_name"):
             await connection.call(apis.LIST_TABLES, pb.ListTablesRequest())
         assert len(server.sessions[0].requests) == 1
-        await connection.close()
 
 
-async def test_request_ids_wrap_and_skip_those_in_use(serving: Any) -> None:
+async def test_request_ids_wrap_and_skip_those_in_use() -> None:
     async def behaviour(session: Any) -> None:
         requests = [await session.next_request() for _ in range(4)]
         for request in requests:
             session.answer(request)
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+    async with talking(shaken(behaviour)) as (connection, server):
         first = asyncio.ensure_future(connection.call(apis.LIST_DATABASES))
         await asyncio.sleep(0)
         connection._pending._next_id = 2**31 - 1
         await asyncio.gather(first, *(connection.call(apis.LIST_DATABASES) for _ in range(3)))
         assert [r.request_id for r in server.sessions[0].requests[1:]] == [1, 2**31 - 1, 0, 2]
-        await connection.close()
 
 
 # ---- large frames ----
 
 
-async def test_large_requests_and_answers(serving: Any) -> None:
+async def test_large_requests_and_answers() -> None:
     async def behaviour(session: Any) -> None:
         request = await session.next_request()
         await asyncio.sleep(0.1)  # let the socket fill up
@@ -238,70 +237,43 @@ async def test_large_requests_and_answers(serving: Any) -> None:
 
     parts = [b"head", b"a" * 7_000_000, bytearray(b"small"), memoryview(b"b" * 5_000_000), b"c" * 70_000, b"tail"]
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+    async with talking(shaken(behaviour)) as (connection, _server):
         large = asyncio.ensure_future(connection.call_parts(apis.PRODUCE_LOG, parts))
         await asyncio.sleep(0)
         await connection.call(apis.LIST_DATABASES)
         assert (await large) == b"".join(parts)
-        await connection.close()
 
 
-async def test_parts_of_other_item_sizes(serving: Any) -> None:
-    words = memoryview(struct.pack("<20000q", *range(20000))).cast("q")
-
-    async def behaviour(session: Any) -> None:
-        request = await session.next_request()
-        session.answer(request, bytes(request.body))
-
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
-        assert await connection.call_parts(apis.PRODUCE_LOG, [words]) == words.tobytes()
-        await connection.close()
+WORDS = memoryview(struct.pack("<20000q", *range(20000))).cast("q")
 
 
-async def test_many_middling_parts(serving: Any) -> None:
-    parts = [bytes([n]) * 30_000 for n in range(10)]
-
-    async def behaviour(session: Any) -> None:
-        request = await session.next_request()
-        session.answer(request, bytes(request.body))
-
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+@pytest.mark.parametrize("parts", [[WORDS], [bytes([n]) * 30_000 for n in range(10)]], ids=["words", "middling"])
+async def test_parts_of_other_sizes(parts: list[Any]) -> None:
+    async with talking(echo) as (connection, _):
         assert await connection.call_parts(apis.PRODUCE_LOG, parts) == b"".join(parts)
-        await connection.close()
 
 
 # ---- deadlines and cancellation ----
 
 
-async def test_deadline_of_one_call(serving: Any) -> None:
-    async def behaviour(session: Any) -> None:
-        late = await session.next_request()
-        other = await session.next_request()
-        session.answer(late, b"too late")
-        session.answer(other, b"ok")
+async def first_answer_late(session: Any) -> None:
+    late = await session.next_request()
+    other = await session.next_request()
+    session.answer(late, b"too late")
+    session.answer(other, b"ok")
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+
+async def test_deadline_of_one_call() -> None:
+    async with talking(shaken(first_answer_late)) as (connection, _server):
         with pytest.raises(DeadlineExceededError, match=r"did not answer FETCH_LOG within 30 ms") as caught:
             await connection.call_parts(apis.FETCH_LOG, [b"1"], timeout_ms=30)
         assert isinstance(caught.value, TimeoutError)
         assert connection.in_flight == 0
         assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
-        await connection.close()
 
 
-async def test_cancelled_calls_leave_nothing_behind(serving: Any) -> None:
-    async def behaviour(session: Any) -> None:
-        late = await session.next_request()
-        other = await session.next_request()
-        session.answer(late, b"too late")
-        session.answer(other, b"ok")
-
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+async def test_cancelled_calls_leave_nothing_behind() -> None:
+    async with talking(shaken(first_answer_late)) as (connection, _server):
         call = asyncio.ensure_future(connection.call_parts(apis.FETCH_LOG, [b"1"]))
         await asyncio.sleep(0.01)
         assert connection.in_flight == 1
@@ -310,19 +282,17 @@ async def test_cancelled_calls_leave_nothing_behind(serving: Any) -> None:
             await call
         assert connection.in_flight == 0
         assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
-        await connection.close()
 
 
 # ---- the end of a connection ----
 
 
-async def test_a_lost_connection_fails_every_call(serving: Any) -> None:
+async def test_a_lost_connection_fails_every_call() -> None:
     async def behaviour(session: Any) -> None:
         for _ in range(3):
             await session.next_request()
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+    async with talking(shaken(behaviour)) as (connection, _server):
         calls = [connection.call(apis.LIST_DATABASES) for _ in range(3)]
         errors = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(error) for error in errors] == [NetworkError] * 3
@@ -331,12 +301,10 @@ async def test_a_lost_connection_fails_every_call(serving: Any) -> None:
         assert connection.closed
         with pytest.raises(NetworkError, match=r"LIST_DATABASES was not sent: .* was lost; open a new connection"):
             await connection.call(apis.LIST_DATABASES)
-        await connection.close()
 
 
-async def test_a_call_between_loss_and_notice_fails_too(serving: Any) -> None:
-    async with serving(shaken(forever)) as server:
-        connection = await connect(server.port)
+async def test_a_call_between_loss_and_notice_fails_too() -> None:
+    async with talking(shaken(forever)) as (connection, _server):
         transport = connection._transport._transport
         assert transport is not None
         transport.abort()
@@ -344,26 +312,24 @@ async def test_a_call_between_loss_and_notice_fails_too(serving: Any) -> None:
             await connection.call(apis.LIST_DATABASES)
 
 
-async def test_an_answer_cut_in_the_middle(serving: Any) -> None:
+async def test_an_answer_cut_in_the_middle() -> None:
     async def behaviour(session: Any) -> None:
         request = await session.next_request()
         session.writer.write(b"".join(frames.encode_response(request.request_id, [bytes(100)]))[:50])
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+    async with talking(shaken(behaviour)) as (connection, _server):
         with pytest.raises(NetworkError, match="in the middle of a response"):
             await connection.call(apis.LIST_DATABASES)
 
 
-async def test_server_failure_fails_every_call(serving: Any) -> None:
+async def test_server_failure_fails_every_call() -> None:
     async def behaviour(session: Any) -> None:
         await session.next_request()
         await session.next_request()
         session.writer.write(b"".join(frames.encode_server_failure(26, "disk gone")))
         await forever(session)
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+    async with talking(shaken(behaviour)) as (connection, _server):
         calls = [connection.call(apis.LIST_DATABASES) for _ in range(2)]
         errors = await asyncio.gather(*calls, return_exceptions=True)
         assert [(type(error), error.message) for error in errors] == [(StorageError, "disk gone")] * 2
@@ -383,7 +349,7 @@ async def test_server_failure_fails_every_call(serving: Any) -> None:
         (b"\0\0\0\x02\x02\x08", "not a valid ErrorResponse"),
     ],
 )
-async def test_servers_that_speak_something_else(serving: Any, data: bytes, message: str) -> None:
+async def test_servers_that_speak_something_else(data: bytes, message: str) -> None:
     async def behaviour(session: Any) -> None:
         await session.next_request()
         session.writer.write(data)
@@ -394,20 +360,18 @@ async def test_servers_that_speak_something_else(serving: Any, data: bytes, mess
             await connect(server.port)
 
 
-async def test_answers_have_a_limit(serving: Any) -> None:
+async def test_answers_have_a_limit() -> None:
     async def behaviour(session: Any) -> None:
         session.answer(await session.next_request(), bytes(20_000))
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port, max_frame_bytes=10_000)
+    async with talking(shaken(behaviour), max_frame_bytes=10_000) as (connection, _server):
         with pytest.raises(FormatError, match="larger than the limit of 10000 bytes"):
             await connection.call(apis.LIST_DATABASES)
         assert connection.closed
 
 
-async def test_close_twice_and_use_after_close(serving: Any) -> None:
-    async with serving(shaken(forever)) as server:
-        connection = await connect(server.port)
+async def test_close_twice_and_use_after_close() -> None:
+    async with talking(shaken(forever)) as (connection, _server):
         call = asyncio.ensure_future(connection.call(apis.LIST_DATABASES))
         await asyncio.sleep(0.01)
         await asyncio.gather(connection.close(), connection.close())
@@ -419,9 +383,8 @@ async def test_close_twice_and_use_after_close(serving: Any) -> None:
         assert connection.closed
 
 
-async def test_close_for_a_reason_that_may_pass(serving: Any) -> None:
-    async with serving(shaken(forever)) as server:
-        connection = await connect(server.port)
+async def test_close_for_a_reason_that_may_pass() -> None:
+    async with talking(shaken(forever)) as (connection, _server):
         call = asyncio.ensure_future(connection.call_parts(apis.LOOKUP, [b"question"]))
         await asyncio.sleep(0)
         await connection.close(NetworkError("the server moved"))
@@ -435,12 +398,11 @@ async def test_close_for_a_reason_that_may_pass(serving: Any) -> None:
             await connection.call_parts(apis.LOOKUP, [b"question"])
 
 
-async def test_closing_while_much_waits_to_be_sent(serving: Any) -> None:
+async def test_closing_while_much_waits_to_be_sent() -> None:
     async def behaviour(session: Any) -> None:
         await asyncio.sleep(30)
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port)
+    async with talking(shaken(behaviour)) as (connection, _server):
         call = asyncio.ensure_future(connection.call_parts(apis.PRODUCE_LOG, [bytes(30_000_000)]))
         await asyncio.sleep(0.05)
         started = time.monotonic()
@@ -466,7 +428,7 @@ def test_unknown_host() -> None:
         run(Connection.open("no-such-host.invalid", 1, connect_timeout_ms=20_000))
 
 
-async def test_connect_deadline(serving: Any) -> None:
+async def test_connect_deadline() -> None:
     async with serving(forever) as server:
         started = time.monotonic()
         with pytest.raises(NetworkError, match="within 100 ms"):
@@ -474,7 +436,7 @@ async def test_connect_deadline(serving: Any) -> None:
         assert time.monotonic() - started < 20
 
 
-async def test_cancelled_open_closes_the_socket(serving: Any) -> None:
+async def test_cancelled_open_closes_the_socket() -> None:
     async def silent(session: Any) -> None:
         await asyncio.sleep(30)
 
@@ -489,27 +451,24 @@ async def test_cancelled_open_closes_the_socket(serving: Any) -> None:
     gc.collect()  # a transport left open would warn now
 
 
-async def test_socket_options(serving: Any) -> None:
-    async with serving(shaken(forever)) as server:
-        connection = await connect(server.port)
+async def test_socket_options() -> None:
+    async with talking(shaken(forever)) as (connection, _server):
         assert connection._transport._transport is not None
         sock = connection._transport._transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
-        await connection.close()
 
 
 # ---- versions ----
 
 
-async def test_versions_are_negotiated_per_api(serving: Any) -> None:
+async def test_versions_are_negotiated_per_api() -> None:
     async def behaviour(session: Any) -> None:
         request = await session.next_request()
         session.name_versions(request, 2, PUT_KV=(0, 1), LOOKUP=(0, 9), FETCH_LOG=(3, 4), LIST_DATABASES=(0, 0))
         await empty_answers(session)
 
-    async with serving(behaviour) as server:
-        connection = await connect(server.port, expected_server_type=ServerType.TABLET)
+    async with talking(behaviour, expected_server_type=ServerType.TABLET) as (connection, server):
         assert connection.server_type is ServerType.TABLET
         assert connection.version_of(apis.PUT_KV) == 1
         assert connection.version_of(apis.LOOKUP) == 1
@@ -523,84 +482,66 @@ async def test_versions_are_negotiated_per_api(serving: Any) -> None:
         with pytest.raises(UnsupportedVersionError, match="versions 3 to 4, but this client speaks 0 to 0"):
             await connection.call(apis.FETCH_LOG)
         await connection.call(apis.LIST_DATABASES)  # the connection is still good
-        await connection.close()
 
 
-async def test_a_server_of_the_wrong_type(serving: Any) -> None:
+@pytest.mark.parametrize(
+    ("code", "known", "expected", "problem"),
+    [
+        (1, ServerType.COORDINATOR, ServerType.TABLET, "coordinator, not tablet"),
+        (9, None, 1, "type 9, not coordinator"),
+    ],
+)
+async def test_a_server_of_another_type(code: int, known: Any, expected: Any, problem: str) -> None:
     async def behaviour(session: Any) -> None:
-        session.name_versions(await session.next_request(), 1)
+        session.name_versions(await session.next_request(), code)
         await forever(session)
 
-    async with serving(behaviour) as server:
-        with pytest.raises(NetworkError, match="wrong type: coordinator, not tablet"):
-            await connect(server.port, expected_server_type=ServerType.TABLET)
-        connection = await connect(server.port)
-        assert connection.server_type is ServerType.COORDINATOR
-        await connection.close()
+    async with talking(behaviour) as (connection, server):
+        assert connection.server_type is known
+        with pytest.raises(NetworkError, match=f"wrong type: {problem}"):
+            await connect(server.port, expected_server_type=expected)
 
 
-async def test_a_server_of_an_unknown_type(serving: Any) -> None:
-    async def behaviour(session: Any) -> None:
-        session.name_versions(await session.next_request(), 9)
-        await forever(session)
-
-    async with serving(behaviour) as server:
-        with pytest.raises(NetworkError, match="wrong type: type 9, not coordinator"):
-            await connect(server.port, expected_server_type=1)
-        connection = await connect(server.port)
+async def test_a_server_that_names_no_type_is_accepted() -> None:
+    async with talking(shaken(forever), expected_server_type=ServerType.TABLET) as (connection, _server):
         assert connection.server_type is None
-        await connection.close()
 
 
-async def test_a_server_that_names_no_type_is_accepted(serving: Any) -> None:
-    async with serving(shaken(forever)) as server:
-        connection = await connect(server.port, expected_server_type=ServerType.TABLET)
-        assert connection.server_type is None
-        await connection.close()
-
-
-async def test_a_server_that_ignores_api_versions(serving: Any) -> None:
+async def test_a_server_that_ignores_api_versions() -> None:
     async def behaviour(session: Any) -> None:
         versions = await session.next_request()
         request = await session.next_request()
         session.name_versions(versions)  # too late to matter
         session.answer(request)
 
-    async with serving(behaviour) as server:
-        connection = await connect(server.port, api_versions_timeout_ms=50)
+    async with talking(behaviour, api_versions_timeout_ms=50) as (connection, server):
         assert connection.supports(apis.SCAN_KV)
         await connection.call_parts(apis.PUT_KV, [b""])
         assert server.sessions[0].requests[1].version == 0
-        await connection.close()
 
 
-async def test_a_server_that_refuses_api_versions(serving: Any) -> None:
+async def test_a_server_that_refuses_api_versions() -> None:
     async def behaviour(session: Any) -> None:
         session.refuse(await session.next_request(), 2, "what?")
         session.answer(await session.next_request())
 
-    async with serving(behaviour) as server:
-        connection = await connect(server.port)
+    async with talking(behaviour) as (connection, server):
         await connection.call_parts(apis.LOOKUP, [b""])
         assert server.sessions[0].requests[1].version == 0
-        await connection.close()
 
 
-async def test_a_server_that_hangs_up_on_api_versions(serving: Any) -> None:
+@pytest.mark.parametrize(
+    ("answer", "error", "problem"),
+    [(None, NetworkError, "was lost"), (b"\x0a\xff", FormatError, "not a valid ApiVersionsResponse")],
+)
+async def test_a_bad_answer_about_api_versions(answer: bytes | None, error: type[FlussError], problem: str) -> None:
     async def behaviour(session: Any) -> None:
-        await session.next_request()
+        request = await session.next_request()
+        if answer is not None:
+            session.answer(request, answer)
 
     async with serving(behaviour) as server:
-        with pytest.raises(NetworkError, match="was lost"):
-            await connect(server.port)
-
-
-async def test_api_versions_that_cannot_be_read(serving: Any) -> None:
-    async def behaviour(session: Any) -> None:
-        session.answer(await session.next_request(), b"\x0a\xff")
-
-    async with serving(behaviour) as server:
-        with pytest.raises(FormatError, match="not a valid ApiVersionsResponse"):
+        with pytest.raises(error, match=problem):
             await connect(server.port)
 
 
@@ -616,39 +557,34 @@ def tokens(session: Any) -> list[tuple[str, bytes]]:
 FIRST_TOKEN = ("PLAIN", b"\0alice\0open sesame")
 
 
-async def test_plain_without_a_challenge(serving: Any) -> None:
-    async with serving(shaken(empty_answers)) as server:
-        connection = await connect(server.port, credentials=ALICE)
+async def test_plain_without_a_challenge() -> None:
+    async with talking(shaken(empty_answers), credentials=ALICE) as (connection, server):
         await connection.call(apis.LIST_DATABASES)
         assert tokens(server.sessions[0]) == [FIRST_TOKEN]
-        await connection.close()
 
 
-async def test_an_empty_challenge_is_acknowledged(serving: Any) -> None:
+async def test_an_empty_challenge_is_acknowledged() -> None:
     async def behaviour(session: Any) -> None:
         session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b""))
         session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b""))
         await empty_answers(session)
 
-    async with serving(shaken(behaviour)) as server:
-        connection = await connect(server.port, credentials=ALICE)
+    async with talking(shaken(behaviour), credentials=ALICE) as (connection, server):
         await connection.call(apis.LIST_DATABASES)
         assert tokens(server.sessions[0]) == [FIRST_TOKEN, ("PLAIN", b"")]
-        await connection.close()
 
 
-async def test_authentication_with_a_server_that_names_no_versions(serving: Any) -> None:
+async def test_authentication_with_a_server_that_names_no_versions() -> None:
     async def behaviour(session: Any) -> None:
         session.refuse(await session.next_request(), 46, "authenticate first")
         await empty_answers(session)
 
-    async with serving(behaviour) as server:
-        connection = await connect(server.port, credentials=ALICE)
+    async with talking(behaviour, credentials=ALICE) as (connection, server):
         await connection.close()
         assert tokens(server.sessions[0]) == [FIRST_TOKEN]
 
 
-async def test_a_wrong_password(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_password(caplog: pytest.LogCaptureFixture) -> None:
     async def behaviour(session: Any) -> None:
         session.refuse(await session.next_request(), 46, "Wrong user or password.")
         await forever(session)
@@ -661,7 +597,7 @@ async def test_a_wrong_password(serving: Any, caplog: pytest.LogCaptureFixture) 
     assert ALICE.password not in caplog.text
 
 
-async def test_a_real_challenge_is_refused(serving: Any) -> None:
+async def test_a_real_challenge_is_refused() -> None:
     async def behaviour(session: Any) -> None:
         session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b"prove it"))
         await forever(session)
@@ -671,24 +607,22 @@ async def test_a_real_challenge_is_refused(serving: Any) -> None:
             await connect(server.port, credentials=ALICE)
 
 
-async def test_the_server_asks_to_try_again(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_server_asks_to_try_again(caplog: pytest.LogCaptureFixture) -> None:
     async def behaviour(session: Any) -> None:
         for _ in range(2):
             session.refuse(await session.next_request(), 51, "busy")
         await empty_answers(session)
 
     with caplog.at_level(logging.DEBUG):
-        async with serving(shaken(behaviour)) as server:
-            started = time.monotonic()
-            connection = await connect(server.port, credentials=ALICE)
+        started = time.monotonic()
+        async with talking(shaken(behaviour), credentials=ALICE) as (_, server):
             assert 0.2 < time.monotonic() - started < 3  # 0.1 s and 0.2 s, each give or take a fifth
             assert tokens(server.sessions[0]) == [FIRST_TOKEN] * 3
-            await connection.close()
     assert "asks to authenticate again" in caplog.text
     assert ALICE.password not in caplog.text
 
 
-async def test_trying_again_ends_with_the_connect_deadline(serving: Any) -> None:
+async def test_trying_again_ends_with_the_connect_deadline() -> None:
     async def behaviour(session: Any) -> None:
         while True:
             session.refuse(await session.next_request(), 51, "still busy")
@@ -699,7 +633,7 @@ async def test_trying_again_ends_with_the_connect_deadline(serving: Any) -> None
         assert len(tokens(server.sessions[0])) >= 2
 
 
-async def test_authentication_that_is_never_answered(serving: Any) -> None:
+async def test_authentication_that_is_never_answered() -> None:
     async with serving(shaken(forever)) as server:
         with pytest.raises(DeadlineExceededError, match="did not answer AUTHENTICATE within 50 ms"):
             await connect(server.port, credentials=ALICE, request_timeout_ms=50)
@@ -710,37 +644,29 @@ async def test_authentication_that_is_never_answered(serving: Any) -> None:
 # ---- cost ----
 
 
-def test_a_call_costs_little(serving: Any) -> None:
+def test_a_call_costs_little() -> None:
     """Client and test server share the loop here; the bound is loose enough for a busy machine."""
 
     async def scenario() -> float:
-        async with serving(shaken(empty_answers)) as server:
-            connection = await connect(server.port)
+        async with talking(shaken(empty_answers)) as (connection, _):
             best = float("inf")
             for _ in range(5):
                 started = time.process_time()
                 for _ in range(100):
                     await connection.call(apis.LIST_DATABASES)
                 best = min(best, (time.process_time() - started) / 100)
-            await connection.close()
             return best
 
     assert run(scenario()) < 0.001
 
 
-def test_other_event_loops(serving: Any) -> None:
+def test_other_event_loops() -> None:
     uvloop = pytest.importorskip("uvloop")
     body = b"x" * 3_000_000
 
-    async def behaviour(session: Any) -> None:
-        request = await session.next_request()
-        session.answer(request, bytes(request.body))
-
     async def scenario() -> None:
-        async with serving(shaken(behaviour)) as server:
-            connection = await connect(server.port)
+        async with talking(echo) as (connection, _):
             assert await connection.call_parts(apis.PRODUCE_LOG, [b"head", body]) == b"head" + body
-            await connection.close()
 
     loop = uvloop.new_event_loop()
     try:
