@@ -24,9 +24,22 @@ def embedded_server() -> Iterator[LocalServer]:
         yield server
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "client: options of the client, as attributes of its `config`")
+    config.addinivalue_line("markers", "table: what `table` is created with, beside its columns")
+
+
+def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
+    mark = request.node.get_closest_marker(name)
+    return dict(mark.kwargs) if mark else {}
+
+
 @pytest.fixture
-def config(embedded_server: LocalServer) -> Config:
-    return Config({"bootstrap.servers": embedded_server.bootstrap_servers, "connect-timeout": 5000})
+def config(request: pytest.FixtureRequest, embedded_server: LocalServer) -> Config:
+    made = Config({"bootstrap.servers": embedded_server.bootstrap_servers, "connect-timeout": 5000})
+    for name, value in _marked(request, "client").items():
+        setattr(made, name, value)
+    return made
 
 
 @pytest.fixture
@@ -37,7 +50,8 @@ def database() -> str:
 
 @pytest.fixture
 async def _opened(request: pytest.FixtureRequest, config: Config, database: str) -> AsyncIterator[tuple[Any, Any]]:
-    async with open_table(config, database, getattr(request.module, "FIELDS", LOG_FIELDS)) as opened:
+    fields = getattr(request.module, "FIELDS", LOG_FIELDS)
+    async with open_table(config, database, fields, **_marked(request, "table")) as opened:
         yield opened
 
 

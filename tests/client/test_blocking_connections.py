@@ -11,6 +11,7 @@ import warnings
 
 import pyarrow as pa
 import pytest
+from tests.threads import in_threads
 
 import fluss
 from fluss.client.blocking_connections import CONNECTIONS_MAX, LOOKUPS_BEFORE, BlockingConnections
@@ -110,22 +111,12 @@ def _late():
 
 
 def test_threads_have_connections_of_their_own_up_to_a_limit(lookups):
-    errors = []
+    def work(_):
+        for number in range(300):
+            assert lookups.get(number % 100)["id"] == number % 100
 
-    def work():
-        try:
-            for number in range(300):
-                assert lookups.get(number % 100)["id"] == number % 100
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(CONNECTIONS_MAX + 4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert errors == []
-    assert lookups.metric("lookups_total") == 300 * len(threads)
+    in_threads(work, range(CONNECTIONS_MAX + 4))
+    assert lookups.metric("lookups_total") == 300 * (CONNECTIONS_MAX + 4)
     assert 1 <= lookups.blocking.open_count() <= CONNECTIONS_MAX
 
 

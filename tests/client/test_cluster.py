@@ -134,7 +134,6 @@ async def test_missing_things(config, database):
 
 async def test_a_change_is_seen_by_those_who_ask_after_it(config, database, monkeypatch):
     """Also while an answer from before the change is still to come: it is neither shared nor kept."""
-
     cluster = await Cluster.connect(config)
     admin, path = FlussAdmin(Direct(cluster)), TablePath(database, "late")
     await admin.create_database(database, ignore_if_exists=True)
@@ -192,7 +191,6 @@ async def test_partitions_by_name_and_id(config, database):
 @pytest.mark.parametrize("times", [1, 4])
 async def test_a_table_that_is_forgotten_while_its_partition_is_asked_for(config, database, monkeypatch, times):
     """A schema change, for instance, makes the client evict a table. Its partitions are there nevertheless."""
-
     cluster = await Cluster.connect(config)
     path = await make_table(cluster, database, partition_keys=["p"])
     await FlussAdmin(Direct(cluster)).create_partition(path, {"p": "eu"})

@@ -303,7 +303,6 @@ async def test_a_bucket_without_a_leader_is_nothing_to_warn_of_at_first(
     proxy: FaultProxy, caplog: pytest.LogCaptureFixture, what: str, lasting: bool
 ) -> None:
     """Right after a table was created, and while a bucket moves, that is routine."""
-
     world = await connected(proxy)
     retriable(proxy)
     caplog.clear()

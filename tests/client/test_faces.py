@@ -11,9 +11,11 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
+from tests.threads import in_threads
 
 import fluss
 import fluss.aio
@@ -64,28 +66,22 @@ def test_threads_that_poll_one_scanner_share_its_records(conn, path):
     scanner = asyncio.run(make())
     scanner.subscribe(0, 0)
     seen: list[int] = []
-    errors: list[BaseException] = []
 
     def work():
-        try:
-            while len(seen) < rows:
-                found = [record.offset for record in scanner.poll(100)]
-                assert found == sorted(found)
-                assert len(found) <= polled
-                seen.extend(found)
-        except BaseException as error:
-            errors.append(error)
+        while len(seen) < rows:
+            found = [record.offset for record in scanner.poll(100)]
+            assert found == sorted(found)
+            assert len(found) <= polled
+            seen.extend(found)
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        ((_, position),) = scanner.get_subscribed_buckets()
-        assert position <= len(seen) + 3 * polled, "never ahead of what was handed out"
-        time.sleep(0.005)
-    for thread in threads:
-        thread.join()
-    assert not errors
+    with ThreadPoolExecutor(3) as pool:
+        works = [pool.submit(work) for _ in range(3)]
+        while not all(one.done() for one in works):
+            ((_, position),) = scanner.get_subscribed_buckets()
+            assert position <= len(seen) + 3 * polled, "never ahead of what was handed out"
+            time.sleep(0.005)
+        for one in works:
+            one.result()
     assert sorted(seen) == list(range(rows)), "each record once"
     scanner.subscribe(0, 10)
     assert scanner.poll(5000)[0].offset == 10
@@ -99,49 +95,33 @@ def test_threads_that_poll_one_scanner_share_its_records(conn, path):
 
 
 def test_one_connection_serves_many_loops_and_threads(conn, path):
-    errors = []
+    async def write(number):
+        table = await conn.get_table(path)
+        async with table.new_append().create_writer() as writer:
+            for i in range(50):
+                writer.append({"id": number * 100 + i, "name": "x"})
+        assert await conn.get_admin().table_exists(path)
 
-    def work(number):
-        async def main():
-            table = await conn.get_table(path)
-            async with table.new_append().create_writer() as writer:
-                for i in range(50):
-                    writer.append({"id": number * 100 + i, "name": "x"})
-            assert await conn.get_admin().table_exists(path)
-
-        try:
-            asyncio.run(main())
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert errors == []
+    in_threads(lambda number: asyncio.run(write(number)), range(6))
     assert sorted(rows_of(conn, path)) == [n * 100 + i for n in range(6) for i in range(50)]
 
 
-def test_plain_calls_work_inside_a_running_loop(conn, path):
-    async def main():
-        table = await conn.get_table(path)
-        writer = table.new_append().create_writer()
-        writer.append({"id": 1, "name": "a"})
-        await writer.flush()
-        scanner = await table.new_scan().create_log_scanner()
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-        records = scanner.poll(timeout_ms=5000)
-        assert [record.row for record in records] == [{"id": 1, "name": "a"}]
-        scanner.unsubscribe(0)
-        scanner.close()
-        batches = await table.new_scan().create_batch_scanner()
-        batches.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
-        assert batches.to_pandas()["name"].tolist() == ["a"]
-        assert batches.poll_arrow(5000).num_rows == 1
-        batches.close()
-
-    asyncio.run(main())
+async def test_plain_calls_work_inside_a_running_loop(conn, path):
+    table = await conn.get_table(path)
+    writer = table.new_append().create_writer()
+    writer.append({"id": 1, "name": "a"})
+    await writer.flush()
+    scanner = await table.new_scan().create_log_scanner()
+    scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+    records = scanner.poll(timeout_ms=5000)
+    assert [record.row for record in records] == [{"id": 1, "name": "a"}]
+    scanner.unsubscribe(0)
+    scanner.close()
+    batches = await table.new_scan().create_batch_scanner()
+    batches.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
+    assert batches.to_pandas()["name"].tolist() == ["a"]
+    assert batches.poll_arrow(5000).num_rows == 1
+    batches.close()
 
 
 def test_plain_calls_work_without_any_loop(conn, path):
@@ -157,143 +137,111 @@ def test_plain_calls_work_without_any_loop(conn, path):
     assert not scanner.is_partitioned()
 
 
-def test_latest_means_latest_at_the_time_of_the_call(conn, path):
-    async def main():
-        table = await conn.get_table(path)
-        writer = table.new_append().create_writer()
-        await writer.append([1, "old"]).wait()
-        scanner = await table.new_scan().create_log_scanner()
-        scanner.subscribe(0, fluss.LATEST_OFFSET)
-        await writer.append([2, "new"]).wait()
-        assert [record.row["id"] for record in scanner.poll(5000)] == [2]
-
-    asyncio.run(main())
+async def test_latest_means_latest_at_the_time_of_the_call(conn, path):
+    table = await conn.get_table(path)
+    writer = table.new_append().create_writer()
+    await writer.append([1, "old"]).wait()
+    scanner = await table.new_scan().create_log_scanner()
+    scanner.subscribe(0, fluss.LATEST_OFFSET)
+    await writer.append([2, "new"]).wait()
+    assert [record.row["id"] for record in scanner.poll(5000)] == [2]
 
 
-def test_iteration_plain_and_async(conn, path):
-    async def main():
-        table = await conn.get_table(path)
-        async with table.new_append().create_writer() as writer:
-            for number in range(5):
-                writer.append([number, "x"])
-        scanner = await table.new_scan().create_log_scanner()
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-        seen = []
-        async for record in scanner:
-            seen.append(record.row["id"])
-            if len(seen) == 5:
-                break
-        assert seen == list(range(5))
-        batches = await table.new_scan().create_record_batch_log_scanner()
-        batches.subscribe(0, fluss.EARLIEST_OFFSET)
-        for batch in batches:
-            assert batch.bucket.bucket_id == 0
-            assert batch.base_offset == 0
+async def test_iteration_plain_and_async(conn, path):
+    table = await conn.get_table(path)
+    async with table.new_append().create_writer() as writer:
+        for number in range(5):
+            writer.append([number, "x"])
+    scanner = await table.new_scan().create_log_scanner()
+    scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+    seen = []
+    async for record in scanner:
+        seen.append(record.row["id"])
+        if len(seen) == 5:
             break
-
-    asyncio.run(main())
-
-
-def test_reader_of_batches(conn, path):
-    async def main():
-        table = await conn.get_table(path)
-        async with table.new_append().create_writer() as writer:
-            writer.write_arrow(pa.table({"id": pa.array(range(100), pa.int32()), "name": ["x"] * 100}))
-        scanner = await table.new_scan().create_record_batch_log_scanner()
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-        reader = scanner.to_arrow_batch_reader()
-        assert reader.schema.names == ["id", "name"]
-        assert reader.read_all().num_rows == 100
-
-    asyncio.run(main())
+    assert seen == list(range(5))
+    batches = await table.new_scan().create_record_batch_log_scanner()
+    batches.subscribe(0, fluss.EARLIEST_OFFSET)
+    for batch in batches:
+        assert batch.bucket.bucket_id == 0
+        assert batch.base_offset == 0
+        break
 
 
-def test_get_admin_in_both_forms(conn):
-    async def main():
-        admin = conn.get_admin()
-        assert await admin is admin
-        assert await (await conn.get_admin()).list_databases() == await admin.list_databases()
-
-    asyncio.run(main())
-
-
-def test_close_may_be_called_again(config):
-    async def main():
-        conn = await fluss.FlussConnection.connect(config)
-        assert not conn.closed
-        conn.close()
-        conn.close()
-        assert conn.closed
-        for use in (conn.get_admin().list_databases(), conn.get_table(fluss.TablePath("a", "b"))):
-            with pytest.raises(fluss.ConnectionClosedError):
-                await use
-        assert "closed" in repr(conn)
-
-    asyncio.run(main())
+async def test_reader_of_batches(conn, path):
+    table = await conn.get_table(path)
+    async with table.new_append().create_writer() as writer:
+        writer.write_arrow(pa.table({"id": pa.array(range(100), pa.int32()), "name": ["x"] * 100}))
+    scanner = await table.new_scan().create_record_batch_log_scanner()
+    scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+    reader = scanner.to_arrow_batch_reader()
+    assert reader.schema.names == ["id", "name"]
+    assert reader.read_all().num_rows == 100
 
 
-@pytest.mark.parametrize("leave", ["with", "async with"])
-def test_leaving_a_block_flushes(config, conn, path, leave):
-    async def main():
-        async def use(other):
-            table = await other.get_table(path)
-            table.new_append().create_writer().append({"id": 7, "name": "drained"})
-
-        if leave == "with":
-            with await fluss.FlussConnection.create(config) as other:
-                await use(other)
-        else:
-            async with await fluss.FlussConnection.create(config) as other:
-                await use(other)
-        assert other.closed
-
-    asyncio.run(main())
-    assert rows_of(conn, path) == [7]
+async def test_get_admin_in_both_forms(conn):
+    admin = conn.get_admin()
+    assert await admin is admin
+    assert await (await conn.get_admin()).list_databases() == await admin.list_databases()
 
 
-def test_close_fails_pending_writes(config, conn, path):
-    config.writer_batch_timeout_ms = 60_000
-
-    async def main():
-        other = await fluss.FlussConnection.create(config)
-        writer = (await other.get_table(path)).new_append().create_writer()
-        handle = writer.append({"id": 1, "name": "lost"})
-        other.close()
+async def test_close_may_be_called_again(config):
+    conn = await fluss.FlussConnection.connect(config)
+    assert not conn.closed
+    conn.close()
+    conn.close()
+    assert conn.closed
+    for use in (conn.get_admin().list_databases(), conn.get_table(fluss.TablePath("a", "b"))):
         with pytest.raises(fluss.ConnectionClosedError):
-            await handle.wait()
-        with pytest.raises(fluss.FlussError):
-            await writer.append({"id": 2, "name": "later"}).wait()
-
-    asyncio.run(main())
-    assert rows_of(conn, path) == []
+            await use
+    assert "closed" in repr(conn)
 
 
-def test_an_error_in_the_block_flushes_nothing(config, conn, path):
+async def append_one(conn, path):
+    (await conn.get_table(path)).new_append().create_writer().append({"id": 7, "name": "drained"})
+
+
+async def test_leaving_a_block_flushes(config, conn, path):
+    with await fluss.FlussConnection.create(config) as other:
+        await append_one(other, path)
+    assert other.closed
+    async with await fluss.FlussConnection.create(config) as other:
+        await append_one(other, path)
+    assert other.closed
+    assert await asyncio.to_thread(rows_of, conn, path) == [7, 7]
+
+
+async def test_close_fails_pending_writes(config, conn, path):
     config.writer_batch_timeout_ms = 60_000
+    other = await fluss.FlussConnection.create(config)
+    writer = (await other.get_table(path)).new_append().create_writer()
+    handle = writer.append({"id": 1, "name": "lost"})
+    other.close()
+    with pytest.raises(fluss.ConnectionClosedError):
+        await handle.wait()
+    with pytest.raises(fluss.FlussError):
+        await writer.append({"id": 2, "name": "later"}).wait()
+    assert await asyncio.to_thread(rows_of, conn, path) == []
 
-    async def main():
-        with await fluss.FlussConnection.create(config) as other:
-            (await other.get_table(path)).new_append().create_writer().append({"id": 1, "name": "x"})
-            raise RuntimeError("stop")
 
-    with pytest.raises(RuntimeError, match="stop"):
-        asyncio.run(main())
-    assert rows_of(conn, path) == []
+async def test_an_error_in_the_block_flushes_nothing(config, conn, path):
+    config.writer_batch_timeout_ms = 60_000
+    other = await fluss.FlussConnection.create(config)
+    await append_one(other, path)
+    other.__exit__(RuntimeError, RuntimeError("stop"), None)
+    assert await asyncio.to_thread(rows_of, conn, path) == []
 
 
-def test_older_names(conn, path):
-    async def main():
-        admin = await conn.get_admin()
-        table = await conn.get_table(path)
-        writer = await table.new_append_writer()
-        writer.append({"id": 1, "name": "a"})
-        await writer.flush()
-        assert (await admin.get_table(path)).num_buckets == 1
-        scanner = await table.new_scan().create_batch_scanner()
-        scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
-        assert [batch.batch.num_rows for batch in scanner.poll_batches(timeout_ms=5000)] == [1]
-
-    asyncio.run(main())
+async def test_older_names(conn, path):
+    admin = await conn.get_admin()
+    table = await conn.get_table(path)
+    writer = await table.new_append_writer()
+    writer.append({"id": 1, "name": "a"})
+    await writer.flush()
+    assert (await admin.get_table(path)).num_buckets == 1
+    scanner = await table.new_scan().create_batch_scanner()
+    scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
+    assert [batch.batch.num_rows for batch in scanner.poll_batches(timeout_ms=5000)] == [1]
 
 
 def test_wrong_kind_of_table(conn, path):
@@ -321,9 +269,7 @@ def test_a_dropped_connection_ends_its_thread(config):
     [started] = [t for t in threading.enumerate() if t.ident not in before and t.name.startswith("fluss-io")]
     del conn
     gc.collect()
-    deadline = time.monotonic() + 10
-    while started.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    started.join(10)
     assert not started.is_alive()
 
 
@@ -336,17 +282,14 @@ def test_a_failed_connect_leaves_no_thread():
         asyncio.run(fluss.FlussConnection.create({"bootstrap.servers": "x:1"}))
 
 
-def test_cancelling_an_awaited_call_hangs_nothing(conn, path):
-    async def main():
-        admin = conn.get_admin()
-        for delay in (0, 0.0002, 0.001):
-            call = asyncio.ensure_future(admin.list_databases())
-            await asyncio.sleep(delay)
-            call.cancel()
-            await asyncio.gather(call, return_exceptions=True)
-        assert await admin.table_exists(path)
-
-    asyncio.run(main())
+async def test_cancelling_an_awaited_call_hangs_nothing(conn, path):
+    admin = conn.get_admin()
+    for delay in (0, 0.0002, 0.001):
+        call = asyncio.ensure_future(admin.list_databases())
+        await asyncio.sleep(delay)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+    assert await admin.table_exists(path)
 
 
 SCRIPT = """

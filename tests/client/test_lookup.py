@@ -159,7 +159,6 @@ async def test_partitioned_tables(conn, create):
 
 async def test_rows_of_a_partition_that_was_dropped_are_not_found(conn, create, caplog):
     """As retention does it, without a word to this connection: the answer is the same as if it had never been."""
-
     fields = [("region", pa.string()), ("id", pa.int32()), ("at", pa.int32())]
     table = await create(
         "t", fields, ["region", "id", "at"], partition_keys=["region"], bucket_keys=["id"], bucket_count=2
@@ -260,7 +259,6 @@ async def test_many_keys_at_once(create):
 @pytest.mark.parametrize("face", [fluss, fluss.aio])
 async def test_insert_if_not_exists_hands_out_numbers(config, database, face):
     """The table of identifiers for which the option was made: a name gets the next number, once."""
-
     async with await face.FlussConnection.create(config) as conn:
         admin = conn.get_admin()
         await admin.create_database(database)

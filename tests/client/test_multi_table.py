@@ -24,7 +24,6 @@ async def make_tables(conn, database):
 
 async def test_many_tables_on_one_connection(config, database):
     log, pk, other = (f"{database}.{name}" for name in ("log", "pk", "other"))
-
     async with await fluss.aio.FlussConnection.create(config) as conn:
         await make_tables(conn, database)
         multi = conn.get_multi_table()

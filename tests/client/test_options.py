@@ -38,7 +38,6 @@ async def test_the_keys_of_a_request_are_limited(config, database, limit, reques
 async def test_single_lookups_travel_in_batches_of_the_allowed_size(config, database):
     config.set("lookup.max-batch-size", 2)
     config.set("lookup.max-inflight-requests", 1)
-
     async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         await fill(table, 9)
         lookuper = table.new_lookup().create_lookuper()
@@ -51,7 +50,6 @@ async def test_single_lookups_travel_in_batches_of_the_allowed_size(config, data
 
 async def test_more_waiting_lookups_than_allowed_are_refused(config, database):
     config.set("lookup.queue-size", 1)
-
     async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         await fill(table, 5)
         lookuper = table.new_lookup().create_lookuper()

@@ -9,38 +9,6 @@ from fluss.client.singleflight import SingleFlight
 from fluss.errors import ConnectionClosedError
 
 
-async def test_callers_share_one_run():
-    calls = []
-
-    flights = SingleFlight()
-
-    async def work():
-        calls.append(1)
-        await asyncio.sleep(0.01)
-        return 42
-
-    assert await asyncio.gather(*(flights.run("k", work) for _ in range(5))) == [42] * 5
-    assert len(flights) == 0
-    assert await flights.run("k", work) == 42
-    assert len(calls) == 2
-
-
-async def test_keys_do_not_wait_for_each_other():
-    flights = SingleFlight()
-    gate = asyncio.Event()
-
-    async def slow():
-        await gate.wait()
-
-    async def quick():
-        return "quick"
-
-    waiting = asyncio.ensure_future(flights.run("slow", slow))
-    assert await flights.run("quick", quick) == "quick"
-    gate.set()
-    await waiting
-
-
 async def test_one_cancelled_waiter_leaves_the_others():
     flights = SingleFlight()
     gate = asyncio.Event()

@@ -99,7 +99,7 @@ async def test_servers_at_impossible_addresses(proxy, through, host, port):
     async with through() as (conn, path):
         proxy.on_response = changed(apis.GET_METADATA, change)
         await conn.get_admin().get_server_nodes()
-        with pytest.raises(fluss.NetworkError, match="no address") as caught:
+        with pytest.raises(fluss.NetworkError, match=r"(?i)no address") as caught:  # the last attempt may lack time
             await conn.get_admin().list_offsets(path, [0], OffsetSpec.latest(), timeout=3)
         assert len(str(caught.value)) < 2_000
 

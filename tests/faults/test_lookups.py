@@ -32,10 +32,24 @@ async def test_a_fault_of_answers_costs_no_row(proxy, through, fault):
         assert [row["name"] for row in rows] == [f"n{i}" for i in range(100)]
 
 
+@pytest.mark.parametrize("reset", [False, True])
+async def test_calls_outlive_cuts(proxy, through, reset):
+    async with through(keys=["id"]) as (conn, path):
+        lookuper, admin = await filled(conn, path), conn.get_admin()
+        for round_number in range(3):
+            lookups = [asyncio.ensure_future(lookuper.lookup([number])) for number in range(100)]
+            await asyncio.sleep(0.001 * round_number)
+            await asyncio.to_thread(proxy.cut, reset=reset)
+            assert [row["id"] for row in await asyncio.gather(*lookups)] == list(range(100))
+            proxy.cut(reset=reset)
+            assert "fluss" in await admin.list_databases()
+        proxy.cut(reset=reset)
+        assert (await lookuper.lookup_many([[5], [6]])).num_rows == 2
+
+
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
 async def test_a_lookup_under_way_to_a_server_that_moves(proxy, through, many):
     """The connection is closed because the server has another address now, not because the user closed it."""
-
     async with through(keys=["id"]) as (conn, path):
         lookuper = await filled(conn, path)
         await lookuper.lookup({"id": 0})

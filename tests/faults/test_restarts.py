@@ -32,7 +32,7 @@ async def restart(server):
 @pytest.fixture
 def connected(server):
     @contextlib.asynccontextmanager
-    async def open_table(keys=None, buckets=2):
+    async def open_table():
         config = fluss.Config(
             {
                 "bootstrap.servers": server.bootstrap_servers,
@@ -46,8 +46,8 @@ def connected(server):
             admin = conn.get_admin()
             await admin.create_database("d")
             path = fluss.TablePath("d", "t")
-            schema = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_keys=keys)
-            await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=buckets))
+            schema = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]))
+            await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=2))
             yield conn, await conn.get_table(path)
 
     return open_table
@@ -90,42 +90,3 @@ async def test_appends_and_scans_outlive_the_server(server, connected, rounds):
         stored = sorted((await batches.to_arrow()).column("id").to_pylist())
         await batches.close()
         assert stored == written, "every row once, as it is stored"
-
-
-@pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.slow)])
-async def test_upserts_outlive_the_server(server, connected, rounds):
-    async with connected(keys=["id"]) as (_, table):
-        writer = table.new_upsert().create_writer()
-        stop = asyncio.Event()
-        versions = [0]
-
-        async def write():
-            while not stop.is_set():
-                versions[0] += 1
-                for key in range(20):
-                    writer.upsert((key, f"v{versions[0]}"))
-                await asyncio.sleep(0.003)
-            await writer.flush()
-
-        writing = asyncio.ensure_future(write())
-        for _ in range(rounds):
-            await asyncio.sleep(0.4)
-            await restart(server)
-            await asyncio.sleep(0.4)
-        stop.set()
-        await writing
-        rows = await table.new_lookup().create_lookuper().lookup_many([[key] for key in range(20)])
-        assert rows.column("name").to_pylist() == [f"v{versions[0]}"] * 20
-        batches = await table.new_scan().create_record_batch_log_scanner()
-        batches.subscribe_buckets({0: 0, 1: 0})
-        changes = 0
-        names: dict[int, list[str]] = {}
-        while changes < 20 * (2 * versions[0] - 1):
-            for found in await batches.poll_record_batch(2000):
-                changes += found.num_records
-                for row, kind in zip(found.batch.to_pylist(), found.change_types):
-                    if kind in (fluss.ChangeType.Insert, fluss.ChangeType.UpdateAfter):
-                        names.setdefault(row["id"], []).append(row["name"])
-        await batches.close()
-        expected = [f"v{version}" for version in range(1, versions[0] + 1)]
-        assert all(names[key] == expected for key in range(20)), "no change lost, doubled or out of order"

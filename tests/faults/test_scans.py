@@ -12,6 +12,7 @@ import pytest
 from tests.faults.proxy import Answer, Chaos, Fault, times
 
 import fluss
+from fluss.client.scan import plan
 from fluss.protocol import apis
 from fluss.protocol.record_messages import FetchedBucket, FetchedTable, encode_fetch_log_response
 
@@ -123,44 +124,36 @@ async def poll_for_ever(scanner):
         await scanner.poll_arrow(200)
 
 
-async def test_a_scan_that_fails_for_long_says_so(proxy, through, monkeypatch):
-    from fluss.client.scan import plan
-
+@pytest.fixture
+async def failing_scanner(proxy, through, monkeypatch):
+    """One whose server has trouble, and which gives up soon."""
     options = plan.ScanPlan.fetch_options
     monkeypatch.setattr(plan.ScanPlan, "fetch_options", lambda self: replace(options(self), patience_ms=400))
-
     async with through() as (conn, path):
         await fill(conn, path, batches=1)
         table = await conn.get_table(path)
         answer = bucket_answer(error_code=10, error_message="disk trouble")(table.get_table_info().table_id)
         proxy.on_request = times(1000, answer, FETCH)
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-            started = time.monotonic()
-            with pytest.raises(fluss.LogStorageError, match="disk trouble"):
-                await scanner.to_arrow()
-            with pytest.raises(fluss.LogStorageError, match="disk trouble"):
-                await poll_for_ever(scanner)
-            assert time.monotonic() - started < 6
+            yield scanner
 
 
-async def test_the_error_of_a_scan_is_its_cause_and_not_the_end_of_its_patience(proxy, through, monkeypatch):
-    from fluss.client.scan import plan
+async def test_a_scan_that_fails_for_long_says_so(failing_scanner):
+    failing_scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+    started = time.monotonic()
+    with pytest.raises(fluss.LogStorageError, match="disk trouble"):
+        await failing_scanner.to_arrow()
+    with pytest.raises(fluss.LogStorageError, match="disk trouble"):
+        await poll_for_ever(failing_scanner)
+    assert time.monotonic() - started < 6
 
-    options = plan.ScanPlan.fetch_options
-    monkeypatch.setattr(plan.ScanPlan, "fetch_options", lambda self: replace(options(self), patience_ms=400))
 
-    async with through() as (conn, path):
-        await fill(conn, path, batches=1)
-        table = await conn.get_table(path)
-        answer = bucket_answer(error_code=10, error_message="disk trouble")(table.get_table_info().table_id)
-        proxy.on_request = times(1000, answer, FETCH)
-        proxy.on_response = times(1000, Fault.DELAY, apis.GET_METADATA.key)  # the patience ends in one of these
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            for _ in range(4):
-                scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-                with pytest.raises(fluss.LogStorageError, match="disk trouble"):
-                    await scanner.to_arrow()
+async def test_the_error_of_a_scan_is_its_cause_and_not_the_end_of_its_patience(proxy, failing_scanner):
+    proxy.on_response = times(1000, Fault.DELAY, apis.GET_METADATA.key)  # the patience ends in one of these
+    for _ in range(4):
+        failing_scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        with pytest.raises(fluss.LogStorageError, match="disk trouble"):
+            await failing_scanner.to_arrow()
 
 
 async def test_a_poll_ends_in_time_when_nothing_answers(proxy, through):
@@ -189,7 +182,6 @@ async def test_a_silent_server_is_left_for_a_new_connection(proxy, through):
 
 async def test_flipped_bits_are_noticed(proxy, through):
     """What the network damages does not become a row."""
-
     async with through() as (conn, path):
         await fill(conn, path, batches=1)
         table = await conn.get_table(path)
@@ -248,7 +240,6 @@ async def cancel_after(call, seconds):
 @pytest.mark.parametrize("call", ["poll", "to_arrow", "flush", "handle", "subscribe", "limit", "get_table"])
 async def test_cancelling_leaks_nothing_and_hangs_nothing(proxy, through, call, when):
     """`through` fails if a task is left behind."""
-
     async with through() as (conn, path):
         await fill(conn, path, batches=2)
         table = await conn.get_table(path)

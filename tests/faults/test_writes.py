@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes through a bad network: no row lost, none doubled, the order kept, every wait ended by its deadline."""
+"""Writes writing a bad network: no row lost, none doubled, the order kept, every wait ended by its deadline."""
 
 from __future__ import annotations
 
@@ -31,6 +31,19 @@ VERSIONS = 8
 ANSWER_CHAOS = {Fault.CUT: 0.02, Fault.RESET: 0.02, Fault.TRUNCATE: 0.02, Fault.REPEAT: 0.1, Fault.DELAY: 0.1}
 
 
+@pytest.fixture
+def writing(through):
+    """Like `through`, with a writer of the table as third."""
+
+    @asynccontextmanager
+    async def opened(**options):
+        async with through(**options) as (conn, path):
+            table = await conn.get_table(path)
+            yield conn, path, (table.new_upsert() if options.get("keys") else table.new_append()).create_writer()
+
+    return opened
+
+
 def only(chaos, *api_keys):
     """Chaos for some APIs; everything else passes."""
     return lambda api_key, body: chaos(api_key, body) if api_key in api_keys else None
@@ -51,51 +64,38 @@ def check_order(table):
     assert all(a < b for a, b in pairwise(ids)), "rows changed places"
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [Fault.CUT, Fault.RESET, Fault.CUT_AFTER, Fault.TRUNCATE, Fault.REPEAT, Fault.DELAY],
-    ids=lambda fault: fault.value,
-)
-async def test_a_fault_of_requests_loses_and_doubles_nothing(proxy, through, log_of, fault):
-    async with through(**SMALL_BATCHES) as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
-        proxy.on_request = times(3, fault, PRODUCE)
+EITHER_WAY = (Fault.CUT, Fault.RESET, Fault.TRUNCATE, Fault.REPEAT, Fault.DELAY)
+FAULTS = [
+    ("on_request", Fault.CUT_AFTER),
+    *((way, fault) for fault in EITHER_WAY for way in ("on_request", "on_response")),
+]
+
+
+@pytest.mark.parametrize(("way", "fault"), FAULTS, ids=lambda one: getattr(one, "value", one))
+async def test_a_fault_loses_and_doubles_nothing(proxy, writing, log_of, way, fault):
+    async with writing(**SMALL_BATCHES) as (conn, path, writer):
+        setattr(proxy, way, times(3, fault, PRODUCE))
         handles = await append_all(writer, [(i, f"n{i}") for i in range(1000)])
         await writer.flush()
         await asyncio.gather(*(handle.wait() for handle in handles))
-        table = await log_of(conn, path)
-        assert table.column("id").to_pylist() == list(range(1000))
-
-
-@pytest.mark.parametrize(
-    "fault", [Fault.CUT, Fault.RESET, Fault.TRUNCATE, Fault.REPEAT, Fault.DELAY], ids=lambda fault: fault.value
-)
-async def test_a_fault_of_answers_loses_and_doubles_nothing(proxy, through, log_of, fault):
-    async with through(**SMALL_BATCHES) as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
-        proxy.on_response = times(3, fault, PRODUCE)
-        await append_all(writer, [(i, f"n{i}") for i in range(1000)])
-        await writer.flush()
         assert (await log_of(conn, path)).column("id").to_pylist() == list(range(1000))
 
 
-async def test_a_lost_answer_is_asked_for_again_after_the_request_timeout(proxy, through, log_of):
-    async with through(**{"request-timeout": 300, "writer.delivery-timeout-ms": 20000}) as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+async def test_a_lost_answer_is_asked_for_again_after_the_request_timeout(proxy, writing, log_of):
+    async with writing(**{"request-timeout": 300, "writer.delivery-timeout-ms": 20000}) as (conn, path, writer):
         proxy.on_response = times(1, Fault.DROP, PRODUCE)
         writer.append((1, "a"))
         await writer.flush()
         assert (await log_of(conn, path)).column("id").to_pylist() == [1]
 
 
-async def test_a_lost_answer_holds_back_what_would_lie_too_far_ahead(proxy, through, log_of):
+async def test_a_lost_answer_holds_back_what_would_lie_too_far_ahead(proxy, writing, log_of):
     """The server remembers the last five numbers of a writer: a sixth must not be used while the first is unknown."""
-
-    async with through(**{**SMALL_BATCHES, "request-timeout": 300, "writer.delivery-timeout-ms": 20000}) as (
+    async with writing(**{**SMALL_BATCHES, "request-timeout": 300, "writer.delivery-timeout-ms": 20000}) as (
         conn,
         path,
+        writer,
     ):
-        writer = (await conn.get_table(path)).new_append().create_writer()
         writer.append((0, "first"))
         await writer.flush()
         proxy.on_response = times(1, Fault.DROP, PRODUCE)
@@ -127,9 +127,9 @@ async def rows_of_partition(conn, table):
         return (await scanner.to_arrow()).column("id").to_pylist()
 
 
-async def test_many_batches_on_their_way_to_a_partition_that_was_made_again(proxy, through):
+async def test_many_batches_on_their_way_to_a_partition_that_was_made_again(proxy, writing):
     async with (
-        through(**SMALL_BATCHES) as (conn, path),
+        writing(**SMALL_BATCHES) as (conn, path, _),
         partition_made_again(conn, path, proxy.address) as (table, writer),
     ):
         proxy.stall()
@@ -140,10 +140,9 @@ async def test_many_batches_on_their_way_to_a_partition_that_was_made_again(prox
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.CUT_AFTER], ids=lambda fault: fault.value)
-async def test_a_lost_request_to_a_partition_that_was_made_again(proxy, through, fault):
+async def test_a_lost_request_to_a_partition_that_was_made_again(proxy, writing, fault):
     """What may have been written to the old partition went with it: the new one gets the rows, from number 0 on."""
-
-    async with through() as (conn, path), partition_made_again(conn, path, proxy.address) as (table, writer):
+    async with writing() as (conn, path, _), partition_made_again(conn, path, proxy.address) as (table, writer):
         proxy.on_request = times(1, fault, PRODUCE)
         writer.append((1, "p"))
         await asyncio.wait_for(writer.flush(), 20)
@@ -151,8 +150,8 @@ async def test_a_lost_request_to_a_partition_that_was_made_again(proxy, through,
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-async def test_concurrent_appends_survive_chaos(proxy, through, log_of, seed):
-    async with through(buckets=2, **SMALL_BATCHES) as (conn, path):
+async def test_concurrent_appends_survive_chaos(proxy, writing, log_of, seed):
+    async with writing(buckets=2, **SMALL_BATCHES) as (conn, path, _):
         table = await conn.get_table(path)
         writers = [table.new_append().create_writer() for _ in range(3)]
         chaos = Chaos(seed, CHAOS), Chaos(seed + 1000, ANSWER_CHAOS)
@@ -167,10 +166,9 @@ async def test_concurrent_appends_survive_chaos(proxy, through, log_of, seed):
 
 
 @pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
-async def test_concurrent_upserts_survive_chaos(proxy, through, log_of, seed):
+async def test_concurrent_upserts_survive_chaos(proxy, writing, log_of, seed):
     """Every change is in the changelog once and in its order: +I, then pairs of -U and +U that continue each other."""
-
-    async with through(keys=["id"], buckets=2, **SMALL_BATCHES) as (conn, path):
+    async with writing(keys=["id"], buckets=2, **SMALL_BATCHES) as (conn, path, _):
         table = await conn.get_table(path)
         writers = [table.new_upsert().create_writer() for _ in range(2)]
         chaos = Chaos(seed, CHAOS), Chaos(seed + 1000, ANSWER_CHAOS)
@@ -206,9 +204,8 @@ async def test_concurrent_upserts_survive_chaos(proxy, through, log_of, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 125))
 @pytest.mark.timeout(200)
-async def test_appends_survive_a_lot_of_chaos(proxy, through, log_of, seed):
-    async with through(**SMALL_BATCHES, **{"writer.delivery-timeout-ms": 200_000}) as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+async def test_appends_survive_a_lot_of_chaos(proxy, writing, log_of, seed):
+    async with writing(**SMALL_BATCHES, **{"writer.delivery-timeout-ms": 200_000}) as (conn, path, writer):
         rates = {fault: rate * 2 for fault, rate in CHAOS.items()}
         proxy.on_request = only(Chaos(seed, rates), PRODUCE, INIT, apis.GET_METADATA.key)
         proxy.on_response = only(Chaos(-seed, ANSWER_CHAOS), PRODUCE, INIT, apis.GET_METADATA.key)
@@ -226,11 +223,9 @@ def put_answer(code, message="no"):
     return Answer(answer)
 
 
-async def test_after_a_refused_batch_the_others_arrive_once_and_in_order(proxy, through, log_of):
+async def test_after_a_refused_batch_the_others_arrive_once_and_in_order(proxy, writing, log_of):
     """The refused batch leaves a gap in the sequence numbers; those already in flight come back out of order."""
-
-    async with through(**{"writer.batch-timeout-ms": 1000}) as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+    async with writing(**{"writer.batch-timeout-ms": 1000}) as (conn, path, writer):
         seen = 0
 
         def judge(api_key, body):
@@ -254,10 +249,9 @@ async def test_after_a_refused_batch_the_others_arrive_once_and_in_order(proxy, 
         assert ids == [i for i in range(300) if i not in failed]
 
 
-async def test_a_forgotten_writer_gets_a_new_id(proxy, through, log_of):
+async def test_a_forgotten_writer_gets_a_new_id(proxy, writing, log_of):
     proxy.requests.clear()
-    async with through() as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+    async with writing() as (conn, path, writer):
         await writer.append((1, "a")).wait()
         proxy.on_request = times(1, put_answer(33), PRODUCE)
         await writer.append((2, "b")).wait()
@@ -266,26 +260,23 @@ async def test_a_forgotten_writer_gets_a_new_id(proxy, through, log_of):
         assert proxy.requests.count(INIT) >= 2
 
 
-async def test_duplicates_count_as_written(proxy, through, log_of):
-    async with through() as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+async def test_duplicates_count_as_written(proxy, writing, log_of):
+    async with writing() as (conn, path, writer):
         proxy.on_response = times(1, put_answer(32), PRODUCE)
         await writer.append((1, "a")).wait()
         assert (await log_of(conn, path)).num_rows == 1
 
 
 @pytest.mark.parametrize("code", [3, 10, 25, 28, 29, 12, 21, 44])
-async def test_errors_that_pass_are_tried_again(proxy, through, log_of, code):
-    async with through() as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+async def test_errors_that_pass_are_tried_again(proxy, writing, log_of, code):
+    async with writing() as (conn, path, writer):
         proxy.on_request = times(2, put_answer(code), PRODUCE)
         await writer.append((1, "a")).wait()
         assert (await log_of(conn, path)).column("id").to_pylist() == [1]
 
 
-async def test_an_error_of_the_whole_request_is_tried_again_with_pauses(proxy, through, log_of):
-    async with through() as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+async def test_an_error_of_the_whole_request_is_tried_again_with_pauses(proxy, writing, log_of):
+    async with writing() as (_conn, _path, writer):
         proxy.requests.clear()
         proxy.on_request = times(3, Refusal(10), PRODUCE)
         started = time.monotonic()
@@ -294,9 +285,8 @@ async def test_an_error_of_the_whole_request_is_tried_again_with_pauses(proxy, t
         assert proxy.requests.count(PRODUCE) == 4
 
 
-async def test_retries_are_counted(proxy, through):
-    async with through(**{"writer.retries": 2}) as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+async def test_retries_are_counted(proxy, writing):
+    async with writing(**{"writer.retries": 2}) as (_conn, _path, writer):
         proxy.requests.clear()
         proxy.on_request = times(100, put_answer(10, "disk trouble"), PRODUCE)
         with pytest.raises(fluss.LogStorageError, match=r"gave up after 3 attempts to write 1 rows .*disk trouble"):
@@ -305,12 +295,12 @@ async def test_retries_are_counted(proxy, through):
 
 
 @pytest.mark.parametrize("fault", ["stall", "refuse", "drop"])
-async def test_every_wait_ends_by_the_delivery_deadline(proxy, through, fault):
-    async with through(**{"writer.delivery-timeout-ms": 1500, "request-timeout": 700, "connect-timeout": 700}) as (
-        conn,
-        path,
+async def test_every_wait_ends_by_the_delivery_deadline(proxy, writing, fault):
+    async with writing(**{"writer.delivery-timeout-ms": 1500, "request-timeout": 700, "connect-timeout": 700}) as (
+        _conn,
+        _path,
+        writer,
     ):
-        writer = (await conn.get_table(path)).new_append().create_writer()
         await writer.append((0, "warm")).wait()
         if fault == "stall":
             proxy.stall()
@@ -329,9 +319,8 @@ async def test_every_wait_ends_by_the_delivery_deadline(proxy, through, fault):
         assert time.monotonic() - started < 4
 
 
-async def test_without_idempotence_nothing_is_lost(proxy, through, log_of):
-    async with through(**SMALL_BATCHES, **{"writer.enable-idempotence": False}) as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+async def test_without_idempotence_nothing_is_lost(proxy, writing, log_of):
+    async with writing(**SMALL_BATCHES, **{"writer.enable-idempotence": False}) as (conn, path, writer):
         proxy.requests.clear()
         proxy.on_request = times(3, Fault.CUT_AFTER, PRODUCE)
         await append_all(writer, [(i, "x") for i in range(300)])
@@ -342,9 +331,8 @@ async def test_without_idempotence_nothing_is_lost(proxy, through, log_of):
         assert INIT not in proxy.requests
 
 
-async def test_many_buckets_share_a_request(proxy, through, log_of):
-    async with through(buckets=16, **{"writer.bucket.no-key-assigner": "round_robin"}) as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+async def test_many_buckets_share_a_request(proxy, writing, log_of):
+    async with writing(buckets=16, **{"writer.bucket.no-key-assigner": "round_robin"}) as (conn, path, writer):
         proxy.requests.clear()
         for i in range(160):
             writer.append((i, "x"))
@@ -354,9 +342,8 @@ async def test_many_buckets_share_a_request(proxy, through, log_of):
         assert (await log_of(conn, path, 16)).num_rows == 160
 
 
-async def test_pressure_slows_a_writer_down(proxy, through):
-    async with through(keys=["id"], **{"writer.kv-backpressure.max-throttle-ms": 2_000}) as (conn, path):
-        writer = (await conn.get_table(path)).new_upsert().create_writer()
+async def test_pressure_slows_a_writer_down(proxy, writing):
+    async with writing(keys=["id"], **{"writer.kv-backpressure.max-throttle-ms": 2_000}) as (conn, path, writer):
         await writer.upsert((1, "a")).wait()
         answer = messages.PutKvResponse()
         answer.buckets_resp.add(bucket_id=0, log_end_offset=5, pressure=0.3)
@@ -374,9 +361,8 @@ async def test_pressure_slows_a_writer_down(proxy, through):
         assert await (await conn.get_table(path)).new_lookup().create_lookuper().lookup([4]) is not None
 
 
-async def test_an_answer_without_the_bucket_is_not_taken_for_success(proxy, through, log_of):
-    async with through() as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+async def test_an_answer_without_the_bucket_is_not_taken_for_success(proxy, writing, log_of):
+    async with writing() as (conn, path, writer):
         proxy.on_response = times(1, Answer(messages.ProduceLogResponse()), PRODUCE)
         with pytest.raises(fluss.UnknownServerError, match="does not mention"):
             await writer.append((1, "a")).wait()
@@ -384,19 +370,16 @@ async def test_an_answer_without_the_bucket_is_not_taken_for_success(proxy, thro
         assert (await log_of(conn, path)).column("id").to_pylist() == [1, 2]
 
 
-async def test_nonsense_in_an_answer_is_not_taken_for_success(proxy, through, log_of):
-    async with through() as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+async def test_nonsense_in_an_answer_is_not_taken_for_success(proxy, writing, log_of):
+    async with writing() as (conn, path, writer):
         proxy.on_response = times(2, Answer(b"\xff\xff\xff"), PRODUCE)
         await writer.append((1, "a")).wait()
         assert (await log_of(conn, path)).column("id").to_pylist() == [1], "the server knew the second for the first"
 
 
-async def test_a_trickle_of_rows_is_bounded_too(proxy, through, log_of):
+async def test_a_trickle_of_rows_is_bounded_too(proxy, writing, log_of):
     """Rows that leave one by one after their linger time must not pile up behind a server that does not answer."""
-
-    async with through(**{"writer.buffer.memory-size": 20_000, "writer.batch-timeout-ms": 1}) as (conn, path):
-        writer = (await conn.get_table(path)).new_append().create_writer()
+    async with writing(**{"writer.buffer.memory-size": 20_000, "writer.batch-timeout-ms": 1}) as (conn, path, writer):
         await writer.append((-1, "warm")).wait()
         proxy.stall()
         taken = 0

@@ -102,7 +102,6 @@ async def test_all_rows_of_a_primary_key_table(config, database, monkeypatch, cu
         supports = Connection.supports
         monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
         monkeypatch.setattr(batch_scanner, "_FOLD_ROWS", 10)
-
     async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         rows = await fill_keys(table)
         async with table.new_scan().create_bucket_batch_scanner(bucket_of(table)) as scanner:
@@ -242,7 +241,6 @@ async def test_a_changelog_without_its_beginning_is_not_folded(config, database,
     """Rows that did not change since are missing from it: better an error than half a table."""
     supports = Connection.supports
     monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
-
     async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         await fill_keys(table)
         scanner = table.new_scan().create_bucket_batch_scanner(bucket_of(table))

@@ -164,11 +164,8 @@ async def test_two_loops_share_the_records(table):
         assert sorted(seen) == ALL
 
 
-async def test_a_poll_that_has_records_does_not_wait_for_another_one(config, database):
-    async with (
-        open_table(config, database, LOG_FIELDS) as (_, table),
-        await table.new_scan().create_log_scanner() as scanner,
-    ):
+async def test_a_poll_that_has_records_does_not_wait_for_another_one(table):
+    async with await table.new_scan().create_log_scanner() as scanner:
         scanner.subscribe(0, 0)
         polls = [asyncio.ensure_future(scanner.poll(5000)) for _ in range(2)]
         await asyncio.sleep(0.1)
@@ -180,11 +177,8 @@ async def test_a_poll_that_has_records_does_not_wait_for_another_one(config, dat
         assert [len(poll.result()) for poll in waiting] == [0]
 
 
-async def test_polls_by_turns_keep_their_own_timeouts(config, database):
-    async with (
-        open_table(config, database, LOG_FIELDS) as (_, table),
-        await table.new_scan().create_log_scanner() as scanner,
-    ):
+async def test_polls_by_turns_keep_their_own_timeouts(table):
+    async with await table.new_scan().create_log_scanner() as scanner:
         scanner.subscribe(0, 0)
 
         async def poll_again_and_again():
@@ -319,44 +313,42 @@ async def test_loops_over_a_virtual_table_that_are_left_early(config, database, 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout and TaskGroup are new in Python 3.11")
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
 @pytest.mark.parametrize("batches", [False, True], ids=["records", "batches"])
-async def test_loops_within_timeouts_and_task_groups(config, database, face, batches):
+async def test_loops_within_timeouts_and_task_groups(config, database, table, face, batches):
     of_311: Any = asyncio
+    await fill_log(table)
+    connection = await face.FlussConnection.create(config)
+    scan = (await connection.get_table(f"{database}.t")).new_scan()
+    scanner = await (scan.create_record_batch_log_scanner() if batches else scan.create_log_scanner())
+    scanner.subscribe(0, 0)
+    seen = []
 
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table)
-        connection = await face.FlussConnection.create(config)
-        scan = (await connection.get_table(f"{database}.t")).new_scan()
-        scanner = await (scan.create_record_batch_log_scanner() if batches else scan.create_log_scanner())
-        scanner.subscribe(0, 0)
-        seen = []
+    async def consume():
+        async for item in scanner:
+            seen.extend(range(item.base_offset, item.last_offset + 1) if batches else [item.offset])
+            if len(seen) in (25, 50):
+                raise LookupError
 
-        async def consume():
-            async for item in scanner:
-                seen.extend(range(item.base_offset, item.last_offset + 1) if batches else [item.offset])
-                if len(seen) in (25, 50):
-                    raise LookupError
+    async def fail_in_a_group():
+        async with of_311.TaskGroup() as group:
+            group.create_task(consume())
+            group.create_task(asyncio.sleep(60))
 
-        async def fail_in_a_group():
-            async with of_311.TaskGroup() as group:
-                group.create_task(consume())
-                group.create_task(asyncio.sleep(60))
+    async def run_out_of_time():
+        async with of_311.timeout(0.3):
+            await consume()
 
-        async def run_out_of_time():
-            async with of_311.timeout(0.3):
-                await consume()
-
-        with pytest.raises(LookupError):
-            await run_out_of_time()
-        with pytest.raises(Exception, match="TaskGroup") as caught:
-            await fail_in_a_group()
-        group: Any = caught.value
-        assert [type(error) for error in group.exceptions] == [LookupError]
-        with pytest.raises(TimeoutError):
-            await run_out_of_time()
-        assert seen == ALL
-        assert scanner.get_subscribed_buckets()[0][1] == 100
-        await closed(scanner)
-        await closed(connection)
+    with pytest.raises(LookupError):
+        await run_out_of_time()
+    with pytest.raises(Exception, match="TaskGroup") as caught:
+        await fail_in_a_group()
+    group: Any = caught.value
+    assert [type(error) for error in group.exceptions] == [LookupError]
+    with pytest.raises(TimeoutError):
+        await run_out_of_time()
+    assert seen == ALL
+    assert scanner.get_subscribed_buckets()[0][1] == 100
+    await closed(scanner)
+    await closed(connection)
 
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])

@@ -67,7 +67,6 @@ async def test_old_and_new_batches_in_one_log(evolved, log_format):
 @pytest.mark.parametrize("columns", [[0, 3], [3], [1, 2, 3]])
 async def test_the_server_sends_younger_columns_of_older_batches_as_nulls(evolved, columns, compression):
     """The official readers decode the columns they asked for, whatever schema a batch was written with."""
-
     async with evolved(properties={"table.log.arrow.compression.type": compression}) as (conn, _, new):
         bucket = fluss.TableBucket(new.get_table_info().table_id, 0)
         connection = await conn._cluster.leader(bucket, new.get_table_path())
@@ -102,11 +101,8 @@ async def test_without_a_fixed_schema_batches_keep_theirs(evolved):
         assert together.num_rows == 30
 
 
-async def test_rows_of_a_schema_that_came_after_the_scanner(config, database):
-    async with (
-        open_table(config, database, FIELDS) as (conn, table),
-        await table.new_scan().create_log_scanner() as scanner,
-    ):
+async def test_rows_of_a_schema_that_came_after_the_scanner(conn, table):
+    async with await table.new_scan().create_log_scanner() as scanner:
         scanner.subscribe(0, 0)
         await scanner.poll(50)
         await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})

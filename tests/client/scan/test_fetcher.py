@@ -7,7 +7,7 @@ import asyncio
 import inspect
 
 import pyarrow as pa
-from tests.client.support import open_table
+import pytest
 
 import fluss
 from fluss.client.scan.subscription import Subscription
@@ -15,6 +15,7 @@ from fluss.client.scan.subscription import Subscription
 BUCKETS = 200
 ROWS = 20 * BUCKETS
 FIELDS = [pa.field("id", pa.int64())]
+pytestmark = pytest.mark.table(bucket_count=BUCKETS, bucket_keys=["id"])
 
 
 async def fill(table):
@@ -31,21 +32,20 @@ async def poll_rows(scanner, rows):
     return ids
 
 
-async def test_buckets_subscribed_together_share_requests(config, database):
-    async with open_table(config, database, FIELDS, bucket_count=BUCKETS, bucket_keys=["id"]) as (conn, table):
-        await fill(table)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            before = conn.metrics()["scanner_fetches_total"]
-            scanner.subscribe_buckets(dict.fromkeys(range(BUCKETS), fluss.EARLIEST_OFFSET))
-            assert sorted(await poll_rows(scanner, ROWS)) == list(range(ROWS))
-            assert conn.metrics()["scanner_fetches_total"] - before <= 10
-            before = conn.metrics()["scanner_fetches_total"]
-            scanner.subscribe_buckets(dict.fromkeys(range(BUCKETS), fluss.EARLIEST_OFFSET))
-            assert (await scanner.to_arrow()).num_rows == ROWS
-            assert conn.metrics()["scanner_fetches_total"] - before <= 20
+async def test_buckets_subscribed_together_share_requests(conn, table):
+    await fill(table)
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        before = conn.metrics()["scanner_fetches_total"]
+        scanner.subscribe_buckets(dict.fromkeys(range(BUCKETS), fluss.EARLIEST_OFFSET))
+        assert sorted(await poll_rows(scanner, ROWS)) == list(range(ROWS))
+        assert conn.metrics()["scanner_fetches_total"] - before <= 10
+        before = conn.metrics()["scanner_fetches_total"]
+        scanner.subscribe_buckets(dict.fromkeys(range(BUCKETS), fluss.EARLIEST_OFFSET))
+        assert (await scanner.to_arrow()).num_rows == ROWS
+        assert conn.metrics()["scanner_fetches_total"] - before <= 20
 
 
-async def test_a_batch_costs_the_same_however_many_buckets_there_are(config, database, monkeypatch):
+async def test_a_batch_costs_the_same_however_many_buckets_there_are(table, monkeypatch):
     looks = 0
     fetched_all = inspect.getattr_static(Subscription, "fetched_all").fget
 
@@ -55,27 +55,24 @@ async def test_a_batch_costs_the_same_however_many_buckets_there_are(config, dat
         return fetched_all(subscription)
 
     monkeypatch.setattr(Subscription, "fetched_all", property(counted))
-
-    async with open_table(config, database, FIELDS, bucket_count=BUCKETS, bucket_keys=["id"]) as (_, table):
-        await fill(table)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe_buckets(dict.fromkeys(range(BUCKETS), fluss.EARLIEST_OFFSET))
-            assert (await scanner.to_arrow()).num_rows == ROWS
-        assert looks < 20 * BUCKETS, f"{looks} looks at {BUCKETS} buckets of one batch each"
+    await fill(table)
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe_buckets(dict.fromkeys(range(BUCKETS), fluss.EARLIEST_OFFSET))
+        assert (await scanner.to_arrow()).num_rows == ROWS
+    assert looks < 20 * BUCKETS, f"{looks} looks at {BUCKETS} buckets of one batch each"
 
 
-async def test_a_bucket_that_is_subscribed_anew_while_a_poll_waits_is_read(config, database):
-    async with open_table(config, database, FIELDS, bucket_count=BUCKETS, bucket_keys=["id"]) as (_, table):
-        await fill(table)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe_buckets(dict.fromkeys(range(BUCKETS), fluss.EARLIEST_OFFSET))
-            await poll_rows(scanner, ROWS)
-            waiting = asyncio.ensure_future(poll_rows(scanner, 1))
-            await asyncio.sleep(0.05)
-            assert not waiting.done()
-            scanner.unsubscribe(7)
-            scanner.subscribe(7, 0)
-            again = await waiting
-            assert again == sorted(again)
-            position = dict(scanner.get_subscribed_buckets())[fluss.TableBucket(table.get_table_info().table_id, 7)]
-            assert position == len(again) > 0
+async def test_a_bucket_that_is_subscribed_anew_while_a_poll_waits_is_read(table):
+    await fill(table)
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe_buckets(dict.fromkeys(range(BUCKETS), fluss.EARLIEST_OFFSET))
+        await poll_rows(scanner, ROWS)
+        waiting = asyncio.ensure_future(poll_rows(scanner, 1))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        scanner.unsubscribe(7)
+        scanner.subscribe(7, 0)
+        again = await waiting
+        assert again == sorted(again)
+        position = dict(scanner.get_subscribed_buckets())[fluss.TableBucket(table.get_table_info().table_id, 7)]
+        assert position == len(again) > 0

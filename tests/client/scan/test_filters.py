@@ -66,7 +66,6 @@ async def test_the_same_rows_with_and_without_statistics(config, database, stati
 
 async def test_the_server_leaves_out_whole_batches(config, database):
     """With statistics, less comes over the network."""
-
     async with open_table(config, database, FIELDS, properties={"table.statistics.columns": "*"}) as (conn, table):
         await fill(table)
 
@@ -78,19 +77,17 @@ async def test_the_server_leaves_out_whole_batches(config, database):
         assert await fetched(table.new_scan().filter(col("id") > 190)) < await fetched(table.new_scan()) / 3
 
 
-async def test_leftovers_of_a_filter_keep_their_offsets(config, database):
-    config.scanner_log_max_poll_records = 3
-
-    async with open_table(config, database, FIELDS) as (_, table):
-        await fill(table)
-        async with await table.new_scan().filter(col("score").is_null()).create_log_scanner() as scanner:
-            scanner.subscribe(0, 5)
-            offsets = []
-            while len(offsets) < 19:
-                records = await scanner.poll(5000)
-                assert len(records) <= 3
-                offsets += [record.offset for record in records]
-            assert offsets == list(range(10, 200, 10))
+@pytest.mark.client(scanner_log_max_poll_records=3)
+async def test_leftovers_of_a_filter_keep_their_offsets(table):
+    await fill(table)
+    async with await table.new_scan().filter(col("score").is_null()).create_log_scanner() as scanner:
+        scanner.subscribe(0, 5)
+        offsets = []
+        while len(offsets) < 19:
+            records = await scanner.poll(5000)
+            assert len(records) <= 3
+            offsets += [record.offset for record in records]
+        assert offsets == list(range(10, 200, 10))
 
 
 async def test_filters_on_changelogs(config, database):

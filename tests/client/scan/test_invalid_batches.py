@@ -150,7 +150,6 @@ async def test_a_header_that_cannot_be_read_names_table_bucket_and_offset(tmp_pa
 
 async def test_rows_of_a_primary_key_table(tmp_path, monkeypatch):
     """A server that hands out a row whose string is longer than the row."""
-
     async with running_server(tmp_path) as server:
         bound = server.listeners["FLUSS"]
         config = fluss.Config({"bootstrap.servers": f"{bound.host}:{bound.port}"})

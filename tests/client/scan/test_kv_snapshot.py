@@ -19,6 +19,7 @@ from fluss.protocol import apis
 from fluss.server.local import LocalServer
 
 FIELDS = [("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())]
+pytestmark = pytest.mark.table(keys=["id"])
 
 
 @pytest.fixture(scope="module")
@@ -64,19 +65,17 @@ def rows_of(found):
     return sorted(zip(*(found.column(name).to_pylist() for name in found.column_names)))
 
 
-async def test_a_snapshot_and_the_log_after_it(config, database, tmp_path):
+async def test_a_snapshot_and_the_log_after_it(conn, table, tmp_path):
     rows = [(i, f"n{i}", i / 2) for i in range(100)]
-
-    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
-        await upsert(table, rows)
-        found = await snapshot_of(conn, table, 100)
-        await upsert(table, [(100, "later", None)])
-        scanner = scan(table, snapshot_id=found.snapshot_id)
-        assert rows_of(await scanner.to_arrow()) == rows
-        assert (scanner.log_offset, scanner.snapshot_id) == (found.log_offset, found.snapshot_id) == (100, 0)
-        later = [b.batch async for b in table.new_scan().read_batches({scanner.bucket: scanner.log_offset})]
-        assert rows_of(pa.Table.from_batches(later)) == [(100, "later", None)]
-        assert list(tmp_path.iterdir()) == [], "the temporary folder is gone"
+    await upsert(table, rows)
+    found = await snapshot_of(conn, table, 100)
+    await upsert(table, [(100, "later", None)])
+    scanner = scan(table, snapshot_id=found.snapshot_id)
+    assert rows_of(await scanner.to_arrow()) == rows
+    assert (scanner.log_offset, scanner.snapshot_id) == (found.log_offset, found.snapshot_id) == (100, 0)
+    later = [b.batch async for b in table.new_scan().read_batches({scanner.bucket: scanner.log_offset})]
+    assert rows_of(pa.Table.from_batches(later)) == [(100, "later", None)]
+    assert list(tmp_path.iterdir()) == [], "the temporary folder is gone"
 
 
 async def test_projection_and_refusals(config, database):
@@ -91,40 +90,36 @@ async def test_projection_and_refusals(config, database):
             await scan(table, snapshot_id=77).to_arrow()
         with pytest.raises(fluss.InvalidArgumentError, match="as a whole"):
             table.new_scan().limit(1).create_bucket_batch_scanner(bucket, snapshot_id=0)
-
     async with open_table(config, f"{database}_log", FIELDS) as (_, table):
         with pytest.raises(fluss.InvalidArgumentError, match="no snapshots"):
             scan(table, snapshot_id=0)
 
 
-async def test_servers_that_cannot_list_rows_are_read_from_the_snapshot(config, database, without_cursors):
-    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
-        await upsert(table, [(i, "old", None) for i in range(50)])
-        found = await snapshot_of(conn, table, 50)
-        await upsert(table, [(i, "new", None) for i in range(40, 60)])
-        scanner = scan(table)
-        rows = rows_of(await scanner.to_arrow())
-        assert rows == [(i, "old" if i < 40 else "new", None) for i in range(60)]
-        assert scanner.snapshot_id is not None
-        assert scanner.snapshot_id >= found.snapshot_id
-        assert scanner.log_offset == 50 + 20 + 10
+async def test_servers_that_cannot_list_rows_are_read_from_the_snapshot(conn, table, without_cursors):
+    await upsert(table, [(i, "old", None) for i in range(50)])
+    found = await snapshot_of(conn, table, 50)
+    await upsert(table, [(i, "new", None) for i in range(40, 60)])
+    scanner = scan(table)
+    rows = rows_of(await scanner.to_arrow())
+    assert rows == [(i, "old" if i < 40 else "new", None) for i in range(60)]
+    assert scanner.snapshot_id is not None
+    assert scanner.snapshot_id >= found.snapshot_id
+    assert scanner.log_offset == 50 + 20 + 10
 
 
 @pytest.mark.parametrize("how", ["gone", "flipped"])
-async def test_files_that_cannot_be_read(config, database, without_cursors, snapshot_server, how):
+async def test_files_that_cannot_be_read(conn, table, without_cursors, snapshot_server, how):
     """A snapshot that was asked for is an error; one that only saves time is not needed while the log reaches back."""
-
-    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
-        await upsert(table, [(i, "x" * 200, None) for i in range(50)])
-        found = await snapshot_of(conn, table, 50)
-        files = (await conn.get_admin().get_kv_snapshot_metadata(found.bucket, found.snapshot_id)).files
-        [data] = [Path(path) for path, name in files.items() if name.endswith(".sst")]
-        damage(data, how)
-        with pytest.raises(errors.StorageError, match="snapshot 0"):
-            await scan(table, snapshot_id=found.snapshot_id).to_arrow()
-        scanner = scan(table)
-        assert (await scanner.to_arrow()).num_rows == 50
-        assert scanner.snapshot_id is None
+    await upsert(table, [(i, "x" * 200, None) for i in range(50)])
+    found = await snapshot_of(conn, table, 50)
+    files = (await conn.get_admin().get_kv_snapshot_metadata(found.bucket, found.snapshot_id)).files
+    [data] = [Path(path) for path, name in files.items() if name.endswith(".sst")]
+    damage(data, how)
+    with pytest.raises(errors.StorageError, match="snapshot 0"):
+        await scan(table, snapshot_id=found.snapshot_id).to_arrow()
+    scanner = scan(table)
+    assert (await scanner.to_arrow()).num_rows == 50
+    assert scanner.snapshot_id is None
 
 
 def damage(path, how):

@@ -14,6 +14,7 @@ import pytest
 from tests.client.support import LOG_FIELDS as FIELDS
 from tests.client.support import fill_log as fill
 from tests.client.support import open_table, poll_all
+from tests.waiting import wait_until
 
 import fluss
 import fluss.aio
@@ -36,24 +37,22 @@ async def test_records(table):
         assert "row={'id': 7" in repr(records[7])
 
 
-async def test_a_poll_gives_no_more_than_asked_and_keeps_the_rest(config, database):
-    config.scanner_log_max_poll_records = 30
-
-    async with open_table(config, database, FIELDS) as (_, table):
-        await fill(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            sizes, ids = [], []
-            bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-            while len(ids) < 100:
-                records = await scanner.poll(5000)
-                sizes.append(len(records))
-                ids += [record.row["id"] for record in records]
-                assert scanner.get_subscribed_buckets() == [(bucket, len(ids))], "the position is what was handed out"
-            assert ids == list(range(100))
-            assert max(sizes) <= 30
-            scanner.subscribe(0, 60)
-            assert (await scanner.poll(5000))[0].offset == 60, "what was left over went with the subscription"
+@pytest.mark.client(scanner_log_max_poll_records=30)
+async def test_a_poll_gives_no_more_than_asked_and_keeps_the_rest(table):
+    await fill(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, 0)
+        sizes, ids = [], []
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        while len(ids) < 100:
+            records = await scanner.poll(5000)
+            sizes.append(len(records))
+            ids += [record.row["id"] for record in records]
+            assert scanner.get_subscribed_buckets() == [(bucket, len(ids))], "the position is what was handed out"
+        assert ids == list(range(100))
+        assert max(sizes) <= 30
+        scanner.subscribe(0, 60)
+        assert (await scanner.poll(5000))[0].offset == 60, "what was left over went with the subscription"
 
 
 async def test_starts_in_the_middle_of_a_batch(table):
@@ -142,7 +141,6 @@ async def test_calls_that_make_no_sense(table):
 @pytest.mark.parametrize("columns", [[0], [2], [2, 0], [1, 2, 0]])
 async def test_projection_keeps_the_order_asked_for(config, database, log_format, columns):
     names = [FIELDS[i][0] for i in columns]
-
     async with open_table(config, database, FIELDS, log_format=log_format) as (_, table):
         await fill(table, batches=2, rows=10)
         for scan in (table.new_scan().project(columns), table.new_scan().project_by_name(names)):
@@ -176,11 +174,8 @@ async def test_to_arrow_leaves_the_position_alone(table):
         assert (await scanner.to_polars()).height == 7
 
 
-async def test_an_empty_table(config, database):
-    async with (
-        open_table(config, database, FIELDS) as (_, table),
-        await table.new_scan().create_record_batch_log_scanner() as scanner,
-    ):
+async def test_an_empty_table(table):
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
         scanner.subscribe(0, fluss.EARLIEST_OFFSET)
         found = await scanner.to_arrow()
         assert found.num_rows == 0
@@ -189,44 +184,40 @@ async def test_an_empty_table(config, database):
         assert list(scanner.to_arrow_batch_reader()) == []
 
 
-async def test_lag(config, database):
-    config.scanner_log_max_poll_records = 40
-
-    async with open_table(config, database, FIELDS) as (_, table):
-        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-        await fill(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            assert scanner.lag() == {bucket: None}
-            await scanner.poll(5000)
-            left = 100 - scanner.get_subscribed_buckets()[0][1]
-            assert 60 <= left < 100
-            assert scanner.lag() == {bucket: left}
-            await poll_all(scanner, left)
-            assert scanner.lag() == {bucket: 0}
+@pytest.mark.client(scanner_log_max_poll_records=40)
+async def test_lag(table):
+    bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+    await fill(table)
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe(0, 0)
+        assert scanner.lag() == {bucket: None}
+        await scanner.poll(5000)
+        left = 100 - scanner.get_subscribed_buckets()[0][1]
+        assert 60 <= left < 100
+        assert scanner.lag() == {bucket: left}
+        await poll_all(scanner, left)
+        assert scanner.lag() == {bucket: 0}
 
 
-async def test_buckets_take_turns(config, database):
-    config.writer_bucket_no_key_assigner = "round_robin"
-    config.scanner_log_max_poll_records = 10
-
-    async with open_table(config, database, FIELDS, bucket_count=4) as (_, table):
-        writer = table.new_append().create_writer()
-        for _ in range(10):
-            for i in range(40):
-                writer.append((i, "x", 0.0))
-            await writer.flush()
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe_buckets(dict.fromkeys(range(4), fluss.EARLIEST_OFFSET))
-            seen, count = [], 0
-            while count < 400:
-                records = await scanner.poll(5000)
-                if not count:
-                    await asyncio.sleep(0.3)  # the answers for all buckets are here when the next ones are taken
-                count += len(records)
-                seen += [bucket.bucket_id for bucket in records.buckets()]
-            assert len(set(seen[:8])) >= 3, "no bucket starves the others"
-            assert sorted(b.bucket_id for b, _ in scanner.get_subscribed_buckets()) == [0, 1, 2, 3]
+@pytest.mark.client(writer_bucket_no_key_assigner="round_robin", scanner_log_max_poll_records=10)
+@pytest.mark.table(bucket_count=4)
+async def test_buckets_take_turns(table):
+    writer = table.new_append().create_writer()
+    for _ in range(10):
+        for i in range(40):
+            writer.append((i, "x", 0.0))
+        await writer.flush()
+    async with await table.new_scan().create_log_scanner() as scanner:
+        scanner.subscribe_buckets(dict.fromkeys(range(4), fluss.EARLIEST_OFFSET))
+        seen, count = [], 0
+        while count < 400:
+            records = await scanner.poll(5000)
+            if not count:
+                await asyncio.sleep(0.3)  # the answers for all buckets are here when the next ones are taken
+            count += len(records)
+            seen += [bucket.bucket_id for bucket in records.buckets()]
+        assert len(set(seen[:8])) >= 3, "no bucket starves the others"
+        assert sorted(b.bucket_id for b, _ in scanner.get_subscribed_buckets()) == [0, 1, 2, 3]
 
 
 async def test_subscriptions_change_while_a_poll_waits(table):
@@ -302,64 +293,54 @@ async def test_nothing_is_fetched_twice_for_a_bounded_read(conn, table):
         assert conn.metrics()["scanner_fetches_total"] > fetched, "records can only be polled: that may begin"
 
 
-async def test_a_slow_consumer_does_not_buffer_the_table(config, database):
-    config.scanner_log_fetch_max_bytes_for_bucket = 20_000
-    config.scanner_log_fetch_max_bytes = 50_000
-
-    config.writer_batch_size = 60_000
-    async with open_table(config, database, FIELDS, properties={"table.log.arrow.compression.type": "NONE"}) as (
-        conn,
-        table,
-    ):
-        writer = table.new_append().create_writer()
-        for start in range(0, 20_000, 500):
-            ids = list(range(start, start + 500))
-            names = [f"{i:020d}" * 5 for i in ids]
-            writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": ids, "name": names}))
-        await writer.flush()
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            first = await scanner.poll_arrow(1000)
-            assert first.nbytes < 500_000, "one poll does not give the whole table either"
-            await asyncio.sleep(0.5)
-            held = scanner._fetcher.buffered_bytes()
-            assert 0 < held < 40_000 + 100_000, "two fetches' worth, and whole batches"
-            assert conn.metrics()["scanner_buffer_bytes"] == held
-            rows = first.num_rows
-            while rows < 20_000:
-                rows += (await scanner.poll_arrow(5000)).num_rows
-            assert rows == 20_000
-        read = 0
-        reader = table.new_scan().read_batches({fluss.TableBucket(table.get_table_info().table_id, 0): 0})
-        async for found in reader:
-            read += found.num_records
-            await asyncio.sleep(0.001)
-        assert read == 20_000
+@pytest.mark.client(
+    scanner_log_fetch_max_bytes_for_bucket=20_000, scanner_log_fetch_max_bytes=50_000, writer_batch_size=60_000
+)
+@pytest.mark.table(properties={"table.log.arrow.compression.type": "NONE"})
+async def test_a_slow_consumer_does_not_buffer_the_table(conn, table):
+    writer = table.new_append().create_writer()
+    for start in range(0, 20_000, 500):
+        ids = list(range(start, start + 500))
+        names = [f"{i:020d}" * 5 for i in ids]
+        writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": ids, "name": names}))
+    await writer.flush()
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe(0, 0)
+        first = await scanner.poll_arrow(1000)
+        assert first.nbytes < 500_000, "one poll does not give the whole table either"
+        await asyncio.sleep(0.5)
+        held = scanner._fetcher.buffered_bytes()
+        assert 0 < held < 40_000 + 100_000, "two fetches' worth, and whole batches"
+        assert conn.metrics()["scanner_buffer_bytes"] == held
+        rows = first.num_rows
+        while rows < 20_000:
+            rows += (await scanner.poll_arrow(5000)).num_rows
+        assert rows == 20_000
+    read = 0
+    reader = table.new_scan().read_batches({fluss.TableBucket(table.get_table_info().table_id, 0): 0})
+    async for found in reader:
+        read += found.num_records
+        await asyncio.sleep(0.001)
+    assert read == 20_000
 
 
-async def test_a_scanner_that_is_dropped_stops_fetching(config, database):
-    config.scanner_log_fetch_wait_max_time_ms = 20
-
-    async with open_table(config, database, FIELDS) as (conn, table):
-        await fill(table)
-        scanner = await table.new_scan().create_log_scanner()
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-        await poll_all(scanner, 100)
-        del scanner
-        gc.collect()
-        await asyncio.sleep(0.1)
-        fetches = conn.metrics()["scanner_fetches_total"]
-        await asyncio.sleep(0.2)
-        assert conn.metrics()["scanner_fetches_total"] == fetches
+@pytest.mark.client(scanner_log_fetch_wait_max_time_ms=20)
+async def test_a_scanner_that_is_dropped_stops_fetching(conn, table):
+    await fill(table)
+    scanner = await table.new_scan().create_log_scanner()
+    scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+    await poll_all(scanner, 100)
+    del scanner
+    gc.collect()
+    await asyncio.sleep(0.1)
+    fetches = conn.metrics()["scanner_fetches_total"]
+    await asyncio.sleep(0.2)
+    assert conn.metrics()["scanner_fetches_total"] == fetches
 
 
-async def test_a_server_that_does_not_wait_is_not_asked_all_the_time(config, database):
-    config.scanner_log_fetch_min_bytes = 0
-
-    async with (
-        open_table(config, database, FIELDS) as (conn, table),
-        await table.new_scan().create_log_scanner() as scanner,
-    ):
+@pytest.mark.client(scanner_log_fetch_min_bytes=0)
+async def test_a_server_that_does_not_wait_is_not_asked_all_the_time(conn, table):
+    async with await table.new_scan().create_log_scanner() as scanner:
         scanner.subscribe(0, fluss.EARLIEST_OFFSET)
         await scanner.poll(500)
         assert conn.metrics()["scanner_fetches_total"] < 60
@@ -393,10 +374,7 @@ async def test_batch_reader_on_the_loop_itself(config, database):
             # In a thread, while the loop goes on.
             reader = scanner.to_arrow_batch_reader()
             assert (await asyncio.to_thread(reader.read_all)).num_rows == 4
-    for _ in range(100):
-        if threading.active_count() > before:
-            await asyncio.sleep(0.05)
-    assert threading.active_count() <= before, [thread.name for thread in threading.enumerate()]
+    await wait_until(lambda: threading.active_count() <= before)
 
 
 async def test_batch_reader_of_the_plain_face(config, database):
@@ -473,7 +451,6 @@ async def test_the_changelog_of_a_primary_key_table(config, database):
 
 async def test_changes_that_change_nothing_move_the_position(config, database):
     """Deleting what is not there leaves an empty batch in the log: it must neither stop a scan nor be handed out."""
-
     async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         writer = table.new_upsert().create_writer()
         for i in range(5):
@@ -514,7 +491,7 @@ async def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(
 
 
 @pytest.mark.parametrize("ahead", [True, False])
-async def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(config, database, monkeypatch, ahead):
+async def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(table, monkeypatch, ahead):
     """Where another process keeps every core busy, as among the workers of Spark."""
     monkeypatch.setattr(decoding, "_ahead", True)
     if not ahead:
@@ -527,15 +504,13 @@ async def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(config
         return decode(*arguments, **options)
 
     monkeypatch.setattr(BatchDecoder, "decode", noted)
-
-    async with open_table(config, database, FIELDS) as (_, table):
-        await fill(table, batches=3, rows=20_000)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
-            found = await scanner.to_arrow()
-        assert found.column("id").to_pylist() == list(range(60_000))
-        assert len(threads) == 3
-        assert all((thread is threading.current_thread()) is not ahead for thread in threads)
+    await fill(table, batches=3, rows=20_000)
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe(0, 0)
+        found = await scanner.to_arrow()
+    assert found.column("id").to_pylist() == list(range(60_000))
+    assert len(threads) == 3
+    assert all((thread is threading.current_thread()) is not ahead for thread in threads)
 
 
 CHANGES = ["insert", "insert", "update_before", "update_after", "delete"]
@@ -610,11 +585,8 @@ async def test_a_log_table_has_no_change_types(table):
         assert (await scanner.to_arrow()).column_names == ["id", "name", "score"]
 
 
-async def test_no_buckets_is_a_mistake(config, database):
-    async with (
-        open_table(config, database, FIELDS) as (_, table),
-        await table.new_scan().create_log_scanner() as scanner,
-    ):
+async def test_no_buckets_is_a_mistake(table):
+    async with await table.new_scan().create_log_scanner() as scanner:
         with pytest.raises(fluss.InvalidArgumentError, match="no buckets were given"):
             scanner.subscribe_buckets({})
 
@@ -631,7 +603,7 @@ async def test_from_the_beginning_of_a_partition(config, database):
             assert [record.row["id"] for record in await scanner.poll(5000)] == [1]
 
 
-async def test_a_reader_that_is_dropped_half_read_releases_its_buckets(config, database):
+async def test_a_reader_that_is_dropped_half_read_releases_its_buckets(table):
     def drop(scanner):
         reader = scanner.to_arrow_batch_reader()
         with pytest.raises(fluss.InvalidArgumentError, match="RecordBatchLogReader is active"):
@@ -646,11 +618,10 @@ async def test_a_reader_that_is_dropped_half_read_releases_its_buckets(config, d
         # One that was read to its end leaves the position alone, as `to_arrow` does.
         assert sum(batch.num_rows for batch in scanner.to_arrow_batch_reader()) == 100
 
-    async with open_table(config, database, FIELDS) as (_, table):
-        await fill(table)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-            await asyncio.to_thread(drop, scanner)
+    await fill(table)
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        await asyncio.to_thread(drop, scanner)
 
 
 async def test_wakeup_ends_the_wait_of_a_poll(table):

@@ -8,15 +8,16 @@ import random
 
 import pyarrow as pa
 import pytest
-from tests.client.support import LOG_FIELDS, closed, fill_log, open_table
+from tests.client.support import LOG_FIELDS, closed, fill_log
 
 import fluss
 import fluss.aio
 from fluss.client.scan import batch_scanner
 from fluss.errors import StorageError
 
-KEYED_FIELDS = [pa.field("id", pa.int64(), nullable=False), *LOG_FIELDS[1:]]
+FIELDS = [pa.field("id", pa.int64(), nullable=False), *LOG_FIELDS[1:]]
 IDS = list(range(300))
+pytestmark = pytest.mark.table(keys=["id"])
 
 
 async def fill_keys(table):
@@ -39,52 +40,48 @@ def ids_of(batches):
 
 @pytest.mark.parametrize("kind", ["bucket", "table"])
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-async def test_loops_that_are_cancelled_at_any_moment_lose_no_batch(config, database, kind, face):
-    config.scanner_kv_fetch_max_bytes = 500
+@pytest.mark.client(scanner_kv_fetch_max_bytes=500)
+async def test_loops_that_are_cancelled_at_any_moment_lose_no_batch(config, database, table, kind, face):
+    await fill_keys(table)
+    chance = random.Random(7)
+    connection = await face.FlussConnection.create(config)
+    async with scanner_of(await connection.get_table(f"{database}.t"), kind) as scanner:
+        found = []
 
-    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
-        await fill_keys(table)
-        chance = random.Random(7)
-        connection = await face.FlussConnection.create(config)
-        async with scanner_of(await connection.get_table(f"{database}.t"), kind) as scanner:
-            found = []
+        async def read():
+            async for batch in scanner:
+                found.append(batch)  # noqa: PERF401 - what came before the cancellation counts
 
-            async def read():
-                async for batch in scanner:
-                    found.append(batch)  # noqa: PERF401 - what came before the cancellation counts
-
-            reading, cancelled = None, 0
-            while reading is None or reading.cancelled():
-                reading = asyncio.ensure_future(read())
-                await asyncio.sleep(chance.choice([0, 0, 0.0002, 0.0005]))
-                cancelled += reading.cancel()
-                await asyncio.wait((reading,), timeout=5)
-            await reading
-            assert cancelled > 3
-            assert sorted(ids_of(found)) == IDS
-        await closed(connection)
+        reading, cancelled = None, 0
+        while reading is None or reading.cancelled():
+            reading = asyncio.ensure_future(read())
+            await asyncio.sleep(chance.choice([0, 0, 0.0002, 0.0005]))
+            cancelled += reading.cancel()
+            await asyncio.wait((reading,), timeout=5)
+        await reading
+        assert cancelled > 3
+        assert sorted(ids_of(found)) == IDS
+    await closed(connection)
 
 
 @pytest.mark.parametrize("kind", ["bucket", "table"])
-async def test_a_read_of_everything_that_is_cancelled_gives_everything_the_next_time(config, database, kind):
-    config.scanner_kv_fetch_max_bytes = 500
-
-    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
-        await fill_keys(table)
-        async with scanner_of(table, kind) as scanner:
-            for batches in (1, 2, 4):
-                reading = asyncio.ensure_future(scanner.to_arrow())
-                while len(scanner._fetched) < batches:  # noqa: ASYNC110 - there is no event for it
-                    await asyncio.sleep(0)
-                assert reading.cancel()
-                await asyncio.wait((reading,))
-            first = await scanner.next_batch()
-            rest = await scanner.to_arrow()
-            assert sorted(ids_of([first]) + rest.column("id").to_pylist()) == IDS
+@pytest.mark.client(scanner_kv_fetch_max_bytes=500)
+async def test_a_read_of_everything_that_is_cancelled_gives_everything_the_next_time(table, kind):
+    await fill_keys(table)
+    async with scanner_of(table, kind) as scanner:
+        for batches in (1, 2, 4):
+            reading = asyncio.ensure_future(scanner.to_arrow())
+            while len(scanner._fetched) < batches:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0)
+            assert reading.cancel()
+            await asyncio.wait((reading,))
+        first = await scanner.next_batch()
+        rest = await scanner.to_arrow()
+        assert sorted(ids_of([first]) + rest.column("id").to_pylist()) == IDS
 
 
-async def test_after_a_failure_the_end_is_not_reported(config, database, monkeypatch):
-    config.scanner_kv_fetch_max_bytes = 500
+@pytest.mark.client(scanner_kv_fetch_max_bytes=500)
+async def test_after_a_failure_the_end_is_not_reported(table, monkeypatch):
     scan_kv = batch_scanner.BatchScanner._scan_kv
 
     async def fail(self, connection, request, **options):
@@ -93,49 +90,42 @@ async def test_after_a_failure_the_end_is_not_reported(config, database, monkeyp
         return await scan_kv(self, connection, request, **options)
 
     monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", fail)
-
-    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
-        await fill_keys(table)
-        async with scanner_of(table, "bucket") as scanner:
+    await fill_keys(table)
+    async with scanner_of(table, "bucket") as scanner:
+        with pytest.raises(StorageError, match="on fire"):
+            await scanner.to_arrow()
+        found = [await scanner.next_batch(), await scanner.next_batch()]
+        assert len(ids_of(found)) < len(IDS)
+        for _ in range(2):
             with pytest.raises(StorageError, match="on fire"):
-                await scanner.to_arrow()
-            found = [await scanner.next_batch(), await scanner.next_batch()]
-            assert len(ids_of(found)) < len(IDS)
-            for _ in range(2):
-                with pytest.raises(StorageError, match="on fire"):
-                    await scanner.next_batch()
-        assert await scanner.next_batch() is None, "it is closed"
+                await scanner.next_batch()
+    assert await scanner.next_batch() is None, "it is closed"
 
 
-async def test_two_tasks_share_the_batches(config, database):
-    config.scanner_kv_fetch_max_bytes = 500
+@pytest.mark.client(scanner_kv_fetch_max_bytes=500)
+async def test_two_tasks_share_the_batches(table):
+    await fill_keys(table)
+    async with scanner_of(table, "bucket") as scanner:
 
-    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
-        await fill_keys(table)
-        async with scanner_of(table, "bucket") as scanner:
+        async def read():
+            return [found async for found in scanner]
 
-            async def read():
-                return [found async for found in scanner]
-
-            first, second = await asyncio.gather(read(), read())
-            assert sorted(ids_of(first) + ids_of(second)) == IDS
+        first, second = await asyncio.gather(read(), read())
+        assert sorted(ids_of(first) + ids_of(second)) == IDS
 
 
-async def test_each_batch_of_a_loop_has_its_own_time(config, database):
-    config.scanner_kv_fetch_max_bytes = 500
-    config.request_timeout_ms = 250
-
-    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
-        await fill_keys(table)
-        seen = []
-        async for found in scanner_of(table, "bucket"):
-            seen.append(found)
-            if len(seen) < 4:
-                await asyncio.sleep(0.25)
-        assert sorted(ids_of(seen)) == IDS
+@pytest.mark.client(scanner_kv_fetch_max_bytes=500, request_timeout_ms=250)
+async def test_each_batch_of_a_loop_has_its_own_time(table):
+    await fill_keys(table)
+    seen = []
+    async for found in scanner_of(table, "bucket"):
+        seen.append(found)
+        if len(seen) < 4:
+            await asyncio.sleep(0.25)
+    assert sorted(ids_of(seen)) == IDS
 
 
-async def test_a_call_after_a_cancelled_one_has_its_own_time(config, database, monkeypatch):
+async def test_a_call_after_a_cancelled_one_has_its_own_time(table, monkeypatch):
     goes_on = asyncio.Event()
     scan_kv = batch_scanner.BatchScanner._scan_kv
 
@@ -144,40 +134,37 @@ async def test_a_call_after_a_cancelled_one_has_its_own_time(config, database, m
         return await scan_kv(self, connection, request, **options)
 
     monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", wait)
-
-    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
-        await fill_keys(table)
-        async with scanner_of(table, "bucket") as scanner:
-            reading = asyncio.ensure_future(scanner.next_batch())
-            await asyncio.sleep(0.05)
-            reading.cancel()
-            with pytest.raises(fluss.DeadlineExceededError, match=r"did not come within 0\.1 s"):
-                await scanner.next_batch(timeout=0.1)
-            goes_on.set()
-            assert sorted(ids_of(await scanner.collect_all_batches())) == IDS
+    await fill_keys(table)
+    async with scanner_of(table, "bucket") as scanner:
+        reading = asyncio.ensure_future(scanner.next_batch())
+        await asyncio.sleep(0.05)
+        reading.cancel()
+        with pytest.raises(fluss.DeadlineExceededError, match=r"did not come within 0\.1 s"):
+            await scanner.next_batch(timeout=0.1)
+        goes_on.set()
+        assert sorted(ids_of(await scanner.collect_all_batches())) == IDS
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["waits", "cancelled"])
-async def test_closing_ends_a_call_that_waits(config, database, monkeypatch, no_complaints, cancelled):
+async def test_closing_ends_a_call_that_waits(table, monkeypatch, no_complaints, cancelled):
     async def wait(self, connection, request, **options):
         await asyncio.sleep(60)
 
     monkeypatch.setattr(batch_scanner.BatchScanner, "_scan_kv", wait)
-
-    async with open_table(config, database, KEYED_FIELDS, keys=["id"]) as (_, table):
-        await fill_keys(table)
-        scanner = scanner_of(table, "bucket")
-        reading = asyncio.ensure_future(scanner.next_batch())
-        await asyncio.sleep(0.05)
-        if cancelled:
-            reading.cancel()
-            await asyncio.wait((reading,))
-        await asyncio.wait_for(scanner.close(), 5)
-        if not cancelled:
-            assert await asyncio.wait_for(reading, 5) is None
-        assert await scanner.next_batch() is None
+    await fill_keys(table)
+    scanner = scanner_of(table, "bucket")
+    reading = asyncio.ensure_future(scanner.next_batch())
+    await asyncio.sleep(0.05)
+    if cancelled:
+        reading.cancel()
+        await asyncio.wait((reading,))
+    await asyncio.wait_for(scanner.close(), 5)
+    if not cancelled:
+        assert await asyncio.wait_for(reading, 5) is None
+    assert await scanner.next_batch() is None
 
 
+@pytest.mark.table
 async def test_a_loop_over_a_log_that_is_left_goes_on_where_it_was(table):
     await fill_log(table)
     async with table.new_scan().create_table_batch_scanner() as scanner:

@@ -241,7 +241,6 @@ async def test_a_segment_that_is_not_there_yet_is_tried_again(tiered, tmp_path):
 
 async def test_unsubscribing_ends_a_remote_read(tiered, monkeypatch):
     monkeypatch.setattr(remote, "_BLOCK_BYTES", 200)
-
     async with (
         tiered(**{"scanner.log.max-poll-records": 5, "scanner.log.fetch.max-bytes-for-bucket": 300}) as (
             _,

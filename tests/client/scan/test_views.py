@@ -8,13 +8,13 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table
 
 import fluss
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.views import Binlog
 
 FIELDS = [("id", pa.int32()), ("name", pa.string())]
+pytestmark = pytest.mark.table(keys=["id"])
 CHANGES = [
     ("insert", 0, 1, "a"),
     ("insert", 1, 2, "b"),
@@ -54,23 +54,22 @@ async def scanned(table, count):
     return [row for _, row in rows]
 
 
-async def test_the_changelog_of_a_primary_key_table(config, database):
-    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
-        await change(table)
-        view = await conn.get_table(f"{table.get_table_path()}$changelog")
-        assert view.arrow_schema.names == ["_change_type", "_log_offset", "_commit_timestamp", "id", "name"]
-        rows = await scanned(view, 5)
-        assert [(row["_change_type"], row["_log_offset"], row["id"], row["name"]) for row in rows] == CHANGES
-        in_thread = await asyncio.to_thread(plain_face, config, f"{table.get_table_path()}$changelog")
-        assert in_thread == [one[0] for one in CHANGES]
-        assert "$changelog" in repr(view)
-        for build in (view.new_append, view.new_upsert, view.new_lookup):
-            with pytest.raises(fluss.InvalidArgumentError, match="can only be scanned"):
-                build()
-        with pytest.raises(fluss.InvalidArgumentError, match="columns cannot be chosen"):
-            view.new_scan().project_by_name(["id"])
-        with pytest.raises(fluss.InvalidArgumentError, match="rows cannot be filtered"):
-            view.new_scan().filter(fluss.col("id") == 1)
+async def test_the_changelog_of_a_primary_key_table(config, conn, table):
+    await change(table)
+    view = await conn.get_table(f"{table.get_table_path()}$changelog")
+    assert view.arrow_schema.names == ["_change_type", "_log_offset", "_commit_timestamp", "id", "name"]
+    rows = await scanned(view, 5)
+    assert [(row["_change_type"], row["_log_offset"], row["id"], row["name"]) for row in rows] == CHANGES
+    in_thread = await asyncio.to_thread(plain_face, config, f"{table.get_table_path()}$changelog")
+    assert in_thread == [one[0] for one in CHANGES]
+    assert "$changelog" in repr(view)
+    for build in (view.new_append, view.new_upsert, view.new_lookup):
+        with pytest.raises(fluss.InvalidArgumentError, match="can only be scanned"):
+            build()
+    with pytest.raises(fluss.InvalidArgumentError, match="columns cannot be chosen"):
+        view.new_scan().project_by_name(["id"])
+    with pytest.raises(fluss.InvalidArgumentError, match="rows cannot be filtered"):
+        view.new_scan().filter(fluss.col("id") == 1)
 
 
 def plain_face(config, path):
@@ -82,6 +81,7 @@ def plain_face(config, path):
     return asyncio.run(read())
 
 
+@pytest.mark.table
 async def test_the_changelog_of_a_log_table(conn, table):
     writer = table.new_append().create_writer()
     for i in range(3):
@@ -98,12 +98,11 @@ async def test_the_changelog_of_a_log_table(conn, table):
         await conn.get_table(f"{table.get_table_path()}$other")
 
 
-async def test_the_binlog(config, database):
-    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
-        await change(table)
-        config.scanner_log_max_poll_records = 1
-        rows = await scanned(await conn.get_table(f"{table.get_table_path()}$binlog"), 4)
-        assert [(row["_change_type"], row["_log_offset"], row["before"], row["after"]) for row in rows] == BINLOG
+async def test_the_binlog(config, conn, table):
+    await change(table)
+    config.scanner_log_max_poll_records = 1
+    rows = await scanned(await conn.get_table(f"{table.get_table_path()}$binlog"), 4)
+    assert [(row["_change_type"], row["_log_offset"], row["before"], row["after"]) for row in rows] == BINLOG
 
 
 @pytest.mark.parametrize("gap", [0, 5])

@@ -238,7 +238,6 @@ async def test_an_invalid_batch_is_refused_and_not_retried_for_long(config, data
     offsets = pa.py_buffer(pa.array([0, 3, 20_000_000, 6], pa.int32()).buffers()[1])
     names = pa.StringArray.from_buffers(3, offsets, pa.py_buffer(b"abcdef"))
     invalid = pa.RecordBatch.from_arrays([pa.array([1, 2, 3], pa.int32()), names], names=["id", "name"])
-
     async with open_table(config, database, FIELDS, properties={"table.log.arrow.compression.type": "NONE"}) as (
         _,
         table,

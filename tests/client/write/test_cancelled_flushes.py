@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.client.support import LOG_FIELDS, closed, open_table
+from tests.client.support import closed
 
 import fluss
 import fluss.aio
@@ -31,18 +31,17 @@ async def outcome_after(flush, turns):
 
 @pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
 @pytest.mark.parametrize("timeout", [None, 10])
-async def test_a_flush_that_is_cancelled_at_any_moment_keeps_the_error(config, database, face, timeout):
-    async with open_table(config, database, LOG_FIELDS) as (_, _):
-        connection = await face.FlussConnection.create(config)
-        writer = (await connection.get_table(f"{database}.t")).new_append().create_writer()
-        for turns in range(12):
-            fail_a_row(writer)
-            if await outcome_after(writer.flush(timeout=timeout), turns) is asyncio.CancelledError:
-                await asyncio.sleep(0.01)
-                with pytest.raises(StorageError, match="lost"):
-                    await writer.flush()
-            await writer.flush()
-        await closed(connection)
+async def test_a_flush_that_is_cancelled_at_any_moment_keeps_the_error(config, database, table, face, timeout):
+    connection = await face.FlussConnection.create(config)
+    writer = (await connection.get_table(f"{database}.t")).new_append().create_writer()
+    for turns in range(12):
+        fail_a_row(writer)
+        if await outcome_after(writer.flush(timeout=timeout), turns) is asyncio.CancelledError:
+            await asyncio.sleep(0.01)
+            with pytest.raises(StorageError, match="lost"):
+                await writer.flush()
+        await writer.flush()
+    await closed(connection)
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "late"])

@@ -46,7 +46,6 @@ def test_memory_is_that_of_the_lanes_in_use(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_a_bucket_is_written_again_after_its_lane_was_forgotten(config, database, monkeypatch):  # type: ignore[no-untyped-def]
     monkeypatch.setattr(lane_module, "_LANES_MIN", 0)
     monkeypatch.setattr(lane_module, "_IDLE_S_MAX", -1.0)
-
     async with open_table(config, database, [("id", pa.int64()), ("name", pa.string())], bucket_count=4) as (_, table):
         writer = table.new_append().create_writer()
         for number in range(60):

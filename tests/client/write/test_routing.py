@@ -42,7 +42,6 @@ async def test_sticky_fills_one_bucket_at_a_time(config, database):
 
 async def test_round_robin_spreads_rows_evenly(config, database):
     config.writer_bucket_no_key_assigner = "round_robin"
-
     async with open_table(config, database, FIELDS, bucket_count=4) as (_, table):
         writer = table.new_append().create_writer()
         for i in range(100):
@@ -103,7 +102,6 @@ async def test_missing_partitions_are_created(config, database, keys):
 
 async def test_missing_partitions_are_an_error_when_asked_for(config, database):
     config.writer_dynamic_create_partition_enabled = False
-
     async with open_table(config, database, REGIONS, partition_keys=["region"]) as (conn, table):
         await conn.get_admin().create_partition(table.get_table_path(), {"region": "EU"})
         writer = table.new_append().create_writer()

@@ -20,7 +20,7 @@ import fluss
 from fluss.metadata import DataField, DataTypes
 
 UTC = dt.timezone.utc
-THREE = [("id", pa.int32()), ("name", pa.string()), ("score", pa.float64())]
+FIELDS = [("id", pa.int32()), ("name", pa.string()), ("score", pa.float64())]
 
 
 @dataclasses.dataclass
@@ -34,28 +34,27 @@ Point = namedtuple("Point", "score name id")
 Other = namedtuple("Other", "a b c")
 
 
-async def test_every_shape_of_a_row(config, database):
-    async with open_table(config, database, THREE) as (_, table):
-        writer = table.new_append().create_writer()
-        writer.append({"id": 1, "name": "dict", "score": 1.0})
-        writer.append({"score": 2.0, "name": "other order", "id": 2})
-        writer.append({"id": 3})
-        writer.append([4, "list", 4.0])
-        writer.append((5, "tuple", 5.0))
-        writer.append(OrderedDict(id=6, name="ordered"))
-        writer.append(UserDict({"id": 7, "name": "user dict"}))
-        writer.append(MappingProxyType({"id": 8}))
-        writer.append(Point(9.0, "by field name", 9))
-        writer.append(Other(10, "by position", 10.0))
-        writer.append(User(11, "dataclass"))
-        await writer.flush()
-        rows = (await read_all(table)).to_pylist()
-        assert [row["id"] for row in rows] == list(range(1, 12))
-        assert rows[1] == {"id": 2, "name": "other order", "score": 2.0}
-        assert rows[2] == {"id": 3, "name": None, "score": None}
-        assert rows[8] == {"id": 9, "name": "by field name", "score": 9.0}
-        assert rows[9] == {"id": 10, "name": "by position", "score": 10.0}
-        assert rows[10] == {"id": 11, "name": "dataclass", "score": None}
+async def test_every_shape_of_a_row(table):
+    writer = table.new_append().create_writer()
+    writer.append({"id": 1, "name": "dict", "score": 1.0})
+    writer.append({"score": 2.0, "name": "other order", "id": 2})
+    writer.append({"id": 3})
+    writer.append([4, "list", 4.0])
+    writer.append((5, "tuple", 5.0))
+    writer.append(OrderedDict(id=6, name="ordered"))
+    writer.append(UserDict({"id": 7, "name": "user dict"}))
+    writer.append(MappingProxyType({"id": 8}))
+    writer.append(Point(9.0, "by field name", 9))
+    writer.append(Other(10, "by position", 10.0))
+    writer.append(User(11, "dataclass"))
+    await writer.flush()
+    rows = (await read_all(table)).to_pylist()
+    assert [row["id"] for row in rows] == list(range(1, 12))
+    assert rows[1] == {"id": 2, "name": "other order", "score": 2.0}
+    assert rows[2] == {"id": 3, "name": None, "score": None}
+    assert rows[8] == {"id": 9, "name": "by field name", "score": 9.0}
+    assert rows[9] == {"id": 10, "name": "by position", "score": 10.0}
+    assert rows[10] == {"id": 11, "name": "dataclass", "score": None}
 
 
 @pytest.mark.parametrize(
@@ -70,17 +69,16 @@ async def test_every_shape_of_a_row(config, database):
         (None, ["got NoneType"]),
     ],
 )
-async def test_what_is_not_a_row_is_refused_at_once(config, database, row, words):
-    async with open_table(config, database, THREE) as (_, table):
-        writer = table.new_append().create_writer()
-        with pytest.raises(fluss.InvalidRowError) as caught:
-            writer.append(row)
-        assert str(table.get_table_path()) in caught.value.message
-        for word in words:
-            assert word in caught.value.message
-        writer.append((1, "good", 1.0))
-        await writer.flush()
-        assert (await read_all(table)).num_rows == 1
+async def test_what_is_not_a_row_is_refused_at_once(table, row, words):
+    writer = table.new_append().create_writer()
+    with pytest.raises(fluss.InvalidRowError) as caught:
+        writer.append(row)
+    assert str(table.get_table_path()) in caught.value.message
+    for word in words:
+        assert word in caught.value.message
+    writer.append((1, "good", 1.0))
+    await writer.flush()
+    assert (await read_all(table)).num_rows == 1
 
 
 async def test_a_row_may_be_reused_and_changed(config, database):
@@ -90,7 +88,6 @@ async def test_a_row_may_be_reused_and_changed(config, database):
         ("tags", pa.list_(pa.string())),
         ("m", pa.map_(pa.string(), pa.int32())),
     ]
-
     async with open_table(config, database, fields) as (_, table):
         writer = table.new_append().create_writer()
         row: dict[str, Any] = {"id": 0, "data": bytearray(b"00"), "tags": ["a"], "m": {"k": 0}}
@@ -157,7 +154,6 @@ BAD_NESTED = [
 @pytest.mark.parametrize(("arrow_type", "value", "words"), BAD, ids=lambda x: str(x)[:30])
 async def test_a_value_that_does_not_fit_fails_its_row_alone(config, database, arrow_type, value, words):
     good = {pa.bool_(): True, pa.string(): "s", pa.binary(): b"b"}
-
     async with open_table(config, database, [("id", pa.int32()), ("v", arrow_type)]) as (_, table):
         writer = table.new_append().create_writer()
         handles = [writer.append((i, value if i in (3, 7) else good.get(arrow_type))) for i in range(10)]
@@ -191,42 +187,39 @@ async def test_a_nested_value_that_does_not_fit_is_refused_at_once(config, datab
         assert (await read_all(table)).column("id").to_pylist() == [1]
 
 
-async def test_flush_does_not_raise_again_what_wait_raised(config, database):
-    async with open_table(config, database, THREE) as (_, table):
-        writer = table.new_append().create_writer()
-        handles = [writer.append((2**40 if i in (3, 7, 9) else i, "x", 1.0)) for i in range(10)]
-        for _ in range(2):  # the second time reports nothing new
-            with pytest.raises(fluss.InvalidRowError, match="row 3"):
-                await handles[3].wait()
-        with pytest.raises(fluss.InvalidRowError, match=r"2 rows were not written to .*; the first of them: .*row 7"):
-            await writer.flush()
+async def test_flush_does_not_raise_again_what_wait_raised(table):
+    writer = table.new_append().create_writer()
+    handles = [writer.append((2**40 if i in (3, 7, 9) else i, "x", 1.0)) for i in range(10)]
+    for _ in range(2):  # the second time reports nothing new
+        with pytest.raises(fluss.InvalidRowError, match="row 3"):
+            await handles[3].wait()
+    with pytest.raises(fluss.InvalidRowError, match=r"2 rows were not written to .*; the first of them: .*row 7"):
         await writer.flush()
-        with pytest.raises(fluss.InvalidRowError, match="row 7"):
-            await handles[7].wait()  # may be asked for after the flush as well
-        await writer.flush()
-        with pytest.raises(fluss.InvalidRowError, match="row 10"):
-            await writer.append((2**40, "x", 1.0)).wait()
-        await writer.flush()
+    await writer.flush()
+    with pytest.raises(fluss.InvalidRowError, match="row 7"):
+        await handles[7].wait()  # may be asked for after the flush as well
+    await writer.flush()
+    with pytest.raises(fluss.InvalidRowError, match="row 10"):
+        await writer.append((2**40, "x", 1.0)).wait()
+    await writer.flush()
 
 
-async def test_rows_are_counted_from_the_writers_first(config, database):
-    async with open_table(config, database, THREE) as (_, table):
-        writer = table.new_append().create_writer()
-        for i in range(50):
-            writer.append((i, "x", 1.0))
+async def test_rows_are_counted_from_the_writers_first(table):
+    writer = table.new_append().create_writer()
+    for i in range(50):
+        writer.append((i, "x", 1.0))
+    await writer.flush()
+    writer.append((50, "x", 1.0))
+    with pytest.raises(fluss.InvalidRowError, match=r"row 51, column 'id' \(int\)"):
+        await writer.append((2**40, "x", 1.0)).wait()
+    writer.append((2**40, "x", 1.0))
+    with pytest.raises(fluss.InvalidRowError, match=r"1 row was not written to .*row 52"):
         await writer.flush()
-        writer.append((50, "x", 1.0))
-        with pytest.raises(fluss.InvalidRowError, match=r"row 51, column 'id' \(int\)"):
-            await writer.append((2**40, "x", 1.0)).wait()
-        writer.append((2**40, "x", 1.0))
-        with pytest.raises(fluss.InvalidRowError, match=r"1 row was not written to .*row 52"):
-            await writer.flush()
 
 
 async def test_a_value_that_loses_nothing_is_taken(config, database):
     fields = [("i", pa.int32()), ("f", pa.float64()), ("d", pa.decimal128(10, 2)), ("t", pa.timestamp("ms", "UTC"))]
     berlin = dt.timezone(dt.timedelta(hours=2))
-
     async with open_table(config, database, fields) as (_, table):
         writer = table.new_append().create_writer()
         writer.append((1, 1, Decimal("1.5"), dt.datetime(2024, 1, 1, 12, tzinfo=UTC)))
@@ -243,7 +236,6 @@ async def test_a_value_that_loses_nothing_is_taken(config, database):
 
 async def test_not_null(config, database):
     fields = [pa.field("id", pa.int32(), nullable=False), pa.field("name", pa.string())]
-
     async with open_table(config, database, fields) as (_, table):
         writer = table.new_append().create_writer()
         with pytest.raises(fluss.InvalidRowError, match="Missing value for non-nullable field 'id'"):
@@ -258,7 +250,7 @@ async def test_not_null(config, database):
 
 
 async def test_keys_must_be_there(config, database):
-    async with open_table(config, database, THREE, keys=["id"]) as (_, table):
+    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         writer = table.new_upsert().create_writer()
         with pytest.raises(fluss.InvalidRowError, match="Missing value for non-nullable field 'id'"):
             writer.upsert({"name": "x"})
@@ -272,7 +264,6 @@ async def test_keys_must_be_there(config, database):
 async def test_required_columns_of_upserts(config, database):
     """A bad value in one row must not hide a missing one in another."""
     fields = [pa.field("id", pa.int32()), pa.field("v", pa.int32(), nullable=False), pa.field("w", pa.int32())]
-
     async with open_table(config, database, fields, keys=["id"]) as (_, table):
         writer = table.new_upsert().create_writer()
         handles = [writer.upsert(row) for row in [(1, 1, 1), (2, None, 1), (3, 1, "x"), (4, None, "x"), (5, 1, None)]]
@@ -409,26 +400,23 @@ async def test_all_types_in_and_out_of_a_primary_key_table(config, database, kv_
         await writer.write_arrow(listed).wait()
 
 
-async def test_a_row_too_large_fails_alone(config, database):
-    config.writer_request_max_size = 300_000
-
-    async with open_table(config, database, THREE) as (_, table):
-        writer = table.new_append().create_writer()
-        handles = [writer.append((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
-        with pytest.raises(fluss.RecordTooLargeError, match=r"row 5.*400\d\d\d bytes.*300000"):
-            await handles[5].wait()
-        await asyncio.gather(*(handle.wait() for i, handle in enumerate(handles) if i != 5))
-        await writer.flush()
-        batch = pa.RecordBatch.from_pydict({"id": [1, 2], "name": ["a", "x" * 400_000]})
-        with pytest.raises(fluss.RecordTooLargeError, match="row 1: a row of"):
-            writer.write_arrow_batch(batch)
-        assert (await read_all(table)).column("id").to_pylist() == [i for i in range(12) if i != 5]
+@pytest.mark.client(writer_request_max_size=300_000)
+async def test_a_row_too_large_fails_alone(table):
+    writer = table.new_append().create_writer()
+    handles = [writer.append((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
+    with pytest.raises(fluss.RecordTooLargeError, match=r"row 5.*400\d\d\d bytes.*300000"):
+        await handles[5].wait()
+    await asyncio.gather(*(handle.wait() for i, handle in enumerate(handles) if i != 5))
+    await writer.flush()
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2], "name": ["a", "x" * 400_000]})
+    with pytest.raises(fluss.RecordTooLargeError, match="row 1: a row of"):
+        writer.write_arrow_batch(batch)
+    assert (await read_all(table)).column("id").to_pylist() == [i for i in range(12) if i != 5]
 
 
 async def test_an_upsert_too_large_fails_alone(config, database):
     config.writer_request_max_size = 300_000
-
-    async with open_table(config, database, THREE, keys=["id"], bucket_count=3) as (_, table):
+    async with open_table(config, database, FIELDS, keys=["id"], bucket_count=3) as (_, table):
         writer = table.new_upsert().create_writer()
         handles = [writer.upsert((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
         with pytest.raises(fluss.RecordTooLargeError, match="row 5"):

@@ -10,6 +10,8 @@ import time
 import pyarrow as pa
 import pytest
 from tests.client.support import open_table, read_all
+from tests.threads import in_threads
+from tests.waiting import wait_until
 
 import fluss
 import fluss.aio
@@ -60,54 +62,49 @@ async def test_a_block_that_fails_does_not_wait_for_its_rows(table):
         await stop()
 
 
-async def test_rows_leave_after_the_linger_time(config, database):
-    config.writer_batch_timeout_ms = 300
-
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = table.new_append().create_writer()
-        await writer.append((0, "warm")).wait()
-        handles = [writer.append((i, "x")) for i in range(1, 5)]
-        await asyncio.sleep(0.1)
-        assert not handles[-1].done(), "without a waiter, rows linger for more of them"
-        await asyncio.sleep(0.6)
-        assert handles[-1].done()
-        waits = []
-        for _ in range(3):  # a busy disk may hold one of them up
-            started = time.monotonic()
-            await writer.append((9, "x")).wait()
-            waits.append(time.monotonic() - started)
-        assert min(waits) < 0.2, "there is a waiter, so rows do not linger"
+@pytest.mark.client(writer_batch_timeout_ms=300)
+async def test_rows_leave_after_the_linger_time(table):
+    writer = table.new_append().create_writer()
+    await writer.append((0, "warm")).wait()
+    handles = [writer.append((i, "x")) for i in range(1, 5)]
+    await asyncio.sleep(0.1)
+    assert not handles[-1].done(), "without a waiter, rows linger for more of them"
+    await asyncio.sleep(0.6)
+    assert handles[-1].done()
+    waits = []
+    for _ in range(3):  # a busy disk may hold one of them up
+        started = time.monotonic()
+        await writer.append((9, "x")).wait()
+        waits.append(time.monotonic() - started)
+    assert min(waits) < 0.2, "there is a waiter, so rows do not linger"
 
 
-async def test_rows_join_while_the_server_is_busy(config, database):
+@pytest.mark.client(writer_batch_timeout_ms=10)
+async def test_rows_join_while_the_server_is_busy(conn, table):
     """A slow server gets few large batches: rows whose time is over wait for those in flight, and arrive in order."""
-    config.writer_batch_timeout_ms = 10
-
-    async with open_table(config, database, FIELDS) as (conn, table):
-        writer = table.new_append().create_writer()
-        await writer.append((0, "warm")).wait()
-        sender = writer._sender
-        answer, answers = sender.on_response, []
-        sender.on_response = lambda *args: answers.append(args)
-        handles = []
-        for i in range(1, 41):
-            handles.append(writer.append((i, "x")))
-            await asyncio.sleep(0.02)
-        assert len(answers) <= 2
-        held, sender.on_response = list(answers), answer
-        for args in held:
-            answer(*args)
-        before = conn.metrics()["requests_total"]
-        await asyncio.wait_for(asyncio.gather(*(handle.wait() for handle in handles)), 10)
-        assert conn.metrics()["requests_total"] - before <= 3
-        assert (await read_all(table)).column("id").to_pylist() == list(range(41))
+    writer = table.new_append().create_writer()
+    await writer.append((0, "warm")).wait()
+    sender = writer._sender
+    answer, answers = sender.on_response, []
+    sender.on_response = lambda *args: answers.append(args)
+    handles = []
+    for i in range(1, 41):
+        handles.append(writer.append((i, "x")))
+        await asyncio.sleep(0.02)
+    assert len(answers) <= 2
+    held, sender.on_response = list(answers), answer
+    for args in held:
+        answer(*args)
+    before = conn.metrics()["requests_total"]
+    await asyncio.wait_for(asyncio.gather(*(handle.wait() for handle in handles)), 10)
+    assert conn.metrics()["requests_total"] - before <= 3
+    assert (await read_all(table)).column("id").to_pylist() == list(range(41))
 
 
 async def test_many_buckets_share_what_is_in_flight(config, database, monkeypatch):
     """A server that works on one batch of each bucket need not have a second one of each waiting."""
     config.writer_batch_timeout_ms = 10
     monkeypatch.setattr(writer_module, "_LINGER_BATCHES_TOTAL", 8)
-
     async with open_table(config, database, FIELDS, keys=["id"], bucket_count=16) as (_, table):
         writer = table.new_upsert().create_writer()
         await writer.upsert((0, "warm")).wait()
@@ -123,67 +120,54 @@ async def test_many_buckets_share_what_is_in_flight(config, database, monkeypatc
         for args in held:
             answer(*args)
         # Without a flush: rows that waited long enough leave when the server has time for them.
-        for _ in range(250):
-            if writer._builders or writer._in_flight:
-                await asyncio.sleep(0.02)
+        await wait_until(lambda: not writer._builders and not writer._in_flight)
         lookuper = table.new_lookup().create_lookuper()
         assert (await lookuper.lookup({"id": 99}))["name"] == "round 19"
 
 
-async def test_two_writers_do_not_wait_for_each_other(config, database):
+@pytest.mark.client(writer_batch_timeout_ms=20)
+async def test_two_writers_do_not_wait_for_each_other(table):
     """Batches of another writer keep a bucket busy, and their end is reported to that writer only."""
-    config.writer_batch_timeout_ms = 20
-
-    async with open_table(config, database, FIELDS) as (_, table):
-        first, second = (table.new_append().create_writer() for _ in range(2))
-        await first.append((0, "warm")).wait()
-        sender = first._sender
-        answer, answers = sender.on_response, []
-        sender.on_response = lambda *args: answers.append(args)
-        for i in (1, 2):
-            first.append((i, "first"))
-            first._push()
-            await asyncio.sleep(0.05)
-        handle = second.append((3, "second"))
-        await asyncio.sleep(0.2)
-        sender.on_response = answer
-        for args in answers:
-            answer(*args)
-        for _ in range(250):
-            if not handle.done():
-                await asyncio.sleep(0.02)
-        assert handle.done()
+    first, second = (table.new_append().create_writer() for _ in range(2))
+    await first.append((0, "warm")).wait()
+    sender = first._sender
+    answer, answers = sender.on_response, []
+    sender.on_response = lambda *args: answers.append(args)
+    for i in (1, 2):
+        first.append((i, "first"))
+        first._push()
+        await asyncio.sleep(0.05)
+    handle = second.append((3, "second"))
+    await asyncio.sleep(0.2)
+    sender.on_response = answer
+    for args in answers:
+        answer(*args)
+    await wait_until(handle.done)
 
 
-async def test_batches_are_cut_at_their_size(config, database):
-    config.writer_batch_size = 10_000
-    config.writer_dynamic_batch_size_enabled = False
-
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = table.new_append().create_writer()
-        sizes = batches_of(writer)
-        for i in range(2000):
-            writer.append((i, "x" * 100))
-        await writer.flush()
-        assert len(sizes) > 15
-        assert max(sizes) < 20_000
-        assert (await read_all(table)).column("id").to_pylist() == list(range(2000))
+@pytest.mark.client(writer_batch_size=10_000, writer_dynamic_batch_size_enabled=False)
+async def test_batches_are_cut_at_their_size(table):
+    writer = table.new_append().create_writer()
+    sizes = batches_of(writer)
+    for i in range(2000):
+        writer.append((i, "x" * 100))
+    await writer.flush()
+    assert len(sizes) > 15
+    assert max(sizes) < 20_000
+    assert (await read_all(table)).column("id").to_pylist() == list(range(2000))
 
 
-async def test_the_batch_size_follows_the_load(config, database):
-    config.writer_batch_size = 64_000
-    config.writer_dynamic_batch_size_min = 16_000
-
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = table.new_append().create_writer()
-        assert writer._sizer.target == 64_000
-        for i in range(60):
-            await writer.append((i, "x")).wait()
-        assert writer._sizer.target == 16_000, "many sparse batches"
-        for i in range(5000):
-            writer.append((i, "x" * 100))
-        await writer.flush()
-        assert writer._sizer.target > 32_000, "many full ones"
+@pytest.mark.client(writer_batch_size=64_000, writer_dynamic_batch_size_min=16_000)
+async def test_the_batch_size_follows_the_load(table):
+    writer = table.new_append().create_writer()
+    assert writer._sizer.target == 64_000
+    for i in range(60):
+        await writer.append((i, "x")).wait()
+    assert writer._sizer.target == 16_000, "many sparse batches"
+    for i in range(5000):
+        writer.append((i, "x" * 100))
+    await writer.flush()
+    assert writer._sizer.target > 32_000, "many full ones"
 
 
 async def test_memory_is_bounded_and_threads_wait(config, database):
@@ -219,61 +203,52 @@ async def test_memory_is_bounded_and_threads_wait(config, database):
     conn.close()
 
 
-async def test_a_full_buffer_refuses_the_loop(config, database):
-    config.writer_buffer_memory_size = 100_000
-    config.writer_batch_size = 20_000
+@pytest.mark.client(writer_buffer_memory_size=100_000, writer_batch_size=20_000)
+async def test_a_full_buffer_refuses_the_loop(table):
+    writer = table.new_append().create_writer()
+    taken = 0
 
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = table.new_append().create_writer()
-        taken = 0
+    def fill():
+        nonlocal taken
+        while taken < 10_000:
+            writer.append((taken, "x" * 100))
+            taken += 1
 
-        def fill():
-            nonlocal taken
-            while taken < 10_000:
-                writer.append((taken, "x" * 100))
-                taken += 1
-
-        with pytest.raises(fluss.DeadlineExceededError, match=r"write buffer is full.*this row was not taken.*flush"):
-            fill()
-        with pytest.raises(fluss.DeadlineExceededError, match="write buffer is full"):
-            writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [1]}))
-        await writer.flush()
-        writer.append((taken, "again"))
-        await writer.flush()
-        assert (await read_all(table)).column("id").to_pylist() == list(range(taken + 1))
+    with pytest.raises(fluss.DeadlineExceededError, match=r"write buffer is full.*this row was not taken.*flush"):
+        fill()
+    with pytest.raises(fluss.DeadlineExceededError, match="write buffer is full"):
+        writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [1]}))
+    await writer.flush()
+    writer.append((taken, "again"))
+    await writer.flush()
+    assert (await read_all(table)).column("id").to_pylist() == list(range(taken + 1))
 
 
-async def test_a_thread_waits_for_room_no_longer_than_asked(config, database):
-    config.writer_buffer_memory_size = 50_000
-    config.writer_buffer_wait_timeout_ms = 200
-
-    async with open_table(config, database, FIELDS) as (conn, _):
-        memory = conn._senders.get().memory
-        memory.reserve(60_000)
-        started = time.monotonic()
-        with pytest.raises(fluss.DeadlineExceededError, match="stayed full for 200 ms"):
-            await asyncio.to_thread(memory.wait_for_room, may_block=True)
-        assert 0.15 < time.monotonic() - started < 20
-        memory.release(60_000)
+@pytest.mark.client(writer_buffer_memory_size=50_000, writer_buffer_wait_timeout_ms=200)
+async def test_a_thread_waits_for_room_no_longer_than_asked(conn):
+    memory = conn._senders.get().memory
+    memory.reserve(60_000)
+    started = time.monotonic()
+    with pytest.raises(fluss.DeadlineExceededError, match="stayed full for 200 ms"):
+        await asyncio.to_thread(memory.wait_for_room, may_block=True)
+    assert 0.15 < time.monotonic() - started < 20
+    memory.release(60_000)
 
 
-async def test_closing_wakes_a_thread_that_waits_for_room(config, database):
-    config.writer_buffer_memory_size = 50_000
-
-    async with open_table(config, database, FIELDS) as (conn, _):
-        memory = conn._senders.get().memory
-        memory.reserve(60_000)
-        waiting = asyncio.ensure_future(asyncio.to_thread(memory.wait_for_room, may_block=True))
-        await asyncio.sleep(0.1)
-        await conn.close()
-        with pytest.raises(fluss.ConnectionClosedError):
-            await asyncio.wait_for(waiting, 5)
+@pytest.mark.client(writer_buffer_memory_size=50_000)
+async def test_closing_wakes_a_thread_that_waits_for_room(conn):
+    memory = conn._senders.get().memory
+    memory.reserve(60_000)
+    waiting = asyncio.ensure_future(asyncio.to_thread(memory.wait_for_room, may_block=True))
+    await asyncio.sleep(0.1)
+    await conn.close()
+    with pytest.raises(fluss.ConnectionClosedError):
+        await asyncio.wait_for(waiting, 5)
 
 
 async def test_threads_keep_their_own_order(config, database):
     """Rows of one thread are converted by another at times; they must not overtake each other."""
     config.writer_batch_size = 5_000
-
     async with open_table(config, database, FIELDS):
         conn = await fluss.FlussConnection.create(config)
         table = await conn.get_table(fluss.TablePath(database, "t"))
@@ -285,11 +260,7 @@ async def test_threads_keep_their_own_order(config, database):
                 if i % 500 == 499:
                     asyncio.run(writer.flush())
 
-        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(write, range(4))
         await writer.flush()
         scanner = await table.new_scan().create_record_batch_log_scanner()
         scanner.subscribe(0, 0)
@@ -300,7 +271,8 @@ async def test_threads_keep_their_own_order(config, database):
             assert mine == list(range(number * 10_000, number * 10_000 + 3000))
 
 
-async def test_flush_waits_for_rows_that_another_thread_has_in_hand(config, database, monkeypatch):
+@pytest.mark.client(writer_batch_timeout_ms=60_000)  # or the loop converts the first row, and waits itself
+async def test_flush_waits_for_rows_that_another_thread_has_in_hand(table, monkeypatch):
     """The chunk with this row is being converted elsewhere when flush is called."""
     begun, go_on = threading.Event(), threading.Event()
     convert = append_module.AppendWriter._convert
@@ -310,23 +282,22 @@ async def test_flush_waits_for_rows_that_another_thread_has_in_hand(config, data
         assert go_on.wait(10)
         return convert(self, chunk)
 
-    async with open_table(config, database, FIELDS) as (_, table):
-        writer = table.new_append().create_writer()
-        writer._accumulator.limit(2)
-        writer.append((1, "first"))
-        monkeypatch.setattr(append_module.AppendWriter, "_convert", slowly)
-        thread = threading.Thread(target=writer.append, args=((2, "completes the chunk"),))
-        thread.start()
-        await asyncio.to_thread(begun.wait)
-        monkeypatch.setattr(append_module.AppendWriter, "_convert", convert)
-        writer.append((3, "later"))
-        flushing = asyncio.ensure_future(writer.flush())
-        await asyncio.sleep(0.2)
-        assert not flushing.done()
-        go_on.set()
-        await flushing
-        thread.join()
-        assert (await read_all(table)).column("id").to_pylist() == [1, 2, 3]
+    writer = table.new_append().create_writer()
+    writer._accumulator.limit(2)
+    writer.append((1, "first"))
+    monkeypatch.setattr(append_module.AppendWriter, "_convert", slowly)
+    thread = threading.Thread(target=writer.append, args=((2, "completes the chunk"),))
+    thread.start()
+    await asyncio.to_thread(begun.wait)
+    monkeypatch.setattr(append_module.AppendWriter, "_convert", convert)
+    writer.append((3, "later"))
+    flushing = asyncio.ensure_future(writer.flush())
+    await asyncio.sleep(0.2)
+    assert not flushing.done()
+    go_on.set()
+    await flushing
+    thread.join()
+    assert (await read_all(table)).column("id").to_pylist() == [1, 2, 3]
 
 
 async def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(conn, table, monkeypatch):
@@ -372,7 +343,6 @@ async def test_acks(config, database, acks, idempotent):
         with pytest.raises(fluss.ConfigError):
             config.validate()
         return
-
     async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         await asyncio.gather(*(writer.append((i, "x")).wait() for i in range(20)))
@@ -386,7 +356,6 @@ async def test_acks(config, database, acks, idempotent):
 
 async def test_partial_updates_and_deletes(config, database):
     fields = [("id", pa.int64()), ("a", pa.string()), ("b", pa.string())]
-
     async with open_table(config, database, fields, keys=["id"]) as (_, table):
         whole = table.new_upsert().create_writer()
         by_name = table.new_upsert().partial_update_by_name(["id", "a"]).create_writer()
@@ -436,9 +405,9 @@ async def test_a_table_that_is_gone(conn, table):
     await writer.flush()
 
 
-async def test_two_batches_are_compressed_at_a_time(config, database, monkeypatch):
+@pytest.mark.client(writer_batch_size=200_000)
+async def test_two_batches_are_compressed_at_a_time(table, monkeypatch):
     """The next batch is begun before the first is done: they wait for each other here, in vain if not."""
-    config.writer_batch_size = 200_000
     meeting, begun = threading.Barrier(2, timeout=10), []
     encode = WriteBatch.encode
 
@@ -448,22 +417,20 @@ async def test_two_batches_are_compressed_at_a_time(config, database, monkeypatc
             meeting.wait()
         encode(self)
 
-    async with open_table(config, database, FIELDS) as (_, table):
-        monkeypatch.setattr(WriteBatch, "encode", together)
-        writer = table.new_append().create_writer()
-        rows = pa.RecordBatch.from_pydict({"id": range(10_000), "name": ["x" * 10] * 10_000})
-        for _ in range(4):
-            writer.write_arrow_batch(rows)
-        await writer.flush()
-        assert len(begun) == 4
-        assert (await read_all(table)).num_rows == 40_000
+    monkeypatch.setattr(WriteBatch, "encode", together)
+    writer = table.new_append().create_writer()
+    rows = pa.RecordBatch.from_pydict({"id": range(10_000), "name": ["x" * 10] * 10_000})
+    for _ in range(4):
+        writer.write_arrow_batch(rows)
+    await writer.flush()
+    assert len(begun) == 4
+    assert (await read_all(table)).num_rows == 40_000
 
 
 @pytest.mark.parametrize(("keyed", "busy"), [(False, 1), (True, 2)])
 async def test_servers_are_kept_busy(config, database, monkeypatch, keyed, busy):
     """Batches leave before they are full while the server has too little to do: one at a time, or two of keys."""
     monkeypatch.setattr(writer_module, "_EARLY_BYTES", 1)
-
     async with open_table(config, database, FIELDS, keys=["id"] if keyed else None) as (_, table):
         writer = table.new_upsert().create_writer() if keyed else table.new_append().create_writer()
         found = []
@@ -483,41 +450,39 @@ async def test_servers_are_kept_busy(config, database, monkeypatch, keyed, busy)
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 
-async def test_closing_fails_what_is_pending_once_and_clearly(config, database):
-    config.writer_batch_timeout_ms = 10_000
+@pytest.mark.client(writer_batch_timeout_ms=10_000)
+async def test_closing_fails_what_is_pending_once_and_clearly(conn, table):
+    writer = table.new_append().create_writer()
+    waited = asyncio.ensure_future(writer.append((0, "x")).wait())
+    await waited
+    handles = [writer.append((i, "x")) for i in range(1, 50)]
+    batch = writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100]}))
+    handles += [writer.append((i, "x")) for i in range(200, 205)]
+    completed = []
+    ticket = handles[0].ticket
+    complete = type(ticket).complete
 
-    async with open_table(config, database, FIELDS) as (conn, table):
-        writer = table.new_append().create_writer()
-        waited = asyncio.ensure_future(writer.append((0, "x")).wait())
-        await waited
-        handles = [writer.append((i, "x")) for i in range(1, 50)]
-        batch = writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100]}))
-        handles += [writer.append((i, "x")) for i in range(200, 205)]
-        completed = []
-        ticket = handles[0].ticket
-        complete = type(ticket).complete
+    def counted(self, rows, positions=None, error=None):
+        completed.append(rows)
+        complete(self, rows, positions, error)
 
-        def counted(self, rows, positions=None, error=None):
-            completed.append(rows)
-            complete(self, rows, positions, error)
-
-        type(ticket).complete = counted
-        try:
-            await conn.close()
-        finally:
-            type(ticket).complete = complete
-        assert sum(completed) == 49 + 1 + 5, "every row once"
-        for handle in [*handles[1:], batch]:
-            with pytest.raises(fluss.ConnectionClosedError, match="closed"):
-                await asyncio.wait_for(handle.wait(), 1)
-        with pytest.raises(fluss.ConnectionClosedError, match="1 row was not written"):
-            await writer.flush()
-        with pytest.raises(fluss.ConnectionClosedError, match="is closed"):
-            writer.append((1, "x"))
-        with pytest.raises(fluss.ConnectionClosedError, match="is closed"):
-            writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100]}))
+    type(ticket).complete = counted
+    try:
         await conn.close()
-        assert conn._senders.get().memory.used_bytes == 0
+    finally:
+        type(ticket).complete = complete
+    assert sum(completed) == 49 + 1 + 5, "every row once"
+    for handle in [*handles[1:], batch]:
+        with pytest.raises(fluss.ConnectionClosedError, match="closed"):
+            await asyncio.wait_for(handle.wait(), 1)
+    with pytest.raises(fluss.ConnectionClosedError, match="1 row was not written"):
+        await writer.flush()
+    with pytest.raises(fluss.ConnectionClosedError, match="is closed"):
+        writer.append((1, "x"))
+    with pytest.raises(fluss.ConnectionClosedError, match="is closed"):
+        writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100]}))
+    await conn.close()
+    assert conn._senders.get().memory.used_bytes == 0
 
 
 async def test_closing_while_threads_write(config, database):
