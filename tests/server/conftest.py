@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import Client, connected, running_server
+from tests.server.log_support import OPENED, Client, connected, running_server
 
 from fluss.server.server import Server
+
+
+@pytest.fixture(autouse=True)
+def _harnesses_closed() -> Iterator[None]:
+    yield
+    while OPENED:
+        harness = OPENED.pop()
+        getattr(harness, "crash", harness.close)()
 
 
 @pytest.fixture

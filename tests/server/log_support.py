@@ -30,6 +30,9 @@ from fluss.server.server import Server
 
 T = TypeVar("T")
 
+OPENED: list[Any] = []
+"""Harnesses that are closed after the test that opened them."""
+
 ARROW_SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
 SCHEMA = Schema(ARROW_SCHEMA)
 BUCKET = TableBucket(1, 0)
@@ -91,6 +94,8 @@ class LogHarness:
             on_append=self.dirty.append,
         )
         self.log.open()
+        self._crashed = False
+        OPENED.append(self)
 
     def append(self, *batches: bytearray) -> int:
         return self.log.append(b"".join(batches)).base_offset
@@ -131,8 +136,10 @@ class LogHarness:
 
     def crash(self) -> None:
         """Forget everything in memory, as a kill would; the operating system keeps what was written."""
-        self.log.release()
-        self.executor.shutdown()
+        if not self._crashed:
+            self._crashed = True
+            self.log.release()
+            self.executor.shutdown()
 
     def close(self) -> None:
         if self.log.needs_checkpoint:

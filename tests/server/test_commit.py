@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from fluss.server.log.flush import SyncPlan
 from fluss.server.log.segment import LogSettings
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import ServerMetrics
+
+Gate = tuple[threading.Event, list[int]]
 
 
 class Bench:
@@ -51,7 +54,14 @@ class Bench:
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[int]]:
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path / "log")
+    yield bench
+    await bench.close()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     """Flushing waits at the gate; the list counts flushes."""
     opened, count = threading.Event(), [0]
     real = SegmentFile.sync
@@ -65,8 +75,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[int]]:
     return opened, count
 
 
-async def test_readers_see_only_what_is_on_disk(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
-    bench = Bench(tmp_path / "log")
+async def test_readers_see_only_what_is_on_disk(bench: Bench, gate: Gate) -> None:
     result = bench.log.append(make_batch(0))
     waiting = bench.log.committed(result.end_offset)
     await asyncio.sleep(0.1)
@@ -78,13 +87,9 @@ async def test_readers_see_only_what_is_on_disk(tmp_path: Path, gate: tuple[thre
     assert bench.log.high_watermark == 3
     data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
     assert ids_of(b"".join(bytes(p) for p in data.parts)) == [0, 1, 2]
-    await bench.close()
 
 
-async def test_one_flush_serves_all_that_came_meanwhile(
-    tmp_path: Path, gate: tuple[threading.Event, list[int]]
-) -> None:
-    bench = Bench(tmp_path / "log")
+async def test_one_flush_serves_all_that_came_meanwhile(bench: Bench, gate: Gate) -> None:
     bench.log.append(make_batch(0))
     await asyncio.sleep(0.1)
     assert gate[1] == [1]
@@ -93,11 +98,9 @@ async def test_one_flush_serves_all_that_came_meanwhile(
     gate[0].set()
     await asyncio.wait_for(asyncio.gather(*waiting), 5)
     assert gate[1] == [2]
-    await bench.close()
 
 
-async def test_each_waits_as_long_as_it_may(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
-    bench = Bench(tmp_path / "log")
+async def test_each_waits_as_long_as_it_may(bench: Bench, gate: Gate) -> None:
     end = bench.log.append(make_batch(0)).end_offset
     patient, endless = bench.log.committed(end, 20_000), bench.log.committed(end)
     hasty, later = bench.log.committed(end, 30), bench.log.committed(end, 150)
@@ -111,13 +114,11 @@ async def test_each_waits_as_long_as_it_may(tmp_path: Path, gate: tuple[threadin
     assert not patient.done()
     gate[0].set()
     await asyncio.wait_for(asyncio.gather(patient, endless), 5)
-    await bench.close()
 
 
 async def test_a_waiter_that_fails_does_not_keep_the_outcome_from_others(
-    tmp_path: Path, gate: tuple[threading.Event, list[int]], caplog: pytest.LogCaptureFixture
+    bench: Bench, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = Bench(tmp_path / "log")
     heard: list[Exception | None] = []
 
     def broken(_: Exception | None) -> None:
@@ -131,7 +132,6 @@ async def test_a_waiter_that_fails_does_not_keep_the_outcome_from_others(
     assert heard == [None]
     bench.log.when_committed(end, heard.append, None)  # it is there already
     assert heard == [None, None]
-    await bench.close()
     assert "no ears" in caplog.text
 
 
@@ -161,10 +161,7 @@ async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_commi
     assert not flushers()
 
 
-async def test_a_slot_that_is_given_up_goes_to_the_next(
-    tmp_path: Path, gate: tuple[threading.Event, list[int]]
-) -> None:
-    bench = Bench(tmp_path / "log")
+async def test_a_slot_that_is_given_up_goes_to_the_next(bench: Bench, gate: Gate) -> None:
     bench.log.append(make_batch(0))
     await asyncio.sleep(0.1)
     impatient = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
@@ -175,28 +172,24 @@ async def test_a_slot_that_is_given_up_goes_to_the_next(
     assert await asyncio.wait_for(patient, 5)
     result = bench.log.append(make_batch(3))
     await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-    await bench.close()
 
 
-async def test_commit_listeners_run_before_readers_see_it(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / "log")
+async def test_commit_listeners_run_before_readers_see_it(bench: Bench) -> None:
     seen: list[tuple[int, int]] = []
     bench.log.before_commit.append(lambda offset: seen.append((offset, bench.log.high_watermark)))
     result = bench.log.append(make_batch(0))
     await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
     assert seen == [(3, 0)]
-    await bench.close()
 
 
 async def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failed flush it is unknown what is on disk; acknowledging it later would be wrong."""
 
     def sync(self: SegmentFile) -> None:
         raise OSError(5, "Input/output error")
 
-    bench = Bench(tmp_path / "log")
     monkeypatch.setattr(SegmentFile, "sync", sync)
     result = bench.log.append(make_batch(0))
     with pytest.raises(LogStorageError, match="Input/output error"):
@@ -212,10 +205,9 @@ async def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
     await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
     data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
     assert ids_of(b"".join(bytes(p) for p in data.parts)) == [6, 7, 8]
-    await bench.close()
 
 
-async def test_without_sync_nothing_is_flushed(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
+async def test_without_sync_nothing_is_flushed(tmp_path: Path, gate: Gate) -> None:
     bench = Bench(tmp_path / "log", sync=False)
     result = bench.log.append(make_batch(0))
     await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
@@ -244,8 +236,7 @@ async def test_recovery_points_move_with_the_log(tmp_path: Path) -> None:
     bench.executor.shutdown()
 
 
-async def test_a_checkpoint_does_not_overtake_a_flush(tmp_path: Path, gate: tuple[threading.Event, list[int]]) -> None:
-    bench = Bench(tmp_path / "log")
+async def test_a_checkpoint_does_not_overtake_a_flush(bench: Bench, gate: Gate) -> None:
     result = bench.log.append(make_batch(0))
     await asyncio.sleep(0.1)
     assert gate[1][0] == 1
@@ -257,4 +248,3 @@ async def test_a_checkpoint_does_not_overtake_a_flush(tmp_path: Path, gate: tupl
     gate[0].set()
     assert await asyncio.wait_for(checkpoint, 5)
     assert bench.log.high_watermark == result.end_offset
-    await bench.close()

@@ -245,7 +245,6 @@ async def test_buckets_of_an_earlier_release_are_registered_at_the_start(tmp_pat
 
 async def test_many_buckets_share_few_file_handles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tablets, "HANDLES_MAX", 60)
-
     async with running_server(tmp_path / "data") as server, connected(server) as client:
         count = 300
         table = await client.create_table(buckets=count)

@@ -40,7 +40,6 @@ async def test_a_server_whose_folder_was_replaced_acknowledges_nothing_and_leave
     tmp_path: Path,
 ) -> None:
     """A copy of the folder takes its place while the server runs. Repairs would cut the logs of the copy."""
-
     data, away = tmp_path / "data", tmp_path / "away"
     shutil.rmtree(data, ignore_errors=True)
     async with running_server(data) as server, connected(server) as client:

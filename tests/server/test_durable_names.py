@@ -76,7 +76,6 @@ class Names:
 
 async def test_every_name_on_the_way_to_an_acknowledged_row_is_durable(tmp_path: Path) -> None:
     """In the first bucket of a table and in its others, in a new segment, and in a second table."""
-
     names = Names(tmp_path)
     with names.watched():
         async with (

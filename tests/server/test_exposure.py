@@ -58,7 +58,6 @@ def test_readers_see_the_settings_that_they_need_and_nothing_else(tmp_path: Path
         shown = {key[len(prefix) :]: value for key, value in properties.items() if key.startswith(prefix)}
         assert shown == SHOWN
         assert SECRET.encode() not in document
-    harness.close()
 
 
 def test_described_options_have_their_values_on_the_list_only(tmp_path: Path) -> None:
@@ -75,7 +74,6 @@ def test_described_options_have_their_values_on_the_list_only(tmp_path: Path) ->
     assert {key: found[f"datalake.paimon.{key}"] for key in SHOWN} == SHOWN
     assert SECRET not in repr(harness.catalog.configs.current)
     assert SECRET not in repr(ServerConfig(options()))
-    harness.close()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +125,6 @@ def test_errors_of_lake_libraries_are_scrubbed(
         assert SECRET not in str(caught.value)
         assert harness.catalog.find_table(TablePath("fluss", "t")) is None
     assert SECRET not in caplog.text
-    harness.close()
 
 
 def test_scrubbing_leaves_what_is_shown() -> None:

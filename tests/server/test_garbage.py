@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import Client, LogHarness, connected, make_batch, run, running_server
+from tests.server.log_support import OPENED, Client, LogHarness, connected, make_batch, run, running_server
 
 from fluss.metadata import TableBucket
 from fluss.server.config import ServerConfig
@@ -57,6 +57,7 @@ def test_a_log_is_freed_without_the_collector(tmp_path: Path, no_collector: None
     harness.log.drop()
     harness.executor.shutdown()
     harness.dirty.clear()
+    OPENED.remove(harness)
     del harness
     assert log() is None
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,8 @@ BOB = {"user": "bob", "listener": "CLIENT"}
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    harness = Harness(tmp_path, OPTIONS)
-    yield harness
-    harness.close()
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path, OPTIONS)
 
 
 def rule(
@@ -86,7 +83,6 @@ def test_without_an_authorizer_the_calls_are_refused(tmp_path: Path) -> None:
     harness.fails(47, acl.list_acls, pb.ListAclsRequest(acl_filter=any_filter()))
     harness.fails(47, acl.drop_acls, pb.DropAclsRequest(acl_filter=[any_filter()]))
     assert harness.catalog.authorizer.allows(harness.context().session, OperationType.ALL, Resource.cluster())
-    harness.close()
 
 
 def test_nobody_may_anything_by_default(harness: Harness) -> None:
@@ -158,7 +154,6 @@ def test_case_of_principals(tmp_path: Path) -> None:
     harness.reopen()
     assert not allowed(harness, OperationType.READ, T, user="BOB")
     assert not allowed(harness, OperationType.ALL, T, user="ROOT")
-    harness.close()
 
 
 def test_rules_survive_a_restart_and_are_listed(harness: Harness) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,8 @@ from fluss.server.handlers import admin
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    harness = Harness(tmp_path)
-    yield harness
-    harness.close()
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path)
 
 
 def lake_harness(tmp_path: Path, **options: str) -> Harness:
@@ -249,7 +246,6 @@ def test_what_the_server_adds(tmp_path: Path) -> None:
     harness.call(admin.create_table, create(several, "several"))
     assert table_info(harness, "several")[1]["properties"]["table.auto-partition.num-precreate"] == "0"
     assert harness.catalog.table(TablePath("fluss", "several")).partitions == {}
-    harness.close()
 
 
 def test_lake_properties_are_shown_but_not_stored(tmp_path: Path) -> None:
@@ -279,7 +275,6 @@ def test_lake_properties_are_shown_but_not_stored(tmp_path: Path) -> None:
     harness.call(admin.alter_table, alter({"table.datalake.freshness": "1 min"}, "on"))
     assert table_info(harness, "on")[1]["properties"]["table.datalake.freshness"] == "1 min"
     assert "s3cret" not in json.dumps(table_info(harness, "on")[1])
-    harness.close()
 
 
 def test_existing_table_and_the_order_of_checks(harness: Harness) -> None:
@@ -349,15 +344,11 @@ def test_half_a_character_is_refused(harness: Harness) -> None:
     harness.fails(15, admin.alter_table, add_column("c", kind=row), "Unicode")
 
 
-def test_kinds_of_tables_can_be_forbidden(tmp_path: Path) -> None:
-    harness = Harness(tmp_path, {"allow.create.log.tables": "false"})
-    harness.fails(15, admin.create_table, create(log_table()), "allow.create.log.tables")
-    harness.call(admin.create_table, create(pk_table()))
-    harness.close()
-    harness = Harness(tmp_path / "2", {"allow.create.kv.tables": "false"})
-    harness.fails(15, admin.create_table, create(pk_table()), "allow.create.kv.tables")
-    harness.call(admin.create_table, create(log_table()))
-    harness.close()
+@pytest.mark.parametrize(("kind", "refused", "allowed"), [("log", log_table, pk_table), ("kv", pk_table, log_table)])
+def test_kinds_of_tables_can_be_forbidden(tmp_path: Path, kind: str, refused: Any, allowed: Any) -> None:
+    harness = Harness(tmp_path, {f"allow.create.{kind}.tables": "false"})
+    harness.fails(15, admin.create_table, create(refused()), f"allow.create.{kind}.tables")
+    harness.call(admin.create_table, create(allowed()))
 
 
 def edited(descriptor: TableDescriptor, **changes: Any) -> dict[str, Any]:
@@ -428,6 +419,10 @@ def aggregating(*functions: tuple[str, Any, AggFunction], **properties: str) -> 
     return TableDescriptor(Schema.of(columns, ["id"]), properties=given)
 
 
+def versioned_by(column: str) -> TableDescriptor:
+    return pk_table(properties={"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": column})
+
+
 AUTO = {"table.auto-partition.enabled": "true"}
 
 VALIDATION: dict[str, tuple[int, TableDescriptor]] = {
@@ -441,14 +436,8 @@ VALIDATION: dict[str, tuple[int, TableDescriptor]] = {
     "zstd level": (39, log_table(properties={"table.log.arrow.compression.zstd.level": "23"})),
     "merge engine on a log table": (39, log_table(properties={"table.merge-engine": "first_row"})),
     "versioned without column": (39, pk_table(properties={"table.merge-engine": "versioned"})),
-    "versioned by a string": (
-        39,
-        pk_table(properties={"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "name"}),
-    ),
-    "versioned by an unknown column": (
-        39,
-        pk_table(properties={"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "x"}),
-    ),
+    "versioned by a string": (39, versioned_by("name")),
+    "versioned by an unknown column": (39, versioned_by("x")),
     "aggregation with WAL": (39, aggregating(merge_engine="aggregation", changelog__image="WAL")),
     "function without engine": (39, aggregating(("n", DataTypes.int(), AggFunction("sum", {})))),
     "sum of strings": (
@@ -511,18 +500,14 @@ def test_lake_rules_at_creation(tmp_path: Path) -> None:
     harness.fails(
         39, admin.create_table, create(log_table(properties=on, custom_properties={"paimon.bucket": "3"})), "bucket"
     )
-    harness.close()
     harness = Harness(tmp_path / "off", {"datalake.format": "paimon", "datalake.enabled": "false"})
     harness.fails(15, admin.create_table, create(log_table(properties=on)), "table.datalake.enabled")
     harness.call(admin.create_table, create(log_table()))
     assert table_info(harness)[1]["properties"]["table.datalake.format"] == "paimon"
-    harness.close()
     harness = Harness(tmp_path / "lance", {"datalake.format": "lance"})
     harness.fails(15, admin.create_table, create(pk_table(properties=on)))
-    harness.close()
     harness = Harness(tmp_path / "iceberg", {"datalake.format": "iceberg"})
     harness.fails(15, admin.create_table, create(log_table(properties=on, bucket_keys=["id", "name"])))
-    harness.close()
 
 
 class RecordingLake(LakeHook):
@@ -568,25 +553,17 @@ def test_the_lake_is_changed_first_and_may_refuse(tmp_path: Path) -> None:
         ("add", "fluss.t", ["extra"]),
         ("add", "fluss.t", ["extra"]),
     ]
-    harness.close()
 
 
 def test_lookups_of_expired_partitions_are_refused_with_the_reason(tmp_path: Path) -> None:
     harness = lake_harness(tmp_path)
-    schema = (
-        Schema.builder()
-        .column("id", DataTypes.int())
-        .column("dt", DataTypes.string())
-        .primary_key(["id", "dt"])
-        .build()
-    )
+    schema = Schema.of([Column("id", DataTypes.int()), Column("dt", DataTypes.string())], ["id", "dt"])
     on = {"table.datalake.enabled": "true", "table.auto-partition.enabled": "true"}
     wanted = {"table.datalake.historical-partition.enabled": "true"}
     both = TableDescriptor(schema, partition_keys=["dt"], properties={**on, **wanted})
     harness.fails(39, admin.create_table, create(both), "historical-partition", "has expired", "$lake")
     harness.call(admin.create_table, create(TableDescriptor(schema, partition_keys=["dt"], properties=on)))
     harness.fails(39, admin.alter_table, alter(wanted), "historical-partition")
-    harness.close()
 
 
 # ---------------------------------------------------------------------- alter table
@@ -681,7 +658,6 @@ def test_lake_switched_on_later(tmp_path: Path) -> None:
     harness.call(admin.alter_table, alter(on))
     assert table_info(harness)[1]["properties"]["table.datalake.format"] == "paimon"
     harness.call(admin.alter_table, alter({"table.datalake.enabled": "false"}))
-    harness.close()
 
 
 def add_column(
@@ -850,7 +826,6 @@ def test_limits_of_partitions(tmp_path: Path) -> None:
     harness.options["max.bucket.num"] = 4
     harness.reopen()
     harness.fails(49, admin.create_partition, create_partition(dt="c"))
-    harness.close()
 
 
 def test_replication_factor_of_a_partitioned_table(harness: Harness) -> None:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from tests.server.catalog.support import (
     partitioned_table,
     path,
 )
+from tests.waiting import wait_until
 
 from fluss.errors import ConfigError
 from fluss.metadata.info import AlterConfigOp
@@ -26,10 +25,8 @@ from fluss.server.handlers import admin, cluster
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    harness = Harness(tmp_path)
-    yield harness
-    harness.close()
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path)
 
 
 # ---------------------------------------------------------------------- options
@@ -72,7 +69,6 @@ def test_describe_shows_sources_and_hides_secrets(tmp_path: Path) -> None:
     assert found["datalake.paimon.s3.access-key"][0] == "******"
     assert found["security.sasl.plain.credentials"][0] == "bob:******,eve:******"
     assert secret not in str(found)
-    harness.close()
 
 
 def test_changes_are_kept_and_can_be_taken_back(tmp_path: Path) -> None:
@@ -97,7 +93,6 @@ def test_changes_are_kept_and_can_be_taken_back(tmp_path: Path) -> None:
     harness.call(cluster.alter_cluster_configs, change())
     harness.reopen()
     assert harness.catalog.configs.lake_format == "paimon"
-    harness.close()
 
 
 def test_a_change_of_the_lake_is_seen_by_tables(tmp_path: Path) -> None:
@@ -112,7 +107,6 @@ def test_a_change_of_the_lake_is_seen_by_tables(tmp_path: Path) -> None:
     assert "table.datalake.paimon.warehouse" not in properties()
     harness.call(cluster.alter_cluster_configs, change(("datalake.paimon.warehouse", "/w", AlterConfigOp.SET)))
     assert properties()["table.datalake.paimon.warehouse"] == "/w"
-    harness.close()
 
 
 def test_refused_changes_change_nothing(harness: Harness) -> None:
@@ -150,7 +144,6 @@ def test_options_that_no_longer_fit_are_dropped_at_start(tmp_path: Path, caplog:
         harness.reopen()
     assert "datalake.format" in caplog.text
     assert not harness.catalog.configs.lake_enabled
-    harness.close()
 
 
 def test_appending_to_and_subtracting_from_a_map(tmp_path: Path) -> None:
@@ -162,7 +155,6 @@ def test_appending_to_and_subtracting_from_a_map(tmp_path: Path) -> None:
         cluster.alter_cluster_configs, change((key, "b:9", AlterConfigOp.APPEND), (key, "c:", AlterConfigOp.SUBTRACT))
     )
     assert harness.catalog.configs.current.mapping(key) == {"a": "1", "b": "9"}
-    harness.close()
 
 
 # ---------------------------------------------------------------------- tags, rebalance, health
@@ -197,7 +189,6 @@ def test_server_tags_by_rack(tmp_path: Path) -> None:
     harness.fails(58, cluster.add_server_tag_by_rack, pb.AddServerTagByRackRequest(racks=["r1", "r2"], server_tag=1))
     harness.call(cluster.remove_server_tag_by_rack, pb.RemoveServerTagByRackRequest(racks=["r1"], server_tag=1))
     assert harness.catalog.server_tags.tags == {}
-    harness.close()
 
 
 def test_rebalance_of_one_server_is_done_at_once(harness: Harness) -> None:
@@ -289,14 +280,9 @@ def test_registrations_expire(tmp_path: Path) -> None:
 
     async def clean() -> None:
         harness.catalog.start()
-        for _ in range(200):
-            if not any(harness.catalog.storage.producers.iterdir()):
-                return
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: not any(harness.catalog.storage.producers.iterdir()))
 
     harness.run(clean())
-    assert list(harness.catalog.storage.producers.iterdir()) == []
-    harness.close()
 
 
 @pytest.mark.parametrize("producer_id", ["", ".", "a b", "x" * 201, "ä"])
@@ -315,7 +301,6 @@ def test_the_token_is_empty(tmp_path: Path) -> None:
         answer = harness.call(cluster.get_filesystem_security_token, pb.GetFileSystemSecurityTokenRequest())
         assert (answer.schema, answer.token, answer.HasField("token")) == (scheme, b"", True)
         assert not answer.HasField("expiration_time")
-        harness.close()
 
 
 def test_manifests_of_known_tables_only(harness: Harness) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,14 @@ FRESHNESS_MS = 180_000
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    harness = Harness(tmp_path, {"datalake.format": "paimon"})
-    yield harness
-    harness.close()
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path, {"datalake.format": "paimon"})
+
+
+@pytest.fixture
+def table_id(harness: Harness) -> int:
+    """A table `t` in the lake."""
+    return new_table(harness)
 
 
 def new_table(harness: Harness, table: str = "t", **options: Any) -> int:
@@ -69,8 +72,7 @@ def errors(results: Any) -> list[int]:
     return [result.error.error_code for result in results]
 
 
-def test_a_table_is_handed_out_when_its_freshness_has_passed(harness: Harness) -> None:
-    table_id = new_table(harness)
+def test_a_table_is_handed_out_when_its_freshness_has_passed(harness: Harness, table_id: int) -> None:
     worker = Worker(harness)
     assert worker.take() is None
     harness.clock.now_ms += FRESHNESS_MS - 1
@@ -100,8 +102,7 @@ def test_a_clock_that_was_ahead_does_not_stop_tiering(harness: Harness) -> None:
     assert {worker.take(), worker.take()} == {(first, 2), (second, 2)}
 
 
-def test_what_a_worker_tells_of_its_lake_is_kept(harness: Harness) -> None:
-    table_id = new_table(harness)
+def test_what_a_worker_tells_of_its_lake_is_kept(harness: Harness, table_id: int) -> None:
     worker = Worker(harness)
     harness.clock.now_ms += FRESHNESS_MS
     worker.beat()
@@ -138,8 +139,7 @@ def test_a_failed_round_goes_to_the_end_of_the_queue_with_a_new_epoch(harness: H
     assert [worker.take(), worker.take()] == [(second, 1), (first, 2)]
 
 
-def test_a_silent_worker_loses_its_table(harness: Harness) -> None:
-    table_id = new_table(harness)
+def test_a_silent_worker_loses_its_table(harness: Harness, table_id: int) -> None:
     harness.clock.now_ms += FRESHNESS_MS
     worker, other = Worker(harness), Worker(harness)
     assert worker.take() == (table_id, 1)
@@ -156,8 +156,7 @@ def test_a_silent_worker_loses_its_table(harness: Harness) -> None:
     assert not other.beat(finished=(table_id, 2)).finished_table_resp[0].HasField("error")
 
 
-def test_a_forced_finish_is_pending_again_at_once(harness: Harness) -> None:
-    table_id = new_table(harness)
+def test_a_forced_finish_is_pending_again_at_once(harness: Harness, table_id: int) -> None:
     harness.clock.now_ms += FRESHNESS_MS
     worker = Worker(harness)
     assert worker.take() == (table_id, 1)
@@ -165,8 +164,7 @@ def test_a_forced_finish_is_pending_again_at_once(harness: Harness) -> None:
     assert worker.take() == (table_id, 2)
 
 
-def test_errors_are_per_table(harness: Harness) -> None:
-    table_id = new_table(harness)
+def test_errors_are_per_table(harness: Harness, table_id: int) -> None:
     worker = Worker(harness)
     answer = worker.beat(tiering=(99, 1), finished=(table_id, 0))
     assert answer.coordinator_epoch == harness.catalog.coordinator_epoch
@@ -177,8 +175,7 @@ def test_errors_are_per_table(harness: Harness) -> None:
     assert errors(worker.beat(failed=(table_id, 0)).failed_table_resp) == [23]
 
 
-def test_a_restart_fences_old_workers(harness: Harness) -> None:
-    table_id = new_table(harness)
+def test_a_restart_fences_old_workers(harness: Harness, table_id: int) -> None:
     harness.clock.now_ms += FRESHNESS_MS
     worker = Worker(harness)
     assert worker.take() == (table_id, 1)
@@ -189,8 +186,7 @@ def test_a_restart_fences_old_workers(harness: Harness) -> None:
     assert again.take() == (table_id, 1)
 
 
-def test_failed_tables_come_before_the_request(harness: Harness) -> None:
-    table_id = new_table(harness)
+def test_failed_tables_come_before_the_request(harness: Harness, table_id: int) -> None:
     harness.clock.now_ms += FRESHNESS_MS
     worker = Worker(harness)
     worker.take()
@@ -360,8 +356,7 @@ def test_offsets_of_dropped_partitions_are_forgotten(harness: Harness) -> None:
     assert harness.catalog.lake_end_offset(TableBucket(0, 1, 19)) == 20
 
 
-def test_files_of_snapshots_stay_however_their_paths_are_written(harness: Harness) -> None:
-    table_id = new_table(harness)
+def test_files_of_snapshots_stay_however_their_paths_are_written(harness: Harness, table_id: int) -> None:
     file = Path(str(prepare(harness, table_id, (None, 0, 1)).lake_table_offsets_path))
     assert commit(harness, table_id, 1, f"{file.parent}/./{file.name}") == 0
     for number in (2, 3):
@@ -370,9 +365,7 @@ def test_files_of_snapshots_stay_however_their_paths_are_written(harness: Harnes
     assert file.exists()
 
 
-def test_files_of_rounds_without_a_commit_are_deleted_after_a_day(harness: Harness) -> None:
-    table_id = new_table(harness)
-
+def test_files_of_rounds_without_a_commit_are_deleted_after_a_day(harness: Harness, table_id: int) -> None:
     def prepared(offset: int) -> Path:
         return Path(str(prepare(harness, table_id, (None, 0, offset)).lake_table_offsets_path))
 
@@ -391,9 +384,7 @@ def test_files_of_rounds_without_a_commit_are_deleted_after_a_day(harness: Harne
     assert not first.exists()
 
 
-def test_how_many_snapshots_are_kept(harness: Harness) -> None:
-    table_id = new_table(harness)
-
+def test_how_many_snapshots_are_kept(harness: Harness, table_id: int) -> None:
     def kept() -> list[int]:
         snapshots = harness.catalog.table(TablePath("fluss", "t")).lake
         assert snapshots is not None
@@ -415,8 +406,7 @@ def test_how_many_snapshots_are_kept(harness: Harness) -> None:
     assert kept() == [6]
 
 
-def test_readable_snapshots(harness: Harness) -> None:
-    table_id = new_table(harness)
+def test_readable_snapshots(harness: Harness, table_id: int) -> None:
     round_trip(harness, table_id, 1, (None, 0, 10), keep=-1)
     file = prepare(harness, table_id, (None, 0, 20)).lake_table_offsets_path
     commit(harness, table_id, 2, file, None, keep=-1)
@@ -460,8 +450,7 @@ def test_the_old_form_with_offsets_inline(harness: Harness) -> None:
     assert snapshot(harness) == (4, {(None, 0): 30, (None, 1): 5})
 
 
-def test_refused_snapshots_are_errors_of_their_table(harness: Harness, tmp_path: Path) -> None:
-    table_id = new_table(harness)
+def test_refused_snapshots_are_errors_of_their_table(harness: Harness, table_id: int, tmp_path: Path) -> None:
     assert prepare(harness, 99, (None, 0, 1)).error_code == 7
     assert prepare(harness, table_id, (None, 5, 1)).error_code == -1
     assert prepare(harness, table_id, (3, 0, 1)).error_code == -1
@@ -499,8 +488,7 @@ def test_broken_offsets_files(data: bytes) -> None:
         decode_offsets_file(data, 1)
 
 
-def test_a_dropped_table_takes_its_offsets_files_along(harness: Harness) -> None:
-    table_id = new_table(harness)
+def test_a_dropped_table_takes_its_offsets_files_along(harness: Harness, table_id: int) -> None:
     file = round_trip(harness, table_id, 1, (None, 0, 1))
     harness.call(admin.drop_table, pb.DropTableRequest(table_path=path(), ignore_if_not_exists=False))
     assert not Path(file).exists()
@@ -515,11 +503,9 @@ def test_a_remote_directory_given_as_a_uri(tmp_path: Path) -> None:
     file = round_trip(harness, table_id, 1, (None, 0, 9))
     assert file.startswith(root + "/lake/")
     assert snapshot(harness) == (1, {(None, 0): 9})
-    harness.close()
 
 
-def test_tiering_goes_on_from_the_last_commit_after_a_restart(harness: Harness) -> None:
-    table_id = new_table(harness)
+def test_tiering_goes_on_from_the_last_commit_after_a_restart(harness: Harness, table_id: int) -> None:
     harness.clock.now_ms += 10 * FRESHNESS_MS
     round_trip(harness, table_id, 1, (None, 0, 1))
     harness.reopen()

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,8 @@ from fluss.server.handlers import admin
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    harness = Harness(tmp_path, {"tablet-server.id": 3, "tablet-server.rack": "r1"})
-    yield harness
-    harness.close()
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path, {"tablet-server.id": 3, "tablet-server.rack": "r1"})
 
 
 def ask(harness: Harness, *tables: str, listener: str = "FLUSS") -> pb.MetadataResponse:
@@ -140,4 +137,3 @@ def test_metadata_is_filtered_by_access(tmp_path: Path) -> None:
     request = pb.MetadataRequest(table_path=[path("part")], partitions_id=[0])
     harness.fails(36, admin.get_metadata, request, user="bob", listener="CLIENT")
     assert harness.call(admin.get_metadata, request, user="root", listener="CLIENT").partition_metadata
-    harness.close()

@@ -18,6 +18,7 @@ from fluss.errors import ConfigError
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.metrics import ServerMetrics
+from fluss.server.server import Server
 
 
 async def test_clients_are_told_the_advertised_address_of_their_listener(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_labels_are_escaped_and_forgotten_with_their_table() -> None:
 
 
 async def test_a_listener_without_handles_waits_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It neither spins nor ends, says so once, and takes the place of an idle connection if there is one."""
     monkeypatch.setattr("fluss.server.listener._RETRY_AFTER_S", 0.05)
@@ -126,23 +127,22 @@ async def test_a_listener_without_handles_waits_and_goes_on(
             raise OSError(errno.EMFILE, "Too many open files")
         return real(sock)
 
-    async with running_server(tmp_path) as server:
-        with monkeypatch.context() as patch:
-            patch.setattr(socket.socket, "accept", accept)
-            began = time.monotonic()
-            async with connected(server) as client:
-                await client.call(apis.GET_METADATA, pb.MetadataRequest())
-                assert time.monotonic() - began > 0.15
-            assert len(failures) == 4
-            assert caplog.text.count("cannot accept") == 1
-            idle = await asyncio.open_connection("127.0.0.1", server.listeners["FLUSS"].port)
-            await wait_until(lambda: server.connections.unauthenticated_count == 1)
-            failures[:] = [1, 1, 1]
-            async with connected(server) as client:
-                await client.call(apis.GET_METADATA, pb.MetadataRequest())
-            assert await asyncio.wait_for(idle[0].read(), 5) == b""
-            idle[1].close()
-            await idle[1].wait_closed()
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "accept", accept)
+        began = time.monotonic()
+        async with connected(server) as client:
+            await client.call(apis.GET_METADATA, pb.MetadataRequest())
+            assert time.monotonic() - began > 0.15
+        assert len(failures) == 4
+        assert caplog.text.count("cannot accept") == 1
+        idle = await asyncio.open_connection("127.0.0.1", server.listeners["FLUSS"].port)
+        await wait_until(lambda: server.connections.unauthenticated_count == 1)
+        failures[:] = [1, 1, 1]
+        async with connected(server) as client:
+            await client.call(apis.GET_METADATA, pb.MetadataRequest())
+        assert await asyncio.wait_for(idle[0].read(), 5) == b""
+        idle[1].close()
+        await idle[1].wait_closed()
 
 
 async def test_a_connection_that_cannot_be_served_does_not_end_the_listener(

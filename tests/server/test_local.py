@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.server.log_support import Client, ids_of, make_batch, run
+from tests.server.log_support import Client, ids_of, make_batch
 from tests.waiting import wait_for
 
 from fluss.cli import main
@@ -138,45 +137,3 @@ def test_command_line_refuses_what_it_cannot_use(tmp_path: Path) -> None:
     both = runner.invoke(main, ["server", "--port", "1", "-D", "bind.listeners=FLUSS://127.0.0.1:0"])
     assert both.exit_code == 2
     assert "bind.listeners" in both.output
-
-
-def test_crash_under_concurrent_appends(tmp_path: Path) -> None:
-    """What was acknowledged is there after kill -9, once and in order; a retry of the rest is not doubled."""
-
-    async def work() -> None:
-        server = LocalServer(
-            tmp_path, options={"log.segment.file-size": "20kb", "log.recovery-point.interval-size": "5kb"}
-        )
-        server.start()
-        client = await client_of(server)
-        table = await client.create_table()
-        acknowledged = 0
-        for round_number in range(4):
-            pending: list[asyncio.Task[object]] = []
-            for sequence in range(acknowledged, acknowledged + 60):
-                batch = make_batch(sequence * 3, writer_id=1, sequence=sequence)
-                pending.append(asyncio.ensure_future(client.produce(table, batch)))
-            await asyncio.wait(pending[: 10 + round_number * 9])
-            server.crash()
-            outcomes = await asyncio.gather(*pending, return_exceptions=True)
-            good = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
-            sent = acknowledged
-            acknowledged += len(good)
-            await client.connection.close()
-            server.start()
-            client = await client_of(server)
-            # The unacknowledged ones are sent again, as a writer would.
-            end = (await client.offsets(table, 1)).offset
-            assert end >= acknowledged * 3
-            for sequence in range(max(acknowledged - 2, sent), end // 3):
-                again = await client.produce(table, make_batch(sequence * 3, writer_id=1, sequence=sequence))
-                assert not again.HasField("error_code") or "sequence" in again.error_message
-            acknowledged = end // 3
-            seen: list[int] = []
-            while len(seen) < end:
-                seen += ids_of((await client.fetch(table, len(seen))).records)
-            assert seen == list(range(end))
-        await client.connection.close()
-        server.stop()
-
-    run(work(), 90)

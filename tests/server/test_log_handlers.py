@@ -287,19 +287,6 @@ async def test_expired_segments_go_and_new_ones_stay(tmp_path: Path) -> None:
         assert (await client.offsets(table, 0)).offset == 6
 
 
-@pytest.mark.parametrize(("options", "first"), [({}, 0), ({"log_retention_default": "7 d"}, 3)])
-async def test_log_tables_keep_their_rows_by_default(tmp_path: Path, options: dict[str, str], first: int) -> None:
-    clock = FakeClock()
-    many = {"log_segment_file__size": "1b", **options}
-    async with running_server(tmp_path, clock, **many) as server, connected(server) as client:
-        table = await client.create_table()
-        await client.produce(table, make_batch(0))
-        clock.time_ms += 8 * 86_400_000
-        await client.produce(table, make_batch(3))
-        await server.tablets.expire_segments()
-        assert (await client.offsets(table, 0)).offset == first
-
-
 async def test_damage_stays_in_its_bucket(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, connected(server) as client:
         table = await client.create_table(buckets=2)

@@ -186,7 +186,6 @@ def test_indexes_of_closed_segments_are_freed_when_they_are_not_used(tmp_path: P
     look()
     assert not any(look())
     assert harness.read_all() == list(range(90))
-    harness.close()
 
 
 def test_the_writers_that_wrote_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

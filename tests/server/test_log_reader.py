@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def records(result: reader.ReadResult) -> list[tuple[int, bytes]]:
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[LogHarness]:
+def harness(tmp_path: Path) -> LogHarness:
     harness = LogHarness(tmp_path / "log-0", index_interval_bytes=SIZE * 2, segment_bytes_max=SIZE * 12)
     for number in range(30):
         clock = harness.clock
@@ -41,8 +41,7 @@ def harness(tmp_path: Path) -> Iterator[LogHarness]:
         clock.time_ms += 10
         harness.append(make_batch(number * 3))
     harness.commit()
-    yield harness
-    harness.crash()
+    return harness
 
 
 def test_starts_with_the_batch_that_contains_the_offset(harness: LogHarness) -> None:
@@ -95,7 +94,6 @@ def test_uncommitted_segments_are_not_served(tmp_path: Path) -> None:
     assert harness.read(0).size_bytes == SIZE
     harness.commit()
     assert harness.read_all() == list(range(9))
-    harness.crash()
 
 
 def project(columns: tuple[int, ...], bytes_max: int = 1 << 20) -> Projection:
@@ -136,13 +134,12 @@ LARGE_ROWS = 2_000  # more than the bytes from which on it pays to remember a ch
 
 
 @pytest.fixture
-def large(tmp_path: Path) -> Iterator[LogHarness]:
+def large(tmp_path: Path) -> LogHarness:
     harness = LogHarness(tmp_path / "large")
     for number in range(4):
         harness.append(make_batch(number * LARGE_ROWS, LARGE_ROWS))
     harness.commit()
-    yield harness
-    harness.crash()
+    return harness
 
 
 def test_a_projection_that_is_read_again_does_not_read_the_other_columns(
@@ -273,7 +270,6 @@ def test_any_walk_returns_every_row_once(
         seen += ids
         offset = ids[-1] + 1
     assert seen == list(range(total))
-    harness.crash()
 
 
 def test_a_batch_that_has_no_place_is_not_looked_at(harness: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +289,6 @@ def test_a_batch_that_has_no_place_is_not_looked_at(harness: LogHarness, monkeyp
         assert checked == [0, 3], "each once, and no more than there is room for"
     assert ids_of(joined(again.read(3, SIZE * 2 + 5))) == [3, 4, 5, 6, 7, 8]
     assert checked == [0, 3, 6]
-    again.crash()
 
 
 def test_an_index_that_is_made_anew_and_a_recovery_point_do_not_disturb_each_other(harness: LogHarness) -> None:

@@ -30,7 +30,6 @@ def test_clean_reopen_checks_nothing(tmp_path: Path) -> None:
     assert again.log.open() == 0
     assert (again.log.end_offset, again.log.high_watermark) == (15, 15)
     assert again.read_all() == list(range(15))
-    again.crash()
 
 
 def test_clean_reopen_opens_no_file_until_it_is_needed(tmp_path: Path) -> None:
@@ -50,7 +49,6 @@ def test_clean_reopen_opens_no_file_until_it_is_needed(tmp_path: Path) -> None:
     assert list(active.index.positions[:5]) == list(index.positions)
     assert len(active.index) == 6
     assert again.read_all() == list(range(18))
-    again.crash()
 
 
 def test_crash_reopen_keeps_everything(tmp_path: Path) -> None:
@@ -70,7 +68,6 @@ def test_crash_reopen_keeps_everything(tmp_path: Path) -> None:
             harness.append(make_batch(writer_id=1, sequence=(round_number + 1) * 3 + 1))
         last = harness.log.append(make_batch(writer_id=1, sequence=(round_number + 1) * 3 - 1))
         assert last.duplicate
-    harness.crash()
 
 
 def test_uncommitted_torn_tail_is_cut_at_any_byte(tmp_path: Path) -> None:
@@ -108,7 +105,6 @@ def test_unsynced_hole_with_whole_batches_behind_it_is_cut(tmp_path: Path) -> No
     again = LogHarness(tmp_path / "log")
     assert again.log.damage is None
     assert again.read_all() == list(range(6))
-    again.crash()
 
 
 def test_a_segment_after_a_batch_that_was_not_flushed_is_deleted(tmp_path: Path) -> None:
@@ -126,7 +122,6 @@ def test_a_segment_after_a_batch_that_was_not_flushed_is_deleted(tmp_path: Path)
     assert again.write(make_batch(6, writer_id=1, sequence=2)) == 6
     assert again.read_all() == list(range(9))
     assert not (tmp_path / "log" / f"{12:020d}.log").exists()
-    again.crash()
 
 
 @pytest.mark.parametrize("damage", ["header", "rows", "last batch gone"])
@@ -154,7 +149,6 @@ def test_acknowledged_bytes_are_never_cut_away(tmp_path: Path, damage: str) -> N
     path.write_bytes(before)
     healed = LogHarness(tmp_path / "log")
     assert healed.read_all() == list(range(12))
-    healed.crash()
 
 
 def test_lost_segment_is_reported(tmp_path: Path) -> None:
@@ -165,7 +159,6 @@ def test_lost_segment_is_reported(tmp_path: Path) -> None:
     again = LogHarness(tmp_path / "log", segment_bytes_max=10)
     assert again.log.damage is not None
     assert "is gone" in again.log.damage.message
-    again.crash()
 
 
 def test_lost_middle_segment_is_reported_when_read(tmp_path: Path) -> None:
@@ -178,7 +171,6 @@ def test_lost_middle_segment_is_reported_when_read(tmp_path: Path) -> None:
         again.read(3)
     data = b"".join(bytes(part) for part in again.read(9).parts)
     assert len(data) > 0
-    again.crash()
 
 
 @pytest.mark.parametrize("name", ["recovery-point", "committed", "writer_snapshot", "index", "timeindex"])
@@ -207,7 +199,6 @@ def test_damaged_side_files_cost_time_not_rows(tmp_path: Path, name: str, how: s
         assert again.read(offset).parts
     assert again.read_all() == list(range(36))
     assert again.append(make_batch(36, writer_id=1, sequence=12)) == 36
-    again.crash()
 
 
 def rows_with_time(harness: LogHarness) -> list[tuple[int, int]]:

@@ -61,6 +61,18 @@ async def fill(client: Client, table: int, count: int, first: int = 0) -> None:
         await client.produce(table, make_batch(number * 3))
 
 
+@asynccontextmanager
+async def moved(
+    folder: Path, count: int, clock: FakeClock | None = None, **properties: str
+) -> AsyncIterator[tuple[Server, Client, int]]:
+    """A server with a table of so many batches, of which all that may have moved to the remote log."""
+    async with remote_server(folder, clock) as (server, client):
+        table = await client.create_table(**properties)
+        await fill(client, table, count)
+        await server.tablets.move_to_remote()
+        yield server, client, table
+
+
 async def test_segments_move_and_are_found(tmp_path: Path) -> None:
     async with remote_server(tmp_path) as (server, client):
         table = await client.create_table()
@@ -97,10 +109,7 @@ async def test_segments_move_and_are_found(tmp_path: Path) -> None:
 
 
 async def test_remote_first_and_layout(tmp_path: Path) -> None:
-    async with remote_server(tmp_path) as (server, client):
-        table = await client.create_table()
-        await fill(client, table, 6)
-        await server.tablets.move_to_remote()
+    async with moved(tmp_path, 6) as (_server, client, table):
         request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20, read_preference=1)
         asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
         asked.buckets_req.add(bucket_id=0, fetch_offset=6, max_fetch_bytes=1 << 20)
@@ -135,10 +144,7 @@ async def test_offset_by_time_reaches_into_the_remote_log(tmp_path: Path) -> Non
 
 async def test_expired_remote_segments_go(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with remote_server(tmp_path, clock) as (server, client):
-        table = await client.create_table(table_log_ttl="1 h")
-        await fill(client, table, 6)
-        await server.tablets.move_to_remote()
+    async with moved(tmp_path, 6, clock, table_log_ttl="1 h") as (server, client, table):
         clock.time_ms += 2 * 3_600_000
         await fill(client, table, 4, 6)
         await server.tablets.move_to_remote()
@@ -160,10 +166,7 @@ async def test_expired_remote_segments_go(tmp_path: Path) -> None:
 async def test_segments_that_are_not_copied_yet_do_not_expire(tmp_path: Path) -> None:
     """They are the only copy, however old they are: a remote store may be out of reach for long."""
     clock = FakeClock()
-    async with remote_server(tmp_path, clock) as (server, client):
-        table = await client.create_table(table_log_ttl="1 h")
-        await fill(client, table, 6)
-        await server.tablets.move_to_remote()
+    async with moved(tmp_path, 6, clock, table_log_ttl="1 h") as (server, client, table):
         log = server.tablets.tablet(TableBucket(table, 0))
         assert log.remote is not None
         copied_end = log.remote.copied_end
@@ -176,10 +179,7 @@ async def test_segments_that_are_not_copied_yet_do_not_expire(tmp_path: Path) ->
 
 
 async def test_drop_removes_the_remote_part(tmp_path: Path) -> None:
-    async with remote_server(tmp_path) as (server, client):
-        table = await client.create_table()
-        await fill(client, table, 6)
-        await server.tablets.move_to_remote()
+    async with moved(tmp_path, 6) as (_server, client, table):
         path = pb.PbTablePath(database_name="fluss", table_name="t")
         await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
     assert not (tmp_path / "remote" / "log" / "fluss" / f"t-{table}").exists()
@@ -267,10 +267,7 @@ async def test_drop_during_an_upload_leaves_nothing_behind(
 
 @pytest.mark.parametrize("how", ["flip", "cut"])
 async def test_damaged_local_manifest_is_found_again(tmp_path: Path, how: str) -> None:
-    async with remote_server(tmp_path) as (server, client):
-        table = await client.create_table()
-        await fill(client, table, 8)
-        await server.tablets.move_to_remote()
+    async with moved(tmp_path, 8) as (server, client, table):
         manifest = server.tablets.tablet(TableBucket(table, 0)).folder / "remote-log"
     data = bytearray(manifest.read_bytes())
     if how == "flip":
@@ -287,11 +284,7 @@ async def test_a_manifest_that_cannot_be_read_takes_no_copies_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Its bucket is out of service until the next start. A log that took it for empty would sweep the copies."""
-
-    async with remote_server(tmp_path) as (server, client):
-        table = await client.create_table()
-        await fill(client, table, 6)
-        await server.tablets.move_to_remote()
+    async with moved(tmp_path, 6) as (server, client, table):
         log = server.tablets.tablet(TableBucket(table, 0))
         assert log.remote is not None
         assert log.start_offset > 0
@@ -379,7 +372,6 @@ async def test_a_manifest_that_was_not_confirmed_does_not_count(
 ) -> None:
     """Its copies are removed, so a restart must not find it: local segments would be deleted on its word."""
     real = disk.sync_folder
-
     async with remote_server(tmp_path) as (server, client):
         table = await client.create_table()
         await fill(client, table, 2 * segments + 2)

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,8 @@ from fluss.server.log.writers import SEQUENCE_MAX, WrittenBatch
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[LogHarness]:
-    harness = LogHarness(tmp_path / "log-0")
-    yield harness
-    harness.crash()
+def harness(tmp_path: Path) -> LogHarness:
+    return LogHarness(tmp_path / "log-0")
 
 
 def test_offsets_continue_over_appends_and_batches(harness: LogHarness) -> None:
@@ -176,7 +173,6 @@ def test_segments_roll_by_size_and_are_read_across(tmp_path: Path) -> None:
     assert [segment.base_offset for segment in harness.log.segments] == [0, 9, 18, 27]
     assert harness.read_all() == list(range(30))
     assert {path.name for path in (tmp_path / "log-0").glob("*.index")} >= {f"{0:020d}.index", f"{9:020d}.index"}
-    harness.crash()
 
 
 def test_segment_rolls_when_its_index_is_full(tmp_path: Path) -> None:
@@ -185,7 +181,6 @@ def test_segment_rolls_when_its_index_is_full(tmp_path: Path) -> None:
         harness.write(make_batch(number * 3))
     assert len(harness.log.segments) > 1
     assert harness.read_all() == list(range(27))
-    harness.crash()
 
 
 def test_a_batch_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> None:
@@ -194,7 +189,6 @@ def test_a_batch_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> No
     harness.write(make_batch(50, 50))
     assert len(harness.log.segments) == 2
     assert harness.read_all() == list(range(100))
-    harness.crash()
 
 
 @pytest.fixture
@@ -214,7 +208,6 @@ def threads_used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 async def test_large_appends_keep_their_order(tmp_path: Path, threads_used: set[str]) -> None:
     """Small appends run on the loop and large ones in a thread; the order of the calls holds all the same."""
-
     harness = LogHarness(tmp_path / "log-0")
     large, small = 6000, 2
     futures = []
@@ -229,7 +222,6 @@ async def test_large_appends_keep_their_order(tmp_path: Path, threads_used: set[
     harness.commit()
     assert harness.read_all() == list(range(first))
     assert len(threads_used) == 2
-    harness.crash()
 
 
 async def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path, threads_used: set[str]) -> None:
@@ -244,7 +236,6 @@ async def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path, th
     assert isinstance(outcomes[0], CorruptRecordError)
     harness.commit()
     assert harness.read_all() == list(range(6000))
-    harness.crash()
 
 
 def test_write_error_is_reported_and_cut(harness: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +292,6 @@ def test_a_log_in_repair_keeps_its_segments(tmp_path: Path) -> None:
     harness.log.detach_segments_before(3)
     assert harness.log.committed_segment is committed
     assert not harness.log.expired
-    harness.crash()
 
 
 def test_expired_segments_are_deleted_only_below_the_high_watermark(tmp_path: Path) -> None:
@@ -315,7 +305,6 @@ def test_expired_segments_are_deleted_only_below_the_high_watermark(tmp_path: Pa
     assert harness.log.start_offset == 6
     assert harness.read_all() == list(range(6, 12))
     assert not (tmp_path / "log-0" / f"{0:020d}.log").exists()
-    harness.crash()
 
 
 def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
@@ -344,4 +333,3 @@ def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
     assert not harness.log.is_busy
     assert run(harness.log.delete_expired()) == 2
     assert not (tmp_path / "log-0" / f"{6:020d}.log").exists()
-    harness.crash()

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.records.forge import Parts, resealed
-from tests.server.log_support import ARROW_SCHEMA, SCHEMA, Client, connected, ids_of, make_batch, rows, running_server
+from tests.server.log_support import ARROW_SCHEMA, SCHEMA, Client, ids_of, make_batch, rows
 
 from fluss.errors import ErrorCode
 from fluss.metadata import Column, IntType, Schema, StringType, TableDescriptor
@@ -52,21 +51,19 @@ INVALID = {
 
 
 @pytest.mark.parametrize("case", INVALID)
-async def test_invalid_batches_are_refused(tmp_path: Path, case: str) -> None:
+async def test_invalid_batches_are_refused(client: Client, case: str) -> None:
     make, problem = INVALID[case]
-
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table()
-        for records in ([make()], [make_batch(0), make()]):
-            refused = await client.produce(table, *records)
-            assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
-            assert problem in refused.error_message
-            assert "'fluss.t'" in refused.error_message
-            assert "nothing of it was written" in refused.error_message
-            assert not refused.HasField("base_offset")
-        assert (await client.fetch(table, 0)).high_watermark == 0
-        assert (await client.produce(table, make_batch(0))).base_offset == 0
-        assert ids_of((await client.fetch(table, 0)).records) == [0, 1, 2]
+    table = await client.create_table()
+    for records in ([make()], [make_batch(0), make()]):
+        refused = await client.produce(table, *records)
+        assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
+        assert problem in refused.error_message
+        assert "'fluss.t'" in refused.error_message
+        assert "nothing of it was written" in refused.error_message
+        assert not refused.HasField("base_offset")
+    assert (await client.fetch(table, 0)).high_watermark == 0
+    assert (await client.produce(table, make_batch(0))).base_offset == 0
+    assert ids_of((await client.fetch(table, 0)).records) == [0, 1, 2]
 
 
 async def test_a_damaged_batch_is_called_damaged(client: Client) -> None:
@@ -100,18 +97,16 @@ async def test_row_formats(client: Client, fmt: str) -> None:
     assert "500 records do not fit" in refused.error_message
 
 
-async def test_content_that_was_valid_stays_valid(tmp_path: Path) -> None:
+async def test_content_that_was_valid_stays_valid(client: Client) -> None:
     """The vectors of every shape: nulls, empty strings, text of all alphabets, compressed and plain."""
     names = ["", None, "héllo", "漢字", "plain", None, "🙂"]
     batch = pa.RecordBatch.from_pydict(
         {"id": [None, *range(1, 7)], "name": names, "score": [None] * 7}, schema=ARROW_SCHEMA
     )
-
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table()
-        for number, codec in enumerate(("NONE", "LZ4_FRAME", "ZSTD")):
-            answer = await client.produce(table, bytearray(Parts.of(batch).batch(codec)))
-            assert answer.base_offset == 7 * number, answer.error_message
+    table = await client.create_table()
+    for number, codec in enumerate(("NONE", "LZ4_FRAME", "ZSTD")):
+        answer = await client.produce(table, bytearray(Parts.of(batch).batch(codec)))
+        assert answer.base_offset == 7 * number, answer.error_message
 
 
 KV_SCHEMA = Schema.of([Column("id", IntType(nullable=False)), Column("name", StringType())], primary_key=["id"])

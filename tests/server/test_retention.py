@@ -141,7 +141,6 @@ def test_deletions_may_reach_the_disk_in_any_order(tmp_path: Path) -> None:
     assert again.log.start_offset == 9
     assert again.read_all() == [9, 10, 11]
     assert not (tmp_path / "log-0" / f"{0:020d}.log").exists()
-    again.crash()
 
 
 def test_a_repaired_log_keeps_files_that_it_serves_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +157,6 @@ def test_a_repaired_log_keeps_files_that_it_serves_again(tmp_path: Path, monkeyp
     harness.commit(checkpoint=True)
     assert run(harness.log.delete_expired()) == 0
     assert harness.read_all() == list(range(12))
-    harness.crash()
 
 
 def test_a_repair_keeps_the_segment_that_the_recovery_point_names(tmp_path: Path) -> None:
@@ -176,7 +174,6 @@ def test_a_repair_keeps_the_segment_that_the_recovery_point_names(tmp_path: Path
     again = LogHarness(tmp_path / "log-0")
     assert again.log.damage is None
     assert again.read_all() == list(range(6))
-    again.crash()
 
 
 @pytest.mark.parametrize(("option", "kept"), [({}, True), ({"log_retention_default": "7 d"}, False)])

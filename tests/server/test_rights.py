@@ -120,7 +120,6 @@ def test_every_api_has_a_row_and_a_sample() -> None:
 async def test_an_api_without_a_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = {key: need for key, need in RIGHTS.items() if key != apis.GET_CLUSTER_HEALTH.key}
     monkeypatch.setattr("fluss.server.handlers.registry.RIGHTS", left)
-
     async with running_server(tmp_path) as server, connected(server) as client:
         with pytest.raises(FlussError, match="GET_CLUSTER_HEALTH is refused"):
             await client.call(apis.GET_CLUSTER_HEALTH, pb.GetClusterHealthRequest())
@@ -152,7 +151,6 @@ def test_each_single_right_permits_what_its_row_says(tmp_path: Path) -> None:
 
 async def test_drop_table_needs_its_right(tmp_path: Path) -> None:
     sample = next(sample for sample in SAMPLES if sample.api is apis.DROP_TABLE)
-
     async with matrix(tmp_path) as m:
         gone = replace(m.target, table="gone")
         for granted in GRANTED:
@@ -231,7 +229,6 @@ async def test_a_worker_is_given_the_tables_that_it_may_tier(tmp_path: Path) -> 
 @pytest.mark.parametrize("form", ["prepared", "inline"])
 async def test_lake_offsets_do_not_lie_behind_the_log(tmp_path: Path, form: str) -> None:
     """Also users who may tier a table cannot hide rows from union reads by a large number."""
-
     async with matrix(tmp_path) as m:
         m.grant((OperationType.WRITE, m.target.resources["table"]))
         api = apis.PREPARE_LAKE_TABLE_SNAPSHOT if form == "prepared" else apis.COMMIT_LAKE_TABLE_SNAPSHOT
@@ -248,7 +245,6 @@ async def test_lake_offsets_do_not_lie_behind_the_log(tmp_path: Path, form: str)
 
 async def test_a_right_that_is_taken_away_ends_a_scan(tmp_path: Path) -> None:
     sample = next(sample for sample in SAMPLES if sample.api is apis.SCAN_KV)
-
     async with matrix(tmp_path) as m:
         m.grant((OperationType.ALL, m.target.resources["table"]))
         insert = next(sample for sample in SAMPLES if sample.writing)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import connected, make_batch, running_server
+from tests.server.log_support import Client, make_batch
 from tests.server.test_handlers_kv import a_table
 from tests.waiting import wait_until
 
@@ -22,6 +22,7 @@ from fluss.protocol.record_messages import TooManyBucketsError, decode_produce_l
 from fluss.records import decode_value_batch
 from fluss.server.loop_watch import LoopErrors, LoopWatch
 from fluss.server.scheduler import Scheduler, Share
+from fluss.server.server import Server
 
 
 async def take_slices(scheduler: Scheduler, owner: object, number: int, done: list[int], count: int = 3) -> None:
@@ -189,7 +190,6 @@ async def test_ordered_reads_in_slices_are_complete_and_of_one_moment(
 ) -> None:
     """Writes go on between the slices; the answer is that of the moment at which it began."""
     monkeypatch.setattr("fluss.server.scheduler._SLICE_SECONDS", 0.0)
-
     async with a_table(tmp_path) as (server, table):
         rows = [(number, "x", None) for number in range(5_000)]
         await table.put(rows)
@@ -224,7 +224,6 @@ async def test_an_answer_that_is_too_large_is_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr("fluss.server.handlers.kv.ANSWER_BYTES_MAX", 1_000)
     monkeypatch.setattr("fluss.server.kv.tablet.KvTablet.first.__defaults__", (None, 1_000))
     monkeypatch.setattr("fluss.server.handlers.fetch.RESPONSE_BYTES_MAX", 10_000)
-
     async with a_table(tmp_path) as (_, table):
         for count in (300, 5_000):
             await table.put([(number, "x", None) for number in range(count)])
@@ -269,35 +268,34 @@ def test_a_response_in_pieces_is_that_in_one() -> None:
     assert len(parts) < 10
 
 
-async def test_writes_to_many_buckets_start_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writes_to_many_buckets_start_in_order(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A write that is started in slices holds the ones behind it: writers number their batches."""
     monkeypatch.setattr("fluss.server.scheduler._SLICE_SECONDS", 0.0)
     monkeypatch.setattr("fluss.server.handlers.log.INLINE_BUCKETS_MAX", 40)
-
-    async with running_server(tmp_path) as server, connected(server) as client:
-        table = await client.create_table(buckets=60)
-        requests = []
-        for sequence in range(3):
-            for buckets in (range(60), range(30)) if sequence == 0 else (range(30, 60), range(30)):
-                if sequence == 0 and len(buckets) == 30:
-                    continue
-                batch = make_batch(0, writer_id=5, sequence=sequence)
-                body = encode_produce_log(-1, table, 10_000, [(None, bucket, [batch]) for bucket in buckets])
-                requests.append(client.connection.call_parts(apis.PRODUCE_LOG, body))
-        answers = [pb.ProduceLogResponse.FromString(bytes(data)) for data in await asyncio.gather(*requests)]
-        assert [len(answer.buckets_resp) for answer in answers] == [60, 30, 30, 30, 30]
-        for answer in answers:
-            assert [bucket.error_message for bucket in answer.buckets_resp] == [""] * len(answer.buckets_resp)
-        ends = pb.ListOffsetsRequest(follower_server_id=-1, offset_type=1, table_id=table, bucket_id=list(range(60)))
-        found = await client.call(apis.LIST_OFFSETS, ends)
-        assert [bucket.offset for bucket in found.buckets_resp] == [9] * 60
-        assert not server._spawned
+    table = await client.create_table(buckets=60)
+    requests = []
+    for sequence in range(3):
+        for buckets in (range(60), range(30)) if sequence == 0 else (range(30, 60), range(30)):
+            if sequence == 0 and len(buckets) == 30:
+                continue
+            batch = make_batch(0, writer_id=5, sequence=sequence)
+            body = encode_produce_log(-1, table, 10_000, [(None, bucket, [batch]) for bucket in buckets])
+            requests.append(client.connection.call_parts(apis.PRODUCE_LOG, body))
+    answers = [pb.ProduceLogResponse.FromString(bytes(data)) for data in await asyncio.gather(*requests)]
+    assert [len(answer.buckets_resp) for answer in answers] == [60, 30, 30, 30, 30]
+    for answer in answers:
+        assert [bucket.error_message for bucket in answer.buckets_resp] == [""] * len(answer.buckets_resp)
+    ends = pb.ListOffsetsRequest(follower_server_id=-1, offset_type=1, table_id=table, bucket_id=list(range(60)))
+    found = await client.call(apis.LIST_OFFSETS, ends)
+    assert [bucket.offset for bucket in found.buckets_resp] == [9] * 60
+    assert not server._spawned
 
 
 async def test_puts_to_many_buckets_hold_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluss.server.scheduler._SLICE_SECONDS", 0.0)
     monkeypatch.setattr("fluss.server.handlers.kv.INLINE_BUCKETS_MAX", 30)
-
     async with a_table(tmp_path, buckets=40) as (server, table):
         for first in (0, 20):
             from tests.server.kv.support import SCHEMA, kv_batch

@@ -68,7 +68,6 @@ def test_clients_are_told_where_the_store_is_and_no_keys(tmp_path: Path) -> None
     }
     described = harness.call(cluster.describe_cluster_configs, pb.DescribeClusterConfigsRequest())
     assert "VALUE" not in str(described)
-    harness.close()
 
 
 @pytest.mark.parametrize("keys", [KEYS, {}])
@@ -81,7 +80,6 @@ def test_a_service_that_issues_nothing(tmp_path: Path, keys: dict[str, str]) -> 
         pb.GetFileSystemSecurityTokenRequest(),
     )
     assert "VALUE" not in str(error)
-    harness.close()
 
 
 def test_signatures() -> None:

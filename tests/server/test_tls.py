@@ -196,7 +196,6 @@ async def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path, a
     served = tmp_path / "served.pem"
     shutil.copy(authority.issue("one", host="127.0.0.1"), served)
     options = {"security_protocol_map": "FLUSS:ssl", "security_ssl_keystore_location": str(served)}
-
     async with running_server(tmp_path / "data", **options) as server:
         listener = server.listeners["FLUSS"]
 
@@ -225,7 +224,6 @@ async def test_unfinished_handshakes_end_and_keep_no_others_out(
         "security_protocol_map": "FLUSS:ssl",
         "security_ssl_keystore_location": authority.issue("server", host="127.0.0.1"),
     }
-
     async with running_server(tmp_path, **options) as server:
         listener = server.listeners["FLUSS"]
         silent = [socket.create_connection((listener.host, listener.port)) for _ in range(50)]

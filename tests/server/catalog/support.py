@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+from tests.server.log_support import OPENED
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.metadata import DataTypes, Schema, TableDescriptor
+from fluss.metadata import Column, DataTypes, Schema, TableDescriptor
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import APIS
 from fluss.server.audit import AuditLog
@@ -47,6 +48,7 @@ class Harness:
         self.damaged_bucket_count = 0
         self.open()
         self.loop = asyncio.new_event_loop()
+        OPENED.append(self)
 
     def open(self) -> None:
         self.config = ServerConfig(self.options)
@@ -116,15 +118,8 @@ def log_table(**options: Any) -> TableDescriptor:
 
 
 def pk_table(**options: Any) -> TableDescriptor:
-    schema = (
-        Schema.builder()
-        .column("id", DataTypes.int())
-        .column("name", DataTypes.string())
-        .column("n", DataTypes.bigint())
-        .primary_key(["id"])
-        .build()
-    )
-    return TableDescriptor(schema, **options)
+    columns = [Column("id", DataTypes.int()), Column("name", DataTypes.string()), Column("n", DataTypes.bigint())]
+    return TableDescriptor(Schema.of(columns, ["id"]), **options)
 
 
 def partitioned_table(keys: tuple[str, ...] = ("dt",), **options: Any) -> TableDescriptor:

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.server.catalog.support import Harness, alter, create, create_partition, partitioned_table
+from tests.waiting import wait_until
 
 from fluss.metadata import TablePath
 from fluss.server.handlers import admin
@@ -19,10 +18,8 @@ TABLE = TablePath("fluss", "t")
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    harness = Harness(tmp_path)
-    yield harness
-    harness.close()
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path)
 
 
 def auto(**properties: str) -> dict[str, str]:
@@ -152,7 +149,6 @@ def test_too_many_partitions_stop_nothing_else(tmp_path: Path) -> None:
     harness.clock.now_ms += 20 * DAY_MS
     harness.run(harness.catalog.auto_partitioner.run())
     assert names(harness) == ["20231205", "20231206"]
-    harness.close()
 
 
 def test_a_failing_replication_factor_does_not_fail_the_table(harness: Harness) -> None:
@@ -168,18 +164,10 @@ def test_the_timer_runs_at_start_and_again(tmp_path: Path) -> None:
     harness.clock.now_ms += DAY_MS
     harness.open()
 
-    async def until(expected: list[str]) -> None:
-        for _ in range(200):
-            if names(harness) == expected:
-                return
-            await asyncio.sleep(0.01)
-        assert names(harness) == expected
-
     async def live() -> None:
         harness.catalog.start()
-        await until(["20231115", "20231116"])
+        await wait_until(lambda: names(harness) == ["20231115", "20231116"])
         harness.clock.now_ms += DAY_MS
-        await until(["20231116", "20231117"])
+        await wait_until(lambda: names(harness) == ["20231116", "20231117"])
 
     harness.run(live())
-    harness.close()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,15 +18,14 @@ from fluss.server.handlers import admin
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
+def harness(tmp_path: Path) -> Harness:
     harness = Harness(tmp_path)
     harness.call(admin.create_table, create(log_table(), "good"))
     harness.call(admin.create_table, create(log_table(), "bad"))
     harness.call(admin.create_table, create(partitioned_table(), "part"))
     harness.call(admin.create_partition, create_partition("part", dt="a"))
     harness.call(admin.create_partition, create_partition("part", dt="b"))
-    yield harness
-    harness.close()
+    return harness
 
 
 def flip_content(file: Path) -> None:
@@ -197,7 +196,6 @@ def test_damaged_rules_let_only_super_users_in(tmp_path: Path) -> None:
     for user in ("alice", "bob"):
         harness.fails(ErrorCode.AUTHORIZATION_EXCEPTION, admin.get_table_info, request, user=user, **outside)
     harness.call(admin.get_table_info, request, user="root", **outside)
-    harness.close()
 
 
 def test_documents_of_a_strange_shape_are_damage_too(harness: Harness) -> None:

@@ -114,7 +114,6 @@ async def test_partial_update(tmp_path: Path, repeated: bool) -> None:
     """Batches with a repeated key go row by row; the outcome is the same."""
     extra: list[Any] = [(9, "z", None), (9, "z", None)] if repeated else []
     repeated_changes = [("+I", (9, "z", None)), ("-U", (9, "z", None)), ("+U", (9, "z", None))] if repeated else []
-
     async with opened(tmp_path, table()) as bucket:
         await bucket.put([(1, "a", 9.5), *extra], [0, 1])  # what is not named counts as null
         assert bucket.changelog() == [("+I", (1, "a", None)), *repeated_changes]
@@ -154,7 +153,6 @@ async def test_bad_target_columns(tmp_path: Path, targets: list[int], column: st
         for c in SCHEMA.columns
     ]
     schema = Schema.of(columns, primary_key=("id",))
-
     async with opened(tmp_path, table(schema)) as bucket:
         with pytest.raises(InvalidTargetColumnError):
             await bucket.put([A], targets)
@@ -205,7 +203,6 @@ async def test_versioned(tmp_path: Path, image: str, repeated: bool) -> None:
 @pytest.mark.parametrize("engine", [None, "first_row", "aggregation"])
 async def test_deletes_can_be_forbidden(tmp_path: Path, engine: str | None) -> None:
     properties = {"merge__engine": engine} if engine else {}
-
     async with opened(tmp_path, table(**properties, delete_behavior="disable")) as bucket:
         with pytest.raises(DeletionDisabledError):
             await bucket.put([A, Delete(1)])
@@ -247,7 +244,6 @@ async def test_aggregation(tmp_path: Path, repeated: bool) -> None:
     second = (1, 100, Decimal("3.33"), 1.0, "k", False, "y", 7, None, None, 0.25)
     merged = (1, -56, Decimal("5.00"), 2.0, "k", False, "x|y", 7, None, [1], 0.75)
     empty = (1, *([None] * 10))
-
     async with opened(tmp_path, table(AGGREGATED, merge__engine="aggregation")) as bucket:
         if repeated:
             await bucket.put([first, second])
@@ -290,7 +286,6 @@ async def test_aggregation_with_deletes(tmp_path: Path) -> None:
 
 async def test_partial_aggregation_needs_nullable_columns(tmp_path: Path) -> None:
     schema = with_columns(Schema.of(AGGREGATED.columns[:2], primary_key=("id",)), Column("n", IntType(nullable=False)))
-
     async with opened(tmp_path, table(schema, merge__engine="aggregation")) as bucket:
         for targets in ([0, 1], [0, 1, 2], [1, 2]):
             with pytest.raises(InvalidTargetColumnError):

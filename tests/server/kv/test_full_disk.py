@@ -79,7 +79,6 @@ async def test_writers_wait_while_the_disk_is_full_and_go_on_by_themselves(
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MAX", 0.05)
     monkeypatch.setattr(budget_module, "_WAIT_SECONDS_MAX", 0.3)
     entry = table()
-
     async with opened(tmp_path / "a", entry, memory_bytes=400_000) as bucket:
         bucket.budget._retry_seconds = 0.02
         with full_disk(0):

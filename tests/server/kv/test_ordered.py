@@ -7,7 +7,6 @@ import itertools
 import random
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Rdict
+from tests.waiting import wait_for
 
 from fluss.server.kv import ordered, rocksdb
 from fluss.server.kv.ordered import Changes, DamagedStoreError, DiskRows, DiskValues, Layer, OrderedValues
@@ -175,9 +175,7 @@ def test_a_view_can_be_read_after_its_files_are_replaced_and_deleted(tmp_path: P
     writer = rocksdb.Writer()
     for _ in range(8):  # four files of a level are compacted into one of the next
         ordered.write_rows(writer, tmp_path / "kv", dict.fromkeys(keys, b"\x01\x00later"))
-    deadline = time.monotonic() + 20
-    while before & {file.name for file in (tmp_path / "kv").glob("*.sst")} and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: not before & {file.name for file in (tmp_path / "kv").glob("*.sst")})
     writer.stop()
     assert flat(OrderedValues([], rows, b"")) == values
     shutil.rmtree(tmp_path / "kv")
@@ -215,3 +213,14 @@ def test_many_keys_are_found_in_the_order_in_which_they_were_asked_for(
         ordered.write_rows(writer, Path(folder), rows)
         assert ordered.get_many(rocksdb.open_view(folder), keys) == [rows.get(key) for key in keys]
         writer.stop()
+
+
+@pytest.mark.parametrize("prefix", [b"", b"\x0ccustomer-", b"\xff" * 20], ids=["none", "a name", "long"])
+def test_keys_that_have_a_beginning_in_common_are_ordered_by_the_rest(
+    prefix: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordered, "_ORDER_KEYS", 100)
+    keys = [prefix + (i * 7919 % 1_000).to_bytes(8, "big") for i in range(1_000)]
+    assert [keys[place] for place in ordered._disk_order(keys).tolist()] == sorted(keys)
+    assert ordered._disk_order([]).tolist() == []
+    assert ordered._disk_order([prefix]).tolist() == [0]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -70,84 +71,87 @@ NAN = float("nan")
 # -- stores -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_store_counts_its_memory(tmp_path: Path) -> None:
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(1) as executor:
-        store = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
-        store.open()
-        store.apply({i.to_bytes(8, "big"): b"x" * 20 for i in range(1000)}, 1000, 1000)
-        full = store.memory_bytes
-        assert 150_000 < full < 300_000
-        for _ in range(20):  # the same keys again take no more
-            store.apply({i.to_bytes(8, "big"): b"y" * 20 for i in range(1000)}, 2000, 0)
-        assert store.memory_bytes == pytest.approx(full, rel=0.02)
-        store.apply({i.to_bytes(8, "big"): b"y" * 2000 for i in range(1000)}, 3000, 0)
-        assert store.memory_bytes > 2_000_000
-        store.close(keep=False)
-        assert not (tmp_path / "kv").exists()
+        yield executor
 
 
-def test_a_spill_that_never_began_is_taken_back(tmp_path: Path) -> None:
-    """The thread that wipes may be the only one there is."""
-    with ThreadPoolExecutor(1) as executor:
-        store = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
-        store.open()
-        store.apply({b"k": b"v"}, 1, 1)
+@pytest.fixture
+def new_store(tmp_path: Path, executor: ThreadPoolExecutor) -> Callable[..., Store]:
+    """Makes a store of the folder `kv`, and opens it."""
 
-        def wipe() -> None:
-            store.start_spill()
-            store.wipe()
-
-        executor.submit(wipe).result(10)
-        assert store.get_many([b"k"]) == [None]
-        assert store.generation == 2
-        store.apply({b"k": b"v"}, 1, 1)
-        store.close(keep=True)
-        again = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
-        again.open()
-        assert (again.get_many([b"k", b"m"]), again.applied_offset, again.row_count) == ([b"v", None], 1, 1)
-        reading = again.values()
-        assert next(reading) == [b"v"]
-        with pytest.raises(StopIteration):
-            next(reading)
-        again.close(keep=True)
-
-
-def test_a_store_is_opened_again_with_its_filter_and_the_shared_cache(tmp_path: Path) -> None:
-    """Neither is written down in the files, so a store that was there before once had to do without them."""
-    with ThreadPoolExecutor(1) as executor:
-        for offset in (1, 2, 3):
-            store = Store(tmp_path / "kv", StoreBudget(1 << 20, executor, cache_bytes=12345678))
+    def new_store(*, is_open: bool = True, **options: int) -> Store:
+        store = Store(tmp_path / "kv", StoreBudget(1 << 20, executor, **options))
+        if is_open:
             store.open()
-            assert store.get_many([b"1"]) == [b"v" if offset > 1 else None]
-            assert store.budget.blocks is not None
-            assert bool(store.budget.blocks.get_usage()) == (offset > 1)
-            store.apply({b"%d" % offset: b"v"}, offset, 1)
-            store.close(keep=True)
-            assert "filter_policy: bloomfilter" in (tmp_path / "kv" / "LOG").read_text()
+        return store
+
+    return new_store
 
 
-def test_a_store_with_a_damaged_head(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(1) as executor:
-        store = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
-        store.open()
-        store.apply({b"k": b"v"}, 1, 1)
-        store.start_spill().result()
-        store.finish_spill()
+def test_a_store_counts_its_memory(tmp_path: Path, new_store: Callable[..., Store]) -> None:
+    store = new_store()
+    store.apply({i.to_bytes(8, "big"): b"x" * 20 for i in range(1000)}, 1000, 1000)
+    full = store.memory_bytes
+    assert 150_000 < full < 300_000
+    for _ in range(20):  # the same keys again take no more
+        store.apply({i.to_bytes(8, "big"): b"y" * 20 for i in range(1000)}, 2000, 0)
+    assert store.memory_bytes == pytest.approx(full, rel=0.02)
+    store.apply({i.to_bytes(8, "big"): b"y" * 2000 for i in range(1000)}, 3000, 0)
+    assert store.memory_bytes > 2_000_000
+    store.close(keep=False)
+    assert not (tmp_path / "kv").exists()
+
+
+def test_a_spill_that_never_began_is_taken_back(executor: ThreadPoolExecutor, new_store: Callable[..., Store]) -> None:
+    """The thread that wipes may be the only one there is."""
+    store = new_store()
+    store.apply({b"k": b"v"}, 1, 1)
+    executor.submit(lambda: (store.start_spill(), store.wipe())).result(10)
+    assert store.get_many([b"k"]) == [None]
+    assert store.generation == 2
+    store.apply({b"k": b"v"}, 1, 1)
+    store.close(keep=True)
+    again = new_store()
+    assert (again.get_many([b"k", b"m"]), again.applied_offset, again.row_count) == ([b"v", None], 1, 1)
+    assert list(again.values()) == [[b"v"]]
+    again.close(keep=True)
+
+
+def test_a_store_is_opened_again_with_its_filter_and_the_shared_cache(
+    tmp_path: Path, new_store: Callable[..., Store]
+) -> None:
+    """Neither is written down in the files, so a store that was there before once had to do without them."""
+    for offset in (1, 2, 3):
+        store = new_store(cache_bytes=12345678)
+        assert store.get_many([b"1"]) == [b"v" if offset > 1 else None]
+        assert store.budget.blocks is not None
+        assert bool(store.budget.blocks.get_usage()) == (offset > 1)
+        store.apply({b"%d" % offset: b"v"}, offset, 1)
         store.close(keep=True)
-        head = tmp_path / "kv" / META_NAME
-        good = head.read_bytes()
-        for bad in (good.replace(b'"rows": 1', b'"rows": 7'), good[:-2]):
-            head.write_bytes(bad)
-            again = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
-            with pytest.raises(DamagedStoreError):
-                again.open()
-            again.close(keep=False)
-        # A store of an earlier release has none, and is as good as none itself.
-        head.unlink()
-        again = Store(tmp_path / "kv", StoreBudget(1 << 20, executor))
-        again.open()
-        assert (again.applied_offset, again.get_many([b"k"])) == (0, [None])
+        assert "filter_policy: bloomfilter" in (tmp_path / "kv" / "LOG").read_text()
+
+
+def test_a_store_with_a_damaged_head(tmp_path: Path, new_store: Callable[..., Store]) -> None:
+    store = new_store()
+    store.apply({b"k": b"v"}, 1, 1)
+    store.start_spill().result()
+    store.finish_spill()
+    store.close(keep=True)
+    head = tmp_path / "kv" / META_NAME
+    good = head.read_bytes()
+    for bad in (good.replace(b'"rows": 1', b'"rows": 7'), good[:-2]):
+        head.write_bytes(bad)
+        again = new_store(is_open=False)
+        with pytest.raises(DamagedStoreError):
+            again.open()
         again.close(keep=False)
+    # A store of an earlier release has none, and is as good as none itself.
+    head.unlink()
+    again = new_store()
+    assert (again.applied_offset, again.get_many([b"k"])) == (0, [None])
+    again.close(keep=False)
 
 
 # -- aggregation ------------------------------------------------------------------------------------------------------
@@ -469,15 +473,11 @@ def test_expired_cursors_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPa
         cursors.resume(opened_[0].scanner_id, 1)
 
 
-async def test_budget_outlives_its_loop(tmp_path: Path) -> None:
+async def test_budget_outlives_its_loop(executor: ThreadPoolExecutor, new_store: Callable[..., Store]) -> None:
     """A spill may end after the loop of its server."""
-    executor = ThreadPoolExecutor(1)
-    budget = StoreBudget(1 << 20, executor)
-    store = Store(tmp_path / "kv", budget)
-
-    store.open()
+    store = new_store()
     store.apply({bytes([i % 256, i // 256]): b"v" for i in range(20_000)}, 1, 1)
-    budget.spill(store)
+    store.budget.spill(store)
     await asyncio.sleep(0)
     executor.shutdown()
     assert store.finish_spill()

@@ -106,7 +106,6 @@ async def test_an_older_version_never_replaces_a_newer_one(tmp_path: Path, recov
 @pytest.mark.parametrize("recovery", RECOVERIES)
 async def test_nothing_is_added_twice(tmp_path: Path, recovery: str) -> None:
     """The changelog behind the snapshot holds sums, not what was added."""
-
     scenario = Scenario(tmp_path, recovery, SUMS, AGGREGATION)
     await scenario.write(
         before=[{"writes": [(1, 10, "a"), (2, 1, "a")]}, {"writes": [(1, 20, "b")]}],

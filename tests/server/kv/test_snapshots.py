@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -19,6 +18,7 @@ from rocksdict import AccessType, Options, Rdict
 from tests.server.kv.support import NUMBERED, SCHEMA, Delete
 from tests.server.log_support import FakeClock, connected, run, running_server
 from tests.server.test_handlers_kv import Table
+from tests.waiting import wait_until
 
 import fluss.aio as fluss
 from fluss.errors import (
@@ -162,7 +162,6 @@ async def test_a_bucket_without_changes_gets_no_further_snapshot(tmp_path: Path)
 
 async def test_a_large_bucket_shares_files_between_snapshots(tmp_path: Path) -> None:
     """The cost of a snapshot follows the changes, not the state."""
-
     async with a_table(tmp_path / "data", kv_memory__size="200kb") as (server, table):
         for start in range(0, 20_000, 2_000):
             await table.put([(i, "z" * 100, None) for i in range(start, start + 2_000)])
@@ -211,18 +210,10 @@ async def test_partitions_and_drops(tmp_path: Path) -> None:
             apis.DROP_PARTITION,
             pb.DropPartitionRequest(table_path=path, partition_spec=spec, ignore_if_not_exists=False),
         )
-        await gone(root / "a-p0")
+        await wait_until(lambda: not disk.exists(root / "a-p0"))
         assert (root / "b-p1").exists()
         await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
-        await gone(root)
-
-
-async def gone(path: Path) -> None:
-    for _ in range(1000):
-        if not disk.exists(path):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{path} is still there")
+        await wait_until(lambda: not disk.exists(root))
 
 
 # -- answers and leases -----------------------------------------------------------------------------------------------
@@ -528,7 +519,6 @@ async def test_auto_increment_goes_on_after_a_snapshot(tmp_path: Path) -> None:
 
 async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> None:
     """The log gives their offsets to other changes, which they do not have."""
-
     async with a_table(tmp_path / "data") as (server, table):
         await table.put(rows(10))
         await take(server)
@@ -549,7 +539,6 @@ async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) 
 async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The log lost its end as well as its beginning: the bucket says so, and its snapshot stays."""
     clock = FakeClock()
-
     with caplog.at_level(logging.ERROR):
         async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
             await table.put(rows(100))

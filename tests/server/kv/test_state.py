@@ -318,7 +318,6 @@ async def test_damaged_files_of_the_state(tmp_path: Path) -> None:
 async def test_damage_found_while_reading(tmp_path: Path) -> None:
     """The files go bad under an open store."""
     entry = table()
-
     async with opened(tmp_path, entry) as bucket:
         expected = [(i, "x", None) for i in range(2000)]
         await bucket.put(expected)
@@ -451,7 +450,6 @@ async def test_back_pressure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Writers wait for the disk, and are refused when it does not come; nothing is lost meanwhile."""
     monkeypatch.setattr(budget_module, "_WAIT_SECONDS_MAX", 0.2)
     entry = table()
-
     async with opened(tmp_path / "a", entry, memory_bytes=100_000) as bucket:
         store, write = bucket.store, bucket.store._write
 
@@ -516,7 +514,6 @@ async def test_a_closed_bucket_refuses(bucket: Bucket) -> None:
 
 async def test_a_stop_leaves_few_offsets_to_a_replay(tmp_path: Path) -> None:
     """Thousands of buckets with some rows each would otherwise take minutes to write."""
-
     for rows, is_written in ((50, False), (200, True)):
         folder = tmp_path / str(rows)
         expected = [(i, "x", None) for i in range(rows)]

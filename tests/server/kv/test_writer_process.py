@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.server.kv.support import opened, table
+from tests.threads import in_threads
 from tests.waiting import wait_for, wait_until
 
 from fluss.server.kv import budget as budget_module
@@ -100,11 +100,7 @@ def test_calls_of_several_threads_are_kept_apart(writer: WriterProcess, tmp_path
     def write(name: str) -> None:
         ordered.write_rows(writer, tmp_path / name, {key: name.encode() for key in ROWS})
 
-    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    in_threads(write, "abcd")
     for name in "abcd":
         writer.close(str(tmp_path / name))
         assert ordered.read_rows(tmp_path / name) == dict.fromkeys(ROWS, name.encode())
