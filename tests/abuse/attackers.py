@@ -32,12 +32,12 @@ SILENCE_SECONDS_MAX = 10.0
 
 HEADER = struct.Struct(">ihhi")
 
-SERVER_OPTIONS: dict[str, object] = {
+SASL_OPTIONS: dict[str, object] = {
     "bind.listeners": "FLUSS://127.0.0.1:0,CLIENT://127.0.0.1:0",
     "security.protocol.map": "FLUSS:PLAINTEXT,CLIENT:SASL",
-    "security.sasl.plain.jaas.config": (
-        'org.apache.fluss.security.auth.sasl.plain.PlainLoginModule required user_user="password";'
-    ),
+    "security.sasl.plain.jaas.config": 'org.example.Module required user_user="password";',
+}
+SERVER_OPTIONS: dict[str, object] = {
     "netty.server.max-request-size": "16mb",
     "netty.connection.max-idle-time": "3s",
     "server.max-connections": "150",
@@ -90,11 +90,34 @@ class HealthyClient(threading.Thread):
                 await asyncio.sleep(0.02)
 
 
-class Attacked:
+class ServerProcess:
+    """A server in a process of its own, and figures of that process."""
+
+    def __init__(self, folder: Path, **options: object) -> None:
+        self.server = LocalServer(folder / "data", options={**SASL_OPTIONS, **options})
+        self.plain = self.sasl = ""
+
+    @property
+    def memory_bytes(self) -> int:
+        assert self.server.pid is not None, f"the server died: {self.server.log_text[-3000:]}"
+        with open(f"/proc/{self.server.pid}/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    @property
+    def open_files(self) -> int:
+        """Open files and connections of the server."""
+        return len(os.listdir(f"/proc/{self.server.pid}/fd"))
+
+    def connect(self, address: str | None = None) -> socket.socket:
+        host, _, port = (address or self.plain).rpartition(":")
+        return socket.create_connection((host, int(port)), timeout=10)
+
+
+class Attacked(ServerProcess):
     """A running server, watched."""
 
     def __init__(self, folder: Path) -> None:
-        self.server = LocalServer(folder / "data", options=SERVER_OPTIONS)
+        super().__init__(folder, **SERVER_OPTIONS)
 
     def start(self) -> None:
         self.server.start()
@@ -103,31 +126,17 @@ class Attacked:
         self.healthy = HealthyClient(self.plain)
         self.healthy.start()
         assert self.healthy.started.wait(30)
-        self.memory_at_start = self.memory_bytes()
+        self.memory_at_start = self.memory_bytes
 
     def stop(self) -> None:
         self.healthy.stopping.set()
         self.healthy.join(30)
         self.server.stop()
 
-    def memory_bytes(self) -> int:
-        pid = self.server.pid
-        assert pid is not None, f"the server died: {self.server.log_text[-3000:]}"
-        with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1]) * 4096
-
     def peak_bytes(self) -> int:
         """The most memory that the server has had at any moment."""
         with open(f"/proc/{self.server.pid}/status") as file:
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
-
-    def open_files(self) -> int:
-        """Open files and connections of the server."""
-        return len(os.listdir(f"/proc/{self.server.pid}/fd"))
-
-    def connect(self, address: str | None = None) -> socket.socket:
-        host, _, port = (address or self.plain).rpartition(":")
-        return socket.create_connection((host, int(port)), timeout=10)
 
     def check(self) -> None:
         """The server lives, has not grown, and serves the healthy client."""
@@ -137,7 +146,7 @@ class Attacked:
             assert time.monotonic() < deadline, f"the healthy client is not served: {self.server.log_text[-3000:]}"
             assert self.healthy.error is None, repr(self.healthy.error)
             time.sleep(0.01)
-        grown = self.memory_bytes() - self.memory_at_start
+        grown = self.memory_bytes - self.memory_at_start
         assert grown < GROWTH_BYTES_MAX, f"the server has grown by {grown // MIB} MiB"
         assert self.healthy.longest_seconds < SILENCE_SECONDS_MAX
 

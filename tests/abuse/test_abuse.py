@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import struct
@@ -36,6 +37,12 @@ def unharmed(attacked: Attacked) -> Iterator[None]:
     attacked.check()
 
 
+@pytest.fixture
+def stack() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
 def error_of(answer: bytes | None) -> int | None:
     """The code of an error answer; None for a success."""
     assert answer is not None
@@ -52,45 +59,30 @@ def test_impossible_lengths_end_the_connection(attacked: Attacked, length: int) 
         assert is_closed_within(sock, 3)
 
 
-def test_half_frames_do_not_take_memory_and_are_not_kept(attacked: Attacked) -> None:
-    socks = [attacked.connect() for _ in range(60)]
-    try:
-        for number, sock in enumerate(socks):
-            # All announce as much as is allowed; together that is twenty times the memory for requests.
-            sock.sendall(struct.pack(">ihhi", 16 * MIB, 1014, 0, 1) + bytes(number * 1000))
-        attacked.watch(1)
-        assert all(is_closed_within(sock, IDLE_SECONDS + 4) for sock in socks)
-    finally:
-        for sock in socks:
-            sock.close()
+def test_half_frames_do_not_take_memory_and_are_not_kept(attacked: Attacked, stack: contextlib.ExitStack) -> None:
+    socks = [stack.enter_context(attacked.connect()) for _ in range(60)]
+    for number, sock in enumerate(socks):
+        # All announce as much as is allowed; together that is twenty times the memory for requests.
+        sock.sendall(struct.pack(">ihhi", 16 * MIB, 1014, 0, 1) + bytes(number * 1000))
+    attacked.watch(1)
+    assert all(is_closed_within(sock, IDLE_SECONDS + 4) for sock in socks)
 
 
-def test_large_frames_that_never_end_leave_room_for_others(attacked: Attacked) -> None:
+def test_large_frames_that_never_end_leave_room_for_others(attacked: Attacked, stack: contextlib.ExitStack) -> None:
     """More bytes than the server keeps for all requests, from connections that then fall silent."""
-    socks = [attacked.connect() for _ in range(8)]
-    try:
-        for sock in socks:
-            sock.settimeout(0.2)
-            try:
-                sock.sendall(struct.pack(">ihhi", 16 * MIB, 1014, 0, 1) + bytes(12 * MIB))
-            except TimeoutError:
-                continue  # the server stopped reading, as it should
-        attacked.watch(1)
-    finally:
-        for sock in socks:
-            sock.close()
+    for _ in range(8):
+        sock = stack.enter_context(attacked.connect())
+        sock.settimeout(0.2)
+        with contextlib.suppress(TimeoutError):  # the server stops reading, as it should
+            sock.sendall(struct.pack(">ihhi", 16 * MIB, 1014, 0, 1) + bytes(12 * MIB))
+    attacked.watch(1)
 
 
 def test_more_connections_than_allowed(attacked: Attacked) -> None:
-    socks: list[socket.socket] = []
-    try:
-        socks += [attacked.connect() for _ in range(200)]
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(attacked.connect()) for _ in range(200)]
         attacked.watch(0.5)
-        refused = sum(is_closed_within(sock, 0.01) for sock in socks)
-        assert refused >= 40
-    finally:
-        for sock in socks:
-            sock.close()
+        assert sum(is_closed_within(sock, 0.01) for sock in socks) >= 40
     request = pb.ApiVersionsRequest(client_software_name="x", client_software_version="1")
     ask = frame(apis.API_VERSIONS.key, 0, 1, request.SerializeToString())
 
@@ -102,27 +94,21 @@ def test_more_connections_than_allowed(attacked: Attacked) -> None:
     wait_for(is_served)  # their places are free again
 
 
-def test_readers_that_never_take_their_answers(attacked: Attacked) -> None:
+def test_readers_that_never_take_their_answers(attacked: Attacked, stack: contextlib.ExitStack) -> None:
     request = pb.MetadataRequest()
     request.table_path.add(database_name="abuse", table_name="keyed")
     ask = frame(apis.GET_METADATA.key, 0, 1, request.SerializeToString())
-    before = attacked.open_files()
-    socks = [attacked.connect() for _ in range(6)]
-    try:
-        for sock in socks:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            sock.settimeout(0.3)
-            try:
-                for _ in range(20):
-                    sock.sendall(ask * 500)
-            except TimeoutError:
-                continue  # the server stopped reading, as it should
-        attacked.watch(1)
-        # Who takes nothing for so long is not waited for. Asked of the system: reading here would be taking.
-        wait_for(lambda: attacked.open_files() <= before + 2)
-    finally:
-        for sock in socks:
-            sock.close()
+    before = attacked.open_files
+    for _ in range(6):
+        sock = stack.enter_context(attacked.connect())
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(0.3)
+        with contextlib.suppress(TimeoutError):  # the server stops reading, as it should
+            for _ in range(20):
+                sock.sendall(ask * 500)
+    attacked.watch(1)
+    # Who takes nothing for so long is not waited for. Asked of the system: reading here would be taking.
+    wait_for(lambda: attacked.open_files <= before + 2)
 
 
 def test_nothing_is_served_before_authentication(attacked: Attacked) -> None:

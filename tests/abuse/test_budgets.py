@@ -18,27 +18,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.abuse.attackers import MIB, HealthyClient, exchange, frame, is_closed_within
+from tests.abuse.attackers import MIB, HealthyClient, ServerProcess, exchange, frame, is_closed_within
 
 import fluss.aio as fluss
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server.local import LocalServer
 
-SASL_OPTIONS: dict[str, object] = {
-    "bind.listeners": "FLUSS://127.0.0.1:0,CLIENT://127.0.0.1:0",
-    "security.protocol.map": "FLUSS:PLAINTEXT,CLIENT:SASL",
-    "security.sasl.plain.jaas.config": 'org.example.Module required user_user="password";',
-}
 MIXED_ROUNDS_MIN = 9
 VERSIONS = pb.ApiVersionsRequest(client_software_name="x", client_software_version="1").SerializeToString()
 
 
-class Watched:
-    """A server in a process of its own, and figures of that process."""
-
-    def __init__(self, folder: Path, **options: object) -> None:
-        self.server = LocalServer(folder / "data", options={**SASL_OPTIONS, **options})
+class Watched(ServerProcess):
+    """A server from its start to its end."""
 
     def __enter__(self) -> Watched:
         self.server.start()
@@ -50,19 +41,6 @@ class Watched:
 
     def __exit__(self, *_: object) -> None:
         self.server.kill()
-
-    @property
-    def memory_bytes(self) -> int:
-        with open(f"/proc/{self.server.pid}/statm") as file:
-            return int(file.read().split()[1]) * 4096
-
-    @property
-    def open_files(self) -> int:
-        return len(os.listdir(f"/proc/{self.server.pid}/fd"))
-
-    def connect(self, address: str | None = None) -> socket.socket:
-        host, _, port = (address or self.plain).rpartition(":")
-        return socket.create_connection((host, int(port)), timeout=10)
 
     def settle(self, connections_max: int = 0, seconds: float = 10) -> None:
         """Wait until the connections that were closed here are closed there."""
@@ -109,21 +87,17 @@ def send_incomplete(sock: socket.socket, size_bytes: int, seconds: float = 0.3) 
 
 def check_incomplete_frames(watched: Watched, connections: int, frame_bytes: int, bound_bytes: int) -> None:
     before = watched.memory_bytes
-    socks = [watched.connect() for _ in range(connections)]
-    try:
-        for sock in socks:
-            send_incomplete(sock, frame_bytes)
+    with contextlib.ExitStack() as stack:
+        for _ in range(connections):
+            send_incomplete(stack.enter_context(watched.connect()), frame_bytes)
         time.sleep(0.3)
         grown = watched.memory_bytes - before
         assert grown < bound_bytes, f"{connections} incomplete frames take {grown // MIB} MiB"
         # Small requests are served meanwhile, and a large one as soon as the silent ones have been closed.
-        with watched.connect() as sock:
-            assert exchange(sock, frame(apis.API_VERSIONS.key, 0, 1, VERSIONS)) is not None
-            large = frame(apis.PRODUCE_LOG.key, 0, 2, bytes(frame_bytes - 1024))
-            assert exchange(sock, large, 60) is not None
-    finally:
-        for sock in socks:
-            sock.close()
+        sock = stack.enter_context(watched.connect())
+        assert exchange(sock, frame(apis.API_VERSIONS.key, 0, 1, VERSIONS)) is not None
+        large = frame(apis.PRODUCE_LOG.key, 0, 2, bytes(frame_bytes - 1024))
+        assert exchange(sock, large, 60) is not None
 
 
 def test_incomplete_frames_stay_within_the_budget(watched: Watched) -> None:
@@ -145,8 +119,8 @@ def test_memory_before_authentication(watched: Watched) -> None:
     """A connection that has not authenticated holds 64 KB at most, whatever it sends and does not take."""
     count = 100
     before = watched.memory_bytes
-    socks = [watched.connect(watched.sasl) for _ in range(count)]
-    try:
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(watched.connect(watched.sasl)) for _ in range(count)]
         for sock in socks[: count // 2]:
             # As much as is allowed, and one byte less than all of it.
             sock.sendall(struct.pack(">ihhi", 32 * 1024, apis.AUTHENTICATE.key, 0, 1) + bytes(32 * 1024 - 9))
@@ -161,9 +135,6 @@ def test_memory_before_authentication(watched: Watched) -> None:
             time.sleep(0.1)
             grown = watched.memory_bytes - before
             assert grown < count * 64 * 1024, f"{count} unauthenticated connections take {grown // 1024} KiB"
-    finally:
-        for sock in socks:
-            sock.close()
 
 
 def test_a_large_frame_before_authentication_ends_the_connection(watched: Watched) -> None:
@@ -228,31 +199,28 @@ def limit_handles(watched: Watched, limit: int) -> None:
 @pytest.mark.parametrize("listener", ["plain", "sasl"])
 def test_idle_connections_do_not_starve_the_server(tmp_path: Path, listener: str) -> None:
     """More of them than the process has handles: clients that work go on, new ones get in, new files are opened."""
-    with Watched(tmp_path) as watched:
+    with Watched(tmp_path) as watched, contextlib.ExitStack() as stack:
         limit_handles(watched, 256)
         healthy = HealthyClient(watched.plain)
         healthy.start()
         assert healthy.started.wait(30)
         assert healthy.error is None
-        socks = [watched.connect(getattr(watched, listener)) for _ in range(400)]
-        try:
-            time.sleep(0.5)
-            assert watched.open_files <= 256 // 2 + 64
-            served = healthy.served
-            late = HealthyClient(watched.plain, "late")
-            late.start()
-            assert late.started.wait(10)
-            time.sleep(1)
-            for client in (healthy, late):
-                client.stopping.set()
-                client.join(10)
-                assert client.error is None
-            assert healthy.served > served
-            assert late.served > 0
-            assert "cannot accept" not in watched.server.log_text
-        finally:
-            for sock in socks:
-                sock.close()
+        for _ in range(400):
+            stack.enter_context(watched.connect(getattr(watched, listener)))
+        time.sleep(0.5)
+        assert watched.open_files <= 256 // 2 + 64
+        served = healthy.served
+        late = HealthyClient(watched.plain, "late")
+        late.start()
+        assert late.started.wait(10)
+        time.sleep(1)
+        for client in (healthy, late):
+            client.stopping.set()
+            client.join(10)
+            assert client.error is None
+        assert healthy.served > served
+        assert late.served > 0
+        assert "cannot accept" not in watched.server.log_text
 
 
 # Mixed load -----------------------------------------------------------------------------------------------------------
