@@ -63,6 +63,7 @@ from fluss.records import (
     encode_row_body,
     encode_value_batch,
     iter_log_batches,
+    read_header,
     seal_log_batch,
 )
 from fluss.records.arrow import EncodedBody
@@ -176,6 +177,16 @@ def _walk(data: bytes, strict: bool) -> None:
         _decode_arrow(batch, ID_NAME)
 
 
+def _project(data: bytes, columns: list[int], schema: Schema) -> None:
+    joined = b"".join(project_batch(LogBatch(data), columns, schema.arrow_schema))
+    assert read_header(joined).size_bytes == len(joined) <= len(data) + 64
+
+
+def _kv_batch(data: bytes) -> None:
+    batch = KvBatch.parse(data, verify=False)
+    assert len(batch.keys.to_list()) == len(batch.rows.to_list()) == batch.record_count
+
+
 def _arrow_batches(schema: Schema, rows: list[Any]) -> list[bytes]:
     batch = to_batch(schema, rows)
     return [
@@ -213,8 +224,8 @@ def _record_targets() -> list[Target]:
             lambda data: decode_arrow_batch(LogBatch(data), NESTED.arrow_schema, columns=[1, 4], max_bytes=1 << 20),
             nested,
         ),
-        Target("projection", lambda data: project_batch(LogBatch(data), [1], ID_NAME.arrow_schema), small),
-        Target("nested projection", lambda data: project_batch(LogBatch(data), [1, 3], NESTED.arrow_schema), nested),
+        Target("projection", lambda data: _project(data, [1], ID_NAME), small),
+        Target("nested projection", lambda data: _project(data, [1, 3], NESTED), nested),
         Target(
             "indexed batches",
             lambda data: decode_row_batch(LogBatch(data), "INDEXED", ALL_TYPES.row_type),
@@ -226,7 +237,7 @@ def _record_targets() -> list[Target]:
             [compacted_batch],
         ),
         Target("statistics", lambda data: Statistics.parse(data, ALL_TYPES), [statistics]),
-        Target("KV batches", lambda data: KvBatch.parse(data, verify=False), list(vectors.KV_BATCHES.values())),
+        Target("KV batches", _kv_batch, list(vectors.KV_BATCHES.values())),
         Target(
             "value batches",
             decode_value_batch,

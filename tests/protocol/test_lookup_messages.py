@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import pytest
@@ -112,10 +111,3 @@ def test_broken_bodies() -> None:
         lm.decode_lookup_response(b"\x0a\x07")
     with pytest.raises(FormatError, match=r"error_message: text is not UTF-8"):
         lm.decode_lookup_response(b"\x0a\x05\x10\x00\x22\x01\xff")
-
-
-@given(st.binary(max_size=80))
-def test_noise_is_read_or_refused(body: bytes) -> None:
-    for decode in (lm.decode_lookup, lm.decode_lookup_response):
-        with contextlib.suppress(FormatError):
-            decode(body)

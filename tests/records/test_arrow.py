@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.records import vectors
 from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A, ROW_B, tables, to_batch, to_rows
 
-from fluss.errors import FlussError, FormatError, InvalidArgumentError
+from fluss.errors import FormatError, InvalidArgumentError
 from fluss.metadata import ChangeType, Schema
 from fluss.records import LogBatch, decode_arrow_batch, decode_log_batch, encode_arrow_body, read_header, seal_log_batch
 from fluss.records import arrow as arrow_module
@@ -450,38 +450,6 @@ def test_view_types_are_refused() -> None:
     message = data[8 + int.from_bytes(data[4:8], "little") : -8]
     with pytest.raises(FormatError, match="variadic buffer counts"):
         read_message(memoryview(message))
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    name=st.sampled_from([name for name in CONTENT if name != "EMPTY"]),
-    changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), min_size=1, max_size=4),
-)
-def test_mutated_batches_raise_our_errors_only(name: str, changes: list[tuple[int, int]]) -> None:
-    schema, _ = CONTENT[name]
-    data = bytearray(vectors.LOG_BATCHES[name])
-    for position, value in changes:
-        data[position % len(data)] = value
-    try:
-        batch = LogBatch(data)
-        batch.change_types()
-        decode_arrow_batch(batch, schema.arrow_schema, max_bytes=1 << 20)
-    except FlussError:
-        pass
-
-
-@pytest.mark.parametrize("name", [name for name in CONTENT if name != "EMPTY"])
-def test_cut_batches_raise_our_errors_only(name: str) -> None:
-    schema, _ = CONTENT[name]
-    data = vectors.LOG_BATCHES[name]
-    header = read_header(data)
-    for cut in range(header.header_size, len(data), 7):
-        shorter = header._replace(length=cut - 12, statistics_length=0).pack() + data[header.header_size : cut]
-        try:
-            decoded = decode_arrow_batch(LogBatch(shorter), schema.arrow_schema)
-        except FlussError:
-            continue
-        assert decoded.num_rows == header.record_count
 
 
 def test_random_numbers_survive_every_codec() -> None:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from tests.records import vectors
 from tests.records.tables import ID_NAME, NESTED, NESTED_ROWS, project_batch, tables, to_batch, to_rows
 
-from fluss.errors import FlussError, FormatError, InvalidColumnProjectionError
+from fluss.errors import FormatError, InvalidColumnProjectionError
 from fluss.metadata import Column, Schema, StringType
 from fluss.records import (
     LogBatch,
@@ -20,7 +19,6 @@ from fluss.records import (
     encode_arrow_body,
     has_columns,
     patch_batch,
-    read_header,
     seal_log_batch,
 )
 from fluss.records.arrow import EncodedBody
@@ -226,22 +224,3 @@ def test_padding_beyond_the_body_is_made_up() -> None:
 def test_batches_of_another_schema() -> None:
     with pytest.raises(FormatError, match="12 field nodes and 25 buffers, but schema 1 has 2 and 5"):
         project_batch(LogBatch(vectors.NESTED), [1], ID_NAME.arrow_schema)
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    name=st.sampled_from(["ARROW_PLAIN", "ARROW_ZSTD", "CHANGELOG", "V1_STATISTICS", "V2", "INDEXED"]),
-    changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), min_size=1, max_size=4),
-    position=st.integers(0, 1),
-)
-def test_mutated_batches_raise_our_errors_only(name: str, changes: list[tuple[int, int]], position: int) -> None:
-    data = bytearray(vectors.LOG_BATCHES[name])
-    for at, value in changes:
-        data[at % len(data)] = value
-    parts: list[Any] = []
-    try:
-        parts = project_batch(LogBatch(data), [position], ID_NAME.arrow_schema)
-    except FlussError:
-        return
-    joined = b"".join(parts)
-    assert read_header(joined).size_bytes == len(joined) <= len(data) + 64
