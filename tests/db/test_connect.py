@@ -131,10 +131,7 @@ def test_a_database_that_is_dropped_takes_its_server_along(tmp_path: Path) -> No
     assert len(table) == 1, "the table keeps the database"
     assert live_addresses(tmp_path / "shop")
     del table
-    deadline = time.monotonic() + 20
-    while live_addresses(tmp_path / "shop") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert live_addresses(tmp_path / "shop") == []
+    wait_for(lambda: live_addresses(tmp_path / "shop") == [])
 
 
 def test_a_forked_child_that_exits_leaves_the_server_alone() -> None:

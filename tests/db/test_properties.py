@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import collections
 import itertools
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.threads import in_background
 
 import fluss
 
@@ -74,31 +73,14 @@ def check_background(rows: list[Row], at_least: int) -> int:
     return len(ids)
 
 
-@contextmanager
-def other_writer(db: fluss.Database, name: str, written: list[int]) -> Iterator[None]:
-    ended = threading.Event()
-    errors: list[BaseException] = []
+def other_writer(db: fluss.Database, name: str, written: list[int]) -> AbstractContextManager[None]:
     table = db.table(name)
 
-    def run() -> None:
-        try:
-            for number in itertools.count():
-                if ended.is_set():
-                    return
-                row = (BACKGROUND + number, DAYS[0], 0.0)
-                (table.upsert if table.primary_key else table.append)(row)
-                written[0] = number + 1
-        except BaseException as error:
-            errors.append(error)
+    def write(number: int) -> None:
+        (table.upsert if table.primary_key else table.append)((BACKGROUND + number, DAYS[0], 0.0))
+        written[0] = number + 1
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-    assert not errors, errors
+    return in_background(write)
 
 
 ids = st.integers(0, 15)

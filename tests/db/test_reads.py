@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pandas as pd
@@ -16,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.threads import in_background, in_threads
 
 import fluss
 from fluss import col
@@ -158,7 +156,7 @@ def test_servers_that_cannot_list_rows(keyed: fluss.Table, monkeypatch: pytest.M
     def work(turn: int) -> None:
         keyed.upsert((100 + turn, "new", 0.0))
 
-    with writing(work):
+    with in_background(work):
         for _ in range(5):
             found = ids(keyed.to_arrow())
             assert found == list(range(len(found)))
@@ -228,31 +226,6 @@ def _staggered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(as_of._ListedRows, "begin", late)
 
 
-@contextmanager
-def writing(work) -> Iterator[None]:
-    """Do something again and again in another thread."""
-    ended = threading.Event()
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        turn = 0
-        try:
-            while not ended.is_set():
-                work(turn)
-                turn += 1
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-    assert not errors, errors
-
-
 @pytest.mark.usefixtures("_staggered")
 def test_one_point_in_time_while_rows_are_replaced(db: fluss.Database) -> None:
     """All buckets of a primary-key table are of one moment: writes come in the order in which they were made."""
@@ -265,7 +238,7 @@ def test_one_point_in_time_while_rows_are_replaced(db: fluss.Database) -> None:
         key = turn % keys
         table.upsert((key, turn // keys))
 
-    with writing(work):
+    with in_background(work):
         for _ in range(15):
             rows = sorted(table.to_pylist(), key=lambda row: row["id"])
             assert [row["id"] for row in rows] == list(range(keys))
@@ -285,7 +258,7 @@ def test_one_point_in_time_while_rows_are_inserted_and_deleted(db: fluss.Databas
         table.upsert((width + turn,))
         table.delete(turn)
 
-    with writing(work):
+    with in_background(work):
         for _ in range(15):
             found = sorted(row["id"] for row in table.to_pylist())
             assert found == list(range(found[0], found[0] + len(found)))
@@ -294,8 +267,7 @@ def test_one_point_in_time_while_rows_are_inserted_and_deleted(db: fluss.Databas
 
 def test_one_point_in_time_while_rows_are_appended(db: fluss.Database) -> None:
     table = db.create_table("t", "id bigint", buckets=8, bucket_key="id")
-
-    with writing(lambda turn: table.append((turn,))):
+    with in_background(lambda turn: table.append((turn,))):
         seen = 0
         for _ in range(15):
             found = ids(table.to_arrow())
@@ -306,22 +278,12 @@ def test_one_point_in_time_while_rows_are_appended(db: fluss.Database) -> None:
 
 
 def test_reads_in_many_threads(keyed: fluss.Table) -> None:
-    failures: list[BaseException] = []
+    def read(_: int) -> None:
+        for _ in range(5):
+            assert len(keyed.to_arrow()) == 100
+            assert keyed.get(7) == {"id": 7, "name": "n1", "v": 3.5}
 
-    def run() -> None:
-        try:
-            for _ in range(5):
-                assert len(keyed.to_arrow()) == 100
-                assert keyed.get(7) == {"id": 7, "name": "n1", "v": 3.5}
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(read, range(6))
 
 
 def test_a_reader_that_is_dropped_gives_its_cursors_back(db: fluss.Database) -> None:

@@ -8,7 +8,6 @@ import datetime
 import gc
 import math
 import sys
-import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.threads import in_threads
 
 import fluss
 import fluss.aio
@@ -269,22 +269,12 @@ def test_errors_of_duckdb_stay_what_they_are(db: fluss.Database, orders: fluss.T
 
 
 def test_threads_do_not_disturb_each_other(db: fluss.Database, orders: fluss.Table[Any]) -> None:
-    errors: list[BaseException] = []
-
     def work(number: int) -> None:
-        try:
-            for _ in range(5):
-                found = db.sql("select o.id from fluss.orders o join orders using (id) where o.id = ?", [number])
-                assert found.fetchall() == [(number,)]
-        except BaseException as error:
-            errors.append(error)
+        for _ in range(5):
+            found = db.sql("select o.id from fluss.orders o join orders using (id) where o.id = ?", [number])
+            assert found.fetchall() == [(number,)]
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    in_threads(work, range(4))
 
 
 def test_a_database_that_is_closed(db_server: fluss.LocalServer, orders: fluss.Table[Any]) -> None:

@@ -361,7 +361,6 @@ async def test_what_tables_and_databases_are_iterated_for(db: fluss.Database, db
         table[1]  # type: ignore[index]
     assert pl.DataFrame(table).to_dicts() == [{"id": 1}]
     assert pa.table(table).to_pylist() == [{"id": 1}]
-
     async with await fluss.aio.connect(db_server.bootstrap_servers, timeout=30) as twin:
         with pytest.raises(TypeError, match=r"await table\.contains\(key\)"):
             1 in await twin.table("t")  # noqa: B015

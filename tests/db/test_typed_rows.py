@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed rows: dataclasses and pydantic models, at run time and for type checkers."""
+"""Typed rows: dataclasses and pydantic models, at run time; `tests/test_types.py` has what type checkers see."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
 import enum
-import json
-import subprocess
 import sys
-import textwrap
-from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -19,8 +15,6 @@ import pytest
 
 import fluss
 from fluss.db.models import as_mapping
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclasses.dataclass
@@ -245,139 +239,3 @@ def test_other_annotations(db: fluss.Database) -> None:
 
     with pytest.raises(fluss.InvalidArgumentError, match=r"field 'x' of Odd: complex.*Annotated"):
         db.create_table("odd", Odd)
-
-
-PROGRAM = """
-    from __future__ import annotations
-
-    import dataclasses
-    from typing import Any
-
-    import fluss
-    import fluss.aio
-    from typing_extensions import assert_type
-
-
-    @dataclasses.dataclass
-    class Order:
-        id: int
-        item: str
-
-
-    def plain() -> None:
-        with fluss.connect("./shop") as db:
-            orders = db.create_table("orders", Order, primary_key="id")
-            assert_type(orders, fluss.Table[Order])
-            assert_type(db.create_table("plain", "id int"), fluss.Table[dict[str, Any]])
-            typed = db.table("orders", Order)
-            assert_type(typed, fluss.Table[Order])
-            assert_type(typed.get(7), Order | None)
-            assert_type(typed.get(7, Order(7, "")), Order)
-            assert_type(typed.to_pylist(), list[Order])
-            assert_type(typed.get_many([1]), list[Order | None])
-            assert_type(typed.upsert(Order(1, "tea")).rows, int)
-            for change in typed.follow():
-                assert_type(change.row, Order)
-                assert_type(change.position, fluss.Position)
-            for pair in typed.changes():
-                assert_type(pair.new, Order | None)
-            for found in typed.follow(batches=True):
-                assert_type(found.kinds[0] == "append", bool)
-            assert_type(len(typed), int)
-            assert_type(7 in typed, bool)
-            with typed.writer() as writer:
-                writer.upsert(Order(2, "milk"))
-
-
-    async def asynchronous() -> None:
-        async with await fluss.aio.connect("./shop") as db:
-            typed = await db.table("orders", Order)
-            assert_type(typed, fluss.aio.Table[Order])
-            assert_type(await typed.get(7), Order | None)
-            assert_type(await typed.to_pylist(), list[Order])
-            async for change in typed.follow():
-                assert_type(change.row, Order)
-            async with typed.writer() as writer:
-                writer.upsert(Order(2, "milk"))
-"""
-
-FULL_CLIENT = """
-    from __future__ import annotations
-
-    import fluss
-    import fluss.aio
-    from typing_extensions import assert_type
-
-
-    async def scan(config: fluss.Config) -> None:
-        conn = await fluss.FlussConnection.create(config)
-        table = await conn.get_table(fluss.TablePath("fluss", "orders"))
-        scanner = await table.new_scan().create_log_scanner()
-        for record in scanner:
-            assert_type(record, fluss.ScanRecord)
-            print(record.row["id"])
-        async for record in scanner:
-            print(record.offset, record.row)
-        for found in await table.new_scan().create_record_batch_log_scanner():
-            assert_type(found, fluss.RecordBatch)
-        kept: fluss.LogScanner = scanner
-        print(kept)
-
-
-    async def scan_on_own_loop(conn: fluss.aio.FlussConnection) -> None:
-        table = await conn.get_table(fluss.TablePath("fluss", "orders"))
-        async for record in await table.new_scan().create_log_scanner():
-            assert_type(record, fluss.ScanRecord)
-"""
-
-WRONG = """
-    import dataclasses
-
-    import fluss
-
-
-    @dataclasses.dataclass
-    class Order:
-        id: int
-
-
-    def wrong() -> None:
-        with fluss.connect() as db:
-            text: str = db.table("orders", Order).to_pylist()[0].id
-            print(text)
-"""
-
-
-@pytest.fixture
-def programs(tmp_path: Path) -> list[str]:
-    """The files of the programs; only `wrong.py` has an error."""
-    files = []
-    for name, program in {"rows": PROGRAM, "full_client": FULL_CLIENT, "wrong": WRONG}.items():
-        files.append(tmp_path / f"{name}.py")
-        files[-1].write_text(textwrap.dedent(program))
-    return [str(file) for file in files]
-
-
-def test_mypy_knows_the_rows(programs: list[str]) -> None:
-    # With the options of the project, and so with the cache that `make lint` left: without it this takes a minute.
-    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", *programs]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    wrong = {Path(line.split(":")[0]).name for line in done.stdout.splitlines() if ": error:" in line}
-    assert wrong == {"wrong.py"}, done.stdout + done.stderr
-
-
-@pytest.mark.usefixtures("programs")
-def test_pyright_knows_the_rows(tmp_path: Path) -> None:
-    pytest.importorskip("basedpyright")
-    config = tmp_path / "pyrightconfig.json"
-    # The programs use `typing_extensions`, of which a type checker has the stubs.
-    settings = {"extraPaths": [str(ROOT / "src")], "include": ["*.py"], "reportMissingModuleSource": "none"}
-    config.write_text(json.dumps(settings))
-    done = subprocess.run(
-        [sys.executable, "-m", "basedpyright", "--outputjson", "--project", str(config)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    found = json.loads(done.stdout)["generalDiagnostics"]
-    assert {Path(one["file"]).name for one in found if one["severity"] == "error"} == {"wrong.py"}, found
