@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,9 +105,7 @@ def test_a_copy_that_was_killed_ends_equal(
             stdout=subprocess.DEVNULL,
         )
         with fluss.connect(other.bootstrap_servers) as there:
-            deadline = time.monotonic() + 30
-            while time.monotonic() < deadline and not (name in there and there.table(name).count()):
-                time.sleep(0.01)
+            wait_for(lambda: name in there and there.table(name).count())
             running.send_signal(signal.SIGKILL)
             running.wait()
         if kind == "key":

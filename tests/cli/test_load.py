@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,9 +172,7 @@ def test_a_load_that_was_killed_goes_on(environment: dict[str, str], ok: Callabl
             out.write(f'{{"id": {number}, "text": "some text of row {number}"}}\n')
     command = ["load", "resumed", str(file), "--checkpoint", str(checkpoint), "--json"]
     running = subprocess.Popen([sys.executable, "-m", "fluss", *command], env={**os.environ, **environment})
-    deadline = time.monotonic() + 30
-    while not checkpoint.exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for(checkpoint.exists)
     running.send_signal(signal.SIGKILL)
     running.wait()
     found = json.loads(ok(*command))

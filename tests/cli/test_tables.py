@@ -56,6 +56,20 @@ def test_show_code_creates_the_same_table(ok: Callable[..., str], environment: d
     assert (found["buckets"], found["primary_key"], found["properties"]["table.log.ttl"]) == (2, ["id"], "1d")
 
 
+def test_rows_and_lists_of_tables(ok: Callable[..., str], call: Any) -> None:
+    ok("create", "users", "id bigint, price decimal(10,2), day date, raw bytes, tags array<string>", "--key", "id")
+    row = {"id": 1, "price": "9.50", "day": "2024-01-15", "raw": "AQI=", "tags": ["a", "b"]}
+    assert call("put", "users", json.dumps(row)).stderr.strip() == "1 row written"
+    assert json.loads(ok("get", "users", "1", "--json")) == row
+    assert "2024-01-15" in ok("get", "users", '{"id": 1}')
+    assert json.loads(ok("put", "users", "--delete", "--json", '{"id": 1}')) == {"written": 1}
+    assert call("get", "users", "1").exit_code == 3
+    assert "users" in json.loads(ok("ls", "fluss", "--json"))
+    facts = {fact["table"]: fact for fact in json.loads(ok("tables", "--json"))}["fluss.users"]
+    assert (facts["kind"], facts["buckets"], type(facts["bytes"])) == ("primary key", 1, int)
+    assert "size" in ok("tables", "fluss").splitlines()[0].split()
+
+
 def test_create_twice(ok: Callable[..., str], call: Any) -> None:
     ok("create", "twice", "id int")
     again = call("create", "twice", "id int")
