@@ -85,6 +85,10 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+LONG = ("spark", "lake", "abuse", "crash", "faults", "simulation", "damage", "docs", "cli", "console", "db", "client")
+"""Folders whose tests start processes, wait or draw many examples. They come first, and short files fill the end."""
+
+
 class _Scheduling(LoadFileScheduling):
     """Give a file to one process, so that its fixtures are made once, and all of Spark to one, with one session."""
 
@@ -96,11 +100,13 @@ class _Scheduling(LoadFileScheduling):
 # processes (pytest-xdist 3.8, issue 1386).
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
+    config.option.loadscopereorder = False  # the files with the most tests are not those that take longest
     return _Scheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.parent.name) if item.path.parent.name in LONG else len(LONG))
     for item in items:
         is_async = isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function)
         if is_async and item.get_closest_marker("timeout") is None:
