@@ -25,20 +25,25 @@ from .conftest import Browser, Running
 MARKUP = "<img src=x onerror=alert(1)>\"'&"
 
 
+@pytest.fixture(autouse=True)
+def _tables_are_dropped(db: fluss.Database) -> Iterator[None]:
+    yield
+    for name in db.tables():
+        db.drop_table(name)
+
+
 @pytest.fixture
-def orders(db: fluss.Database) -> Iterator[str]:
+def orders(db: fluss.Database) -> str:
     table = db.create_table("orders", "id bigint not null, item string, price double", primary_key="id", buckets=3)
     table.upsert([{"id": n, "item": f"tea {n % 7}", "price": n / 2} for n in range(500)])
-    yield "fluss.orders"
-    db.drop_table("orders")
+    return "fluss.orders"
 
 
 @pytest.fixture
-def events(db: fluss.Database) -> Iterator[str]:
+def events(db: fluss.Database) -> str:
     table = db.create_table("events", "n bigint, kind string")
     table.append([{"n": n, "kind": "click"} for n in range(250)])
-    yield "fluss.events"
-    db.drop_table("events")
+    return "fluss.events"
 
 
 def test_tables_and_health(browser: Browser, orders: str) -> None:
@@ -115,7 +120,6 @@ def test_records_of_an_empty_bucket_name_the_others(browser: Browser, db: fluss.
     found = [browser.get("records", table="fluss.sparse", bucket=bucket).json for bucket in range(4)]
     (filled,) = [bucket for bucket, one in enumerate(found) if one["records"]]
     assert [one["other_buckets"] for one in found] == [[] if bucket == filled else [filled] for bucket in range(4)]
-    db.drop_table("sparse")
 
 
 def test_lookup_and_edit(browser: Browser, orders: str) -> None:
@@ -168,7 +172,6 @@ def test_a_table_with_columns_that_are_not_null(browser: Browser, db: fluss.Data
     assert found["row"] == {"id": 1, "at": "1970-01-01 00:00:00.123456789", "n": 1}
     assert browser.post("rows/update", **asked, row={"n": "2"}, version=found["version"]).status == 200
     assert browser.post("lookup", **asked).json["row"] == {**found["row"], "n": 2}
-    db.drop_table("strict")
 
 
 def test_history_of_a_key(browser: Browser, db: fluss.Database) -> None:
@@ -188,7 +191,6 @@ def test_history_of_a_key(browser: Browser, db: fluss.Database) -> None:
     assert found["complete"]
     assert found["changes"][0]["time_ms"] > 0
     assert browser.post("rows/history", table="fluss.past", key={"id": 7, "day": "b"}).json["changes"] == []
-    db.drop_table("past")
 
 
 def test_live_changes(browser: Browser, orders: str, db: fluss.Database) -> None:
@@ -377,7 +379,6 @@ def test_the_python_code_of_a_form_works(browser: Browser, running: Running, db:
     exec(browser.post("table/create/code", **form).json["python"], namespace)
     namespace["db"].close()  # type: ignore[attr-defined]
     assert db.table("coded").info.num_buckets == 2
-    db.drop_table("coded")
 
 
 def test_storage(browser: Browser, orders: str) -> None:
@@ -398,7 +399,6 @@ def test_partitions(browser: Browser, db: fluss.Database) -> None:
     assert all(one["log_bytes"] > 0 for one in buckets)
     assert browser.get("records", table="fluss.days", partition="b").json["records"][0]["row"] == [2, "b"]
     assert browser.get("records", table="fluss.days").status == 400
-    db.drop_table("days")
 
 
 def test_lake_that_is_off(browser: Browser, orders: str) -> None:
@@ -429,7 +429,6 @@ async def test_clients_say_what_they_are_and_how_far_they_read(
             # Blocks the event loop, on which the scanner would ask for more.
             table.append([{"id": 11}, {"id": 12}])
             assert mine()["reads"] == [{"table": "fluss.followed", "buckets": 1, "lag": 2}]
-    db.drop_table("followed")
 
 
 def test_clients_access_and_log(browser: Browser) -> None:
@@ -456,7 +455,6 @@ def test_consumers_and_rights(browser: Browser, db: fluss.Database) -> None:
     for path in ("access/grant", "access/revoke"):
         assert "authorizer" in browser.post(path, **right).json["error"]
         assert browser.post(path, **{**right, "principal": " "}).status == 400
-    db.drop_table("grouped")
 
 
 def test_sample_data(browser: Browser, db: fluss.Database) -> None:
@@ -464,7 +462,6 @@ def test_sample_data(browser: Browser, db: fluss.Database) -> None:
     assert browser.get("health").json["samples"] is True
     assert db.table("orders").count() >= 100
     assert browser.post("samples", run=False).json["running"] is False
-    db.drop_table("orders")
 
 
 def test_live_with_a_filter_and_from_an_offset(browser: Browser, events: str) -> None:
@@ -488,7 +485,6 @@ def test_upload(browser: Browser, db: fluss.Database) -> None:
     assert browser.upload("upload/preview", out.getvalue(), file="b.parquet").json["total"] == 1
     for name, content in (("b.exe", b"x"), ("b.parquet", b"x"), ("b.csv", b"")):
         assert browser.upload("upload/preview", content, file=name).status == 400
-    db.drop_table("up")
 
 
 def test_every_route_has_a_test() -> None:

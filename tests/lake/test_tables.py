@@ -177,35 +177,36 @@ ALL = pa.schema(
 )
 
 
+FULL: dict[str, Any] = {
+    "id": 1,
+    "flag": True,
+    "tiny": -128,
+    "small": 32767,
+    "int": -(2**31),
+    "float": 1.5,
+    "double": 2.25,
+    "text": "grüße",
+    "blob": b"\x00\xff",
+    "price": Decimal("123456789.125"),
+    "big": Decimal("1234567890123456789012345.12345"),
+    "day": dt.date(1969, 12, 31),
+    "clock": dt.time(23, 59, 59, 123000),
+    "at": dt.datetime(2024, 1, 2, 3, 4, 5, 678901),
+    "at_ms": dt.datetime(1960, 1, 2, 3, 4, 5, 678000),
+    "moment": dt.datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=dt.timezone.utc),
+    "list": [1, None, 3],
+    "map": [("k", 1), ("l", None)],
+    "pair": {"a": 1, "b": None},
+}
+
+
 @every_format_and_key
 def test_all_types(lake: LakeHarness, primary_keys: list[str] | None) -> None:
     # Delta has no TIME.
     schema = pa.schema([field for field in ALL if lake.lake_format != "delta" or field.name != "clock"])
     path = lake.create("types", schema, primary_keys=primary_keys, buckets=1)
-    utc = dt.timezone.utc
-    full: dict[str, Any] = {
-        "id": 1,
-        "flag": True,
-        "tiny": -128,
-        "small": 32767,
-        "int": -(2**31),
-        "float": 1.5,
-        "double": 2.25,
-        "text": "grüße",
-        "blob": b"\x00\xff",
-        "price": Decimal("123456789.125"),
-        "big": Decimal("1234567890123456789012345.12345"),
-        "day": dt.date(1969, 12, 31),
-        "clock": dt.time(23, 59, 59, 123000),
-        "at": dt.datetime(2024, 1, 2, 3, 4, 5, 678901),
-        "at_ms": dt.datetime(1960, 1, 2, 3, 4, 5, 678000),
-        "moment": dt.datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=utc),
-        "list": [1, None, 3],
-        "map": [("k", 1), ("l", None)],
-        "pair": {"a": 1, "b": None},
-    }
     empty = {name: (2 if name == "id" else None) for name in ALL.names}
-    full, empty = ({name: one[name] for name in schema.names} for one in (full, empty))
+    full, empty = ({name: one[name] for name in schema.names} for one in (FULL, empty))
     truth = pa.Table.from_pylist([full, empty], lake.session.info(path).schema.arrow_schema)
 
     async def write() -> None:

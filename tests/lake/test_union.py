@@ -184,7 +184,6 @@ async def test_a_plain_scanner_includes_the_lake(paimon: LakeHarness) -> None:
         paimon.tier(path)
     paimon.append(log, [row(i) for i in range(30, 40)])
     paimon.upsert(pk, [row(i, 1) for i in range(5)])
-
     with await fluss.FlussConnection.create(paimon.server.config()) as connection:
         scan = (await connection.get_table(log)).new_scan()
         scanner = await scan.create_record_batch_log_scanner()

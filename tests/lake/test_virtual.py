@@ -18,7 +18,6 @@ def by_id(rows: list[dict[str, object]]) -> list[dict[str, object]]:
 async def test_the_lake_alone(paimon: LakeHarness, keys: tuple[str, ...]) -> None:
     path = paimon.create("virtual", primary_keys=list(keys))
     put = paimon.upsert if keys else paimon.append
-
     with fluss.connect(paimon.server.bootstrap_servers) as db:
         view = db.table(f"{path}$lake")
         assert view.to_pylist() == [], "nothing was tiered yet"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.metadata.test_schema import DOCUMENT
 
 from fluss.errors import FormatError, InvalidArgumentError, InvalidConfigError, InvalidTableError
 from fluss.metadata import DatabaseDescriptor, DataTypes, DecimalType, Schema, TableDescriptor
@@ -41,44 +42,18 @@ PK_TABLE = (
     b'"id"},{"data_type":{"type":"STRING"},"id":1,"name":"name"},{"data_type":{"type":"BIGINT"},"id":2,"name":"v"}],'
     b'"highest_field_id":2,"primary_key":["id"],"version":1},"version":1}'
 )
+PROPS = {
+    "name": "props",
+    "data_type": {
+        "type": "MAP",
+        "key_type": {"type": "STRING", "nullable": False},
+        "value_type": {"type": "DECIMAL", "precision": 10, "scale": 2},
+    },
+    "id": 5,
+}
 SERVER_TABLE: dict[str, Any] = {
     "version": 1,
-    "schema": {
-        "version": 1,
-        "columns": [
-            {"name": "id", "data_type": {"type": "INTEGER", "nullable": False}, "comment": "key", "id": 0},
-            {"name": "dt", "data_type": {"type": "STRING", "nullable": False}, "id": 1},
-            {
-                "name": "info",
-                "data_type": {
-                    "type": "ROW",
-                    "fields": [
-                        {"name": "a", "field_type": {"type": "INTEGER"}, "field_id": 3},
-                        {
-                            "name": "b",
-                            "field_type": {"type": "ARRAY", "element_type": {"type": "STRING"}},
-                            "description": "note",
-                            "field_id": 4,
-                        },
-                    ],
-                },
-                "id": 2,
-            },
-            {
-                "name": "props",
-                "data_type": {
-                    "type": "MAP",
-                    "key_type": {"type": "STRING", "nullable": False},
-                    "value_type": {"type": "DECIMAL", "precision": 10, "scale": 2},
-                },
-                "id": 5,
-            },
-            {"name": "seq", "data_type": {"type": "BIGINT"}, "id": 6},
-        ],
-        "primary_key": ["id", "dt"],
-        "auto_increment_column": ["seq"],
-        "highest_field_id": 6,
-    },
+    "schema": {**DOCUMENT, "columns": [*DOCUMENT["columns"][:3], PROPS, DOCUMENT["columns"][4]]},
     "comment": "t",
     "partition_key": ["dt"],
     "bucket_key": ["id"],
