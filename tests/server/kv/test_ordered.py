@@ -213,14 +213,3 @@ def test_many_keys_are_found_in_the_order_in_which_they_were_asked_for(
         ordered.write_rows(writer, Path(folder), rows)
         assert ordered.get_many(rocksdb.open_view(folder), keys) == [rows.get(key) for key in keys]
         writer.stop()
-
-
-@pytest.mark.parametrize("prefix", [b"", b"\x0ccustomer-", b"\xff" * 20], ids=["none", "a name", "long"])
-def test_keys_that_have_a_beginning_in_common_are_ordered_by_the_rest(
-    prefix: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ordered, "_ORDER_KEYS", 100)
-    keys = [prefix + (i * 7919 % 1_000).to_bytes(8, "big") for i in range(1_000)]
-    assert [keys[place] for place in ordered._disk_order(keys).tolist()] == sorted(keys)
-    assert ordered._disk_order([]).tolist() == []
-    assert ordered._disk_order([prefix]).tolist() == [0]
