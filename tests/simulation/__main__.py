@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.simulation --seed 7 --rounds 1000``: simulated rounds, in worlds of ten rounds with a seed each."""
+"""``python -m tests.simulation --seed 7 --rounds 1000``: rounds in worlds of twenty, each with a seed of its own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
+from collections import deque
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import World, collect_garbage
 
-ROUNDS_PER_WORLD = 10
+ROUNDS_PER_WORLD = 20
 
 
 def simulate(seed: int, rounds: int = ROUNDS_PER_WORLD) -> tuple[Scenario, str]:
@@ -47,38 +51,66 @@ def _fix_hashes() -> None:
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
 
 
+class _Outcome(NamedTuple):
+    """What became of a world, in another process."""
+
+    seed: int
+    rounds: int
+    digest: str = ""
+    acknowledged: int = 0
+    failed: int = 0
+    problem: str = ""
+
+
+def _simulate(seed: int, rounds: int, verbose: bool) -> _Outcome:
+    logging.getLogger("fluss").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    if verbose:
+        logging.basicConfig(level=logging.DEBUG)
+    try:
+        scenario, digest = simulate(seed, rounds)
+    except BaseException:  # as text: not every error can be sent to another process
+        return _Outcome(seed, rounds, problem=traceback.format_exc())
+    return _Outcome(seed, rounds, digest, scenario.acknowledged, scenario.failed)
+
+
 def main() -> int:
     _fix_hashes()
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="first seed; random without one")
     parser.add_argument("--rounds", type=int, default=1000, help="rounds in all")
-    parser.add_argument("--seconds", type=float, default=None, help="stop after this time")
+    parser.add_argument("--seconds", type=float, default=None, help="begin no world after this time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worlds at a time, each in a process")
     parser.add_argument("--verbose", action="store_true", help="show the server's log")
     options = parser.parse_args()
-    logging.getLogger("fluss").setLevel(logging.DEBUG if options.verbose else logging.CRITICAL)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    if options.verbose:
-        logging.basicConfig(level=logging.DEBUG)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**9)
-    started, done, acknowledged, failed = time.monotonic(), 0, 0, 0
-    while done < options.rounds and (options.seconds is None or time.monotonic() - started < options.seconds):
-        rounds = min(ROUNDS_PER_WORLD, options.rounds - done)
-        try:
-            scenario, digest = simulate(seed, rounds)
-        except BaseException:
-            print(f"FAILED: python -m tests.simulation --seed {seed} --rounds {rounds}", file=sys.stderr)
-            raise
-        done += rounds
-        acknowledged += scenario.acknowledged
-        failed += scenario.failed
-        if options.verbose or done % 100 == 0 or done == options.rounds:
-            print(
-                f"seed {seed} ({digest}): {done} rounds in {time.monotonic() - started:.0f} s, "
-                f"{acknowledged} writes acknowledged, {failed} failed",
-                flush=True,
-            )
-        seed += 1
-    return 0
+    started, begun, done, acknowledged, failed = time.monotonic(), 0, 0, 0, 0
+    running: deque[Future[_Outcome]] = deque()
+    with ProcessPoolExecutor(options.jobs) as processes:
+        while True:
+            in_time = options.seconds is None or time.monotonic() - started < options.seconds
+            while in_time and begun < options.rounds and len(running) < 2 * options.jobs:
+                rounds = min(ROUNDS_PER_WORLD, options.rounds - begun)
+                running.append(processes.submit(_simulate, seed, rounds, options.verbose))
+                seed, begun = seed + 1, begun + rounds
+            if not running:
+                return 0
+            outcome = running.popleft().result()
+            if outcome.problem:
+                print(outcome.problem, file=sys.stderr)
+                command = f"python -m tests.simulation --seed {outcome.seed} --rounds {outcome.rounds}"
+                print(f"FAILED: {command}", file=sys.stderr)
+                processes.shutdown(cancel_futures=True)
+                return 1
+            done += outcome.rounds
+            acknowledged += outcome.acknowledged
+            failed += outcome.failed
+            if options.verbose or done % 100 == 0 or not running:
+                print(
+                    f"seed {outcome.seed} ({outcome.digest}): {done} rounds in {time.monotonic() - started:.0f} s, "
+                    f"{acknowledged} writes acknowledged, {failed} failed",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import errno
 import os
 import random
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,10 +66,10 @@ class SimDisk:
         self._graveyard = root.with_name(root.name + ".graveyard")
         self._graveyard.mkdir(parents=True, exist_ok=True)
         self._kept = 0
-        self._paths: dict[int, Path] = {}
+        self._open_folders: dict[int, str] = {}
         self._files: dict[int, _File] = {}
-        self._links: dict[int, set[Path]] = {}
-        self._folders: dict[Path, list[tuple[set[Path], Callable[[], None]]]] = {}
+        self._links: dict[int, set[str]] = {}
+        self._folders: dict[str, list[tuple[set[str], Callable[[], None]]]] = {}
         """The unsynced changes of names by folder: the names that change, and how to take that back."""
         self.operations = 0
         self.failing: Callable[[str], int | None] = lambda kind: None
@@ -98,22 +99,23 @@ class SimDisk:
 
     def open_file(self, path: Any, flags: int) -> int:
         self._check("open")
-        path = Path(path)
-        new = not path.exists()
-        cut = bool(flags & os.O_TRUNC) and not new
+        path = os.fspath(path)
+        new = bool(flags & os.O_CREAT) and not os.path.exists(path)
         fd: int = self._real["open_file"](path, flags & ~os.O_TRUNC)
-        self._paths[fd] = path
+        status = os.fstat(fd)
         if new:
             self._named(path, lambda: _remove(path))
-        if path.is_file():
-            self._links.setdefault(os.fstat(fd).st_ino, set()).add(path)
-        if cut:
+        if stat.S_ISDIR(status.st_mode):
+            self._open_folders[fd] = path
+        else:
+            self._links.setdefault(status.st_ino, set()).add(path)
+        if flags & os.O_TRUNC and not new:
             self._change(fd, _Change(0, None))
             os.ftruncate(fd, 0)
         return fd
 
     def close(self, fd: int) -> None:
-        self._paths.pop(fd, None)
+        self._open_folders.pop(fd, None)
         self._real["close"](fd)
 
     def write(self, fd: int, data: Any) -> int:
@@ -147,12 +149,13 @@ class SimDisk:
         os.ftruncate(fd, size_bytes)
 
     def sync(self, fd: int) -> None:
-        path = self._paths.get(fd)
-        if path is not None and path.is_dir():
+        folder = self._open_folders.get(fd)
+        if folder is not None:
             self._check("fsync")
-            self._folders.pop(path, None)
+            self._folders.pop(folder, None)
             return
-        file = self._files.get(os.fstat(fd).st_ino)
+        inode = os.fstat(fd).st_ino
+        file = self._files.get(inode)
         try:
             self._check("fsync")
         except OSError:
@@ -166,7 +169,7 @@ class SimDisk:
                 change.apply(file.synced)
         file.changes = [change for change in file.changes if change.doubtful]
         if not file.changes:
-            del self._files[os.fstat(fd).st_ino]
+            del self._files[inode]
 
     def sync_data(self, fd: int) -> None:
         self.sync(fd)
@@ -180,7 +183,8 @@ class SimDisk:
         status = os.fstat(fd)
         file = self._files.get(status.st_ino)
         if file is None:
-            file = self._files[status.st_ino] = _File(Path(f"/proc/self/fd/{fd}").read_bytes())
+            contents = Path(f"/proc/self/fd/{fd}").read_bytes() if status.st_size else b""
+            file = self._files[status.st_ino] = _File(contents)
         # What is written again is no longer in doubt.
         file.changes = [old for old in file.changes if not (old.doubtful and _covers(change, old))]
         file.changes.append(change)
@@ -189,18 +193,18 @@ class SimDisk:
 
     def rename(self, source: Any, target: Any) -> None:
         self._check("rename")
-        source, target = Path(source), Path(target)
+        source, target = os.fspath(source), os.fspath(target)
         replaced = self._keep(target)
         self._real["rename"](source, target)
-        for paths in self._links.values():
-            if source in paths:
-                paths.discard(source)
-                paths.add(target)
+        paths = self._links.get(os.stat(target).st_ino, set())
+        if source in paths:
+            paths.discard(source)
+            paths.add(target)
 
         def undo() -> None:
-            if target.exists():
+            if os.path.exists(target):
                 os.rename(target, source)
-                target.unlink(missing_ok=True)  # a rename between two names of one file leaves both
+                _remove(target)  # a rename between two names of one file leaves both
             if replaced is not None:
                 os.link(replaced, target)
 
@@ -209,12 +213,13 @@ class SimDisk:
     def link(self, source: Any, target: Any) -> None:
         self._check("rename")
         self._real["link"](source, target)
-        self._links.setdefault(os.stat(target).st_ino, set()).add(Path(target))
-        self._named(Path(target), lambda: _remove(Path(target)))
+        target = os.fspath(target)
+        self._links.setdefault(os.stat(target).st_ino, set()).add(target)
+        self._named(target, lambda: _remove(target))
 
     def unlink(self, path: Any) -> None:
         self._check("unlink")
-        path = Path(path)
+        path = os.fspath(path)
         kept = self._keep(path)
         self._real["unlink"](path)
         self._named(path, lambda: _restore(kept, path))
@@ -222,22 +227,22 @@ class SimDisk:
     def make_folder(self, path: Any) -> None:
         self._check("mkdir")
         self._real["make_folder"](path)
-        self._named(Path(path), lambda: _remove(Path(path)))
+        self._named(os.fspath(path), lambda: _remove(path))
 
     def remove_folder(self, path: Any) -> None:
         self._check("unlink")
         self._real["remove_folder"](path)
-        self._named(Path(path), lambda: Path(path).mkdir(exist_ok=True))
+        self._named(os.fspath(path), lambda: Path(path).mkdir(exist_ok=True))
 
-    def _named(self, path: Path, undo: Callable[[], None], *others: Path) -> None:
-        self._folders.setdefault(path.parent, []).append(({path, *others}, undo))
+    def _named(self, path: str, undo: Callable[[], None], *others: str) -> None:
+        self._folders.setdefault(os.path.dirname(path), []).append(({path, *others}, undo))
 
-    def _keep(self, path: Path) -> Path | None:
+    def _keep(self, path: str) -> str | None:
         """Keep a file whose name is about to go, in case that change is lost."""
-        if not path.is_file():
+        if not os.path.isfile(path):
             return None
         self._kept += 1
-        kept = self._graveyard / str(self._kept)
+        kept = f"{self._graveyard}/{self._kept}"
         os.link(path, kept)
         self._links.setdefault(os.stat(kept).st_ino, set()).add(kept)
         return kept
@@ -249,11 +254,11 @@ class SimDisk:
         for inode, file in self._files.items():
             contents = self._torn(file)
             for path in sorted(self._links.get(inode, ())):
-                if path.is_file() and os.stat(path).st_ino == inode:
-                    path.write_bytes(contents)
+                if os.path.isfile(path) and os.stat(path).st_ino == inode:
+                    Path(path).write_bytes(contents)
                     break
         self._files.clear()
-        for _, changes in sorted(self._folders.items(), key=lambda entry: len(entry[0].parts), reverse=True):
+        for _, changes in sorted(self._folders.items(), key=lambda entry: entry[0].count("/"), reverse=True):
             in_order = self._rng.random() < 0.5  # as journals keep them
             for undos in [[undo for _, undo in changes]] if in_order else _apart(changes):
                 for undo in reversed(undos[self._rng.randint(0, len(undos)) :]):
@@ -265,7 +270,7 @@ class SimDisk:
         self._files.clear()
         self._folders.clear()
         self._links.clear()
-        self._paths.clear()
+        self._open_folders.clear()
         for path in self._graveyard.iterdir():
             path.unlink()
 
@@ -282,9 +287,9 @@ class SimDisk:
         return bytes(contents)
 
 
-def _apart(changes: list[tuple[set[Path], Callable[[], None]]]) -> list[list[Callable[[], None]]]:
+def _apart(changes: list[tuple[set[str], Callable[[], None]]]) -> list[list[Callable[[], None]]]:
     """Group changes that concern the same names; the groups may reach the disk in any order."""
-    groups: list[tuple[set[Path], list[Callable[[], None]]]] = []
+    groups: list[tuple[set[str], list[Callable[[], None]]]] = []
     for names, undo in changes:
         touched = [group for group in groups if group[0] & names]
         joined = (set(names).union(*(group[0] for group in touched)), [one for group in touched for one in group[1]])
@@ -307,13 +312,13 @@ def _covers(change: _Change, old: _Change) -> bool:
     return change.position <= old.position and old.position + len(old.data) <= change.position + len(change.data)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
+def _remove(path: Any) -> None:
+    if os.path.isdir(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        Path(path).unlink(missing_ok=True)
 
 
-def _restore(kept: Path | None, path: Path) -> None:
-    if kept is not None and path.parent.is_dir() and not path.exists():
+def _restore(kept: str | None, path: str) -> None:
+    if kept is not None and os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
         os.link(kept, path)

@@ -33,16 +33,9 @@ class Process:
         self.alive = True
         self.held: list[tuple[contextvars.Context, Callable[..., Any], tuple[Any, ...]]] | None = None
         """While it is stopped: what it has to do when it goes on."""
-        self._clock_s = clock_s
-        self._rate = rate
-
-    def clock(self, now_s: float) -> float:
-        """What its clock reads at a moment of the simulation."""
-        return self._clock_s + now_s * self._rate
-
-    def moment(self, clock_s: float) -> float:
-        """The moment of the simulation at which its clock reads this."""
-        return (clock_s - self._clock_s) / self._rate
+        self.clock_s = clock_s
+        """What its clock reads at the beginning of the simulation."""
+        self.rate = rate
 
     def __repr__(self) -> str:
         return f"Process({self.name}, {'alive' if self.alive else 'dead'})"
@@ -86,7 +79,8 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._run_executor = SimExecutor(self)
 
     def time(self) -> float:
-        return _CURRENT.get().clock(self._now_s)
+        process = _CURRENT.get()
+        return process.clock_s + self._now_s * process.rate
 
     def advance(self, seconds: float) -> None:
         self._now_s += seconds
@@ -110,7 +104,8 @@ class SimLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        moment = _CURRENT.get().moment(when)
+        process = _CURRENT.get()
+        moment = (when - process.clock_s) / process.rate
         return super().call_at(moment, _guarded(callback, context), *args, context=context)
 
     def kill(self, process: Process) -> None:
