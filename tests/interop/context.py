@@ -79,7 +79,7 @@ class Context:
         except Mismatch:
             if self.server.name == "ours":
                 raise
-            # The coordinator of Apache Fluss 0.9.1 now and then misses the news of a table in a fresh database and
+            # The coordinator of Apache Fluss now and then misses the news of a table in a fresh database and
             # never elects leaders for it; nothing a client does brings that table to life.
             creator.call("drop_table", table=table)
             creator.call("create_table", table=table)
@@ -93,7 +93,8 @@ class Context:
         buckets = list(range(table.get("buckets") or self.client.call("table_info", table=table)["buckets"]))
         more = {"partition": partition} if partition else {}
         deadline = time.monotonic() + timeout_s
-        for peer in {id(self.client): self.client, id(self.helper): self.helper}.values():
+        # The helper first: other clients may wait for a leader that never comes longer than a peer may take to answer.
+        for peer in {id(self.helper): self.helper, id(self.client): self.client}.values():
             while True:
                 try:
                     peer.call("list_offsets", table=table, buckets=buckets, spec="latest", **more)

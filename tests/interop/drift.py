@@ -3,7 +3,7 @@
 
 Reads messages, API keys and versions, error codes, option keys, metrics and the stubs of the Python binding out of a
 checkout, or all but the last out of a release of the Java client (``--release 1.0.0``, from Maven), and prints what is
-missing here or different. ``--write`` puts the result, with its commit or release, into docs/compatibility.md. Ends
+missing here or different. ``--write`` puts the result, with commit, release and day, into docs/compatibility.md. Ends
 with status 1 when something is missing or different that is not listed here as such.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import datetime as dt
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -230,22 +231,23 @@ def commit_of(root: Path) -> str:
     return done.stdout.strip() or root.name
 
 
-def section(name: str, differences: Mapping[str, list[str]]) -> str:
-    """Write the result as a section of docs/compatibility.md."""
+def section(compared: Mapping[str, Mapping[str, list[str]]]) -> str:
+    """Write the differences of some sources as a section of docs/compatibility.md."""
     lines = [
         MARKS[0],
         "## Sources compared",
         "",
-        f"What {name} has and this package has not, or has otherwise. "
+        f"What Apache Fluss has and this package has not, or has otherwise, on {dt.date.today()}. "
         "`python -m tests.interop.drift PATH_OF_UPSTREAM` compares a checkout, `--release 1.0.0` a release.",
         "",
-        "| | missing or different | left out on purpose |",
-        "| --- | --- | --- |",
+        "| | | missing or different | left out on purpose |",
+        "| --- | --- | --- | --- |",
     ]
-    for part, found in differences.items():
-        open_points = [line for line in found if not explained(line)]
-        shown = "<br>".join(open_points) or "–"
-        lines.append(f"| {part} | {shown} | {len(found) - len(open_points) or '–'} |")
+    for name, differences in compared.items():
+        for part, found in differences.items():
+            open_points = [line for line in found if not explained(line)]
+            shown = "<br>".join(open_points) or "–"
+            lines.append(f"| {name} | {part} | {shown} | {len(found) - len(open_points) or '–'} |")
     return "\n".join([*lines, "", "Left out on purpose:", "", *(f"* {reason}" for reason in ABSENT), MARKS[1]])
 
 
@@ -258,27 +260,30 @@ def kept_section() -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Compare Apache Fluss with this package.")
     parser.add_argument("upstream", type=Path, nargs="?", help="a checkout of apache/fluss")
-    parser.add_argument("--release", help="a released version instead of a checkout, such as 1.0.0")
+    parser.add_argument("--release", help="a released version, such as 1.0.0")
     parser.add_argument("--commit", help="what to call it, such as '545c5539 of 2026-08-22'; git is asked otherwise")
     parser.add_argument("--write", action="store_true", help="write the result into docs/compatibility.md")
     options = parser.parse_args(arguments)
-    if (options.upstream is None) == (options.release is None):
-        parser.error("name a checkout or a --release")
+    if options.upstream is None and options.release is None:
+        parser.error("name a checkout or a --release, or both")
+    compared: dict[str, dict[str, list[str]]] = {}
     if options.release:
-        name, sources = f"the release {options.release} of the Java client", sources_of_release(options.release)
-    else:
-        name = f"the commit {options.commit or commit_of(options.upstream)} of Apache Fluss"
-        sources = sources_of_checkout(options.upstream)
-    differences = compare(sources)
-    for part, found in differences.items():
-        open_points = [line for line in found if not explained(line)]
-        print(f"{part}: {len(open_points)} missing or different, {len(found) - len(open_points)} left out on purpose")
-        print("".join(f"  {line}\n" for line in open_points), end="")
+        compared[f"Java client {options.release}"] = compare(sources_of_release(options.release))
+    if options.upstream:
+        name = f"commit {options.commit or commit_of(options.upstream)}"
+        compared[name] = compare(sources_of_checkout(options.upstream))
+    open_points: list[str] = []
+    for name, differences in compared.items():
+        for part, found in differences.items():
+            new = [line for line in found if not explained(line)]
+            print(f"{name}: {part}: {len(new)} missing or different, {len(found) - len(new)} left out on purpose")
+            print("".join(f"  {line}\n" for line in new), end="")
+            open_points += new
     if options.write:
-        made = section(name, differences)
+        made = section(compared)
         page = DOCUMENT.read_text(encoding="utf-8").replace(kept_section(), "").rstrip()
         DOCUMENT.write_text(f"{page}\n\n{made}\n", encoding="utf-8")
-    return int(any(not explained(line) for found in differences.values() for line in found))
+    return int(bool(open_points))
 
 
 if __name__ == "__main__":

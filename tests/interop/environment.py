@@ -20,6 +20,9 @@ CACHE = Path(os.environ.get("FLUSS_INTEROP_CACHE", REPOSITORY / ".cache" / "inte
 
 FLUSS_VERSION = "0.9.1-incubating"
 FLUSS_NEXT_VERSION = "1.0.0"
+# Built from the sources of FLUSS_HEAD_COMMIT: `mvn install` of fluss-server and fluss-client.
+FLUSS_HEAD_VERSION = "1.0-SNAPSHOT"
+FLUSS_HEAD_COMMIT = "545c5539 of 2026-08-22"
 JAVA_CLIENTS = (FLUSS_VERSION, FLUSS_NEXT_VERSION)
 WHEELS = ("0.1.0", "1.0.0")
 

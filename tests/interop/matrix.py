@@ -6,20 +6,20 @@ prints the table and writes ``docs/compatibility.md``. Ends with status 1 when a
 which and why. Needs Java 11+, Maven and pip with their usual registries; everything fetched lands in
 ``.cache/interop/``. Logs of failed runs are kept in ``.cache/interop/logs/``.
 
-A part of it, without touching the document::
+A part of it, without touching the document; and with ``--add``, which replaces that part of the last results in it::
 
     python -m tests.interop.matrix --servers ours --clients fluss,pyfluss-1.0.0 --only "prefix lookup"
-    python -m tests.interop.matrix --clients flink
+    python -m tests.interop.matrix --add --servers fluss-1.0-SNAPSHOT --clients java-1.0.0 --no-failover --no-front
 
-A server that was built from sources is named by the version that it has in the local Maven repository, after
-``mvn install`` of fluss-server and fluss-client::
-
-    python -m tests.interop.matrix --servers fluss-1.0-SNAPSHOT --clients fluss --no-cross --no-failover --no-front
+The server of the development line is one that was built from sources: it runs if the local Maven repository has it,
+after ``mvn install`` of fluss-server and fluss-client.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
+import pickle
 import sys
 import tempfile
 import time
@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop import crosses, environment, failover, flink, front_door, peers, report
+from tests.interop import crosses, drift, environment, failover, flink, front_door, peers, report
 from tests.interop.cluster import OurServer, RealCluster, Server
 from tests.interop.context import Context
 from tests.interop.peers import Peer
@@ -37,6 +37,7 @@ from tests.interop.scenarios import SCENARIOS, Scenario
 OURS = "ours"
 REAL = f"fluss-{environment.FLUSS_VERSION}"
 NEXT = f"fluss-{environment.FLUSS_NEXT_VERSION}"
+HEAD = f"fluss-{environment.FLUSS_HEAD_VERSION}"
 
 
 @dataclass
@@ -48,6 +49,7 @@ class Outcome:
     asked: bool = True
     seconds: float = 0.0
     known: str = ""  # it failed, and had to: why
+    day: dt.date = field(default_factory=dt.date.today)
 
 
 @dataclass
@@ -59,6 +61,10 @@ class Results:
     flink: dict[str, list[Outcome]] = field(default_factory=dict)  # server
     front_door: list[Outcome] = field(default_factory=list)  # fluss.connect() and fluss copy with the real cluster
     unpublished: str = ""  # why there is no column for the next release of Apache Fluss
+
+    def days(self) -> list[dt.date]:
+        """Return the days on which the cells ran, in order."""
+        return sorted({one.day for outcomes in self.cells.values() for one in outcomes})
 
     def problems(self) -> list[str]:
         found = [
@@ -245,6 +251,7 @@ def run_failover(results: Results) -> None:
 def run_front_door(results: Results) -> None:
     logs = environment.CACHE / "logs" / "front-door"
     crew = Crew(logs)  # has no clients: the checks connect by themselves
+    results.front_door = []
     try:
         for name, check in front_door.checks(logs):
             results.front_door.append(_attempt(name, crew, check))
@@ -267,13 +274,35 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--clients", default=",".join((*peers.ALL, peers.FLINK)), help="comma list (default %(default)s)"
     )
     parser.add_argument("--only", help="run only scenarios whose name contains this")
+    parser.add_argument("--add", action="store_true", help="put the results in place of older ones, into the document")
     parser.add_argument("--helper", help="client that sets up what the one under test cannot (default: fluss)")
     parser.add_argument("--no-cross", dest="cross", action="store_false", help="leave the cross pairs out")
     parser.add_argument("--no-failover", dest="failover", action="store_false", help="leave the crash out")
     parser.add_argument(
         "--no-front", dest="front", action="store_false", help="leave fluss.connect() and fluss copy out"
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.add and options.only:
+        parser.error("--add takes all scenarios of a cell: leave --only out")
+    return options
+
+
+def _add_unreleased(servers: list[str], results: Results) -> None:
+    """Add the servers that run where they can be had: the next release, and the development line."""
+    try:
+        environment.classpath(environment.FLUSS_NEXT_VERSION)
+        servers.append(NEXT)
+        results.unpublished = ""
+    except environment.NotPublished as reason:
+        results.unpublished = f"`{reason}` is not published"
+    except environment.Unavailable as reason:
+        print(reason, file=sys.stderr)
+        results.unpublished = "its jars could not be fetched when this page was written"
+    try:
+        environment.classpath(environment.FLUSS_HEAD_VERSION)
+        servers.append(HEAD)
+    except environment.Unavailable as reason:
+        print(f"no server of the development line: {reason}", file=sys.stderr)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -281,19 +310,14 @@ def main(arguments: list[str] | None = None) -> int:
     servers, asked = options.servers.split(","), options.clients.split(",")
     clients = [client for client in asked if client != peers.FLINK]
     whole = not arguments and len(sys.argv) == 1
-    results = Results()
-    try:
-        environment.classpath(environment.FLUSS_NEXT_VERSION) if whole else None
-        servers += [NEXT] if whole else []
-    except environment.NotPublished as reason:
-        results.unpublished = f"`{reason}` is not published"
-    except environment.Unavailable as reason:
-        print(reason, file=sys.stderr)
-        results.unpublished = "its jars could not be fetched when this page was written"
+    kept = environment.CACHE / "results.pickle"
+    results = pickle.loads(kept.read_bytes()) if options.add and kept.exists() else Results()
+    if whole or options.add:
+        _add_unreleased(servers if whole else [], results)
     for server in servers:
         if clients:
             run_server(server, clients, options, results)
-        if peers.FLINK in asked:
+        if peers.FLINK in asked and server in (OURS, REAL):  # its connector and lake are of that release
             run_flink(server, options, results)
     if clients and options.failover and any(server != OURS for server in servers):
         print("\nfailover on the real cluster", flush=True)
@@ -301,11 +325,12 @@ def main(arguments: list[str] | None = None) -> int:
     if clients and options.front and any(server != OURS for server in servers):
         print("\nfluss.connect() and fluss copy with the real cluster", flush=True)
         run_front_door(results)
-    text = report.render(results, servers, clients)
+    if whole or options.add:
+        kept.write_bytes(pickle.dumps(results))
+        servers = [one for one in (OURS, REAL, NEXT, HEAD) if one in {server for server, _ in results.cells}]
+        clients = [one for one in peers.ALL if one in {client for _, client in results.cells}]
+        drift.DOCUMENT.write_text(report.render(results, servers, clients))
     print("\n" + report.summary(results, servers, clients))
-    if whole:
-        (environment.REPOSITORY / "docs").mkdir(exist_ok=True)
-        (environment.REPOSITORY / "docs" / "compatibility.md").write_text(text)
     problems = results.problems()
     for problem in problems:
         print(f"FAILED {problem}", file=sys.stderr)
