@@ -479,3 +479,26 @@ def test_the_catalog_lists_all_tables(db: fluss.Database, orders: fluss.Table[di
             db.sql("select * from information_schema.nope")
     finally:
         db.drop_database("other", cascade=True)
+
+
+def test_bitmaps(db: fluss.Database) -> None:
+    visits = db.create_table("visits", "page string, person int")
+    visits.append([("a", 1), ("a", -1), ("a", 70_000), ("b", 1), ("b", None), ("b", 2), ("c", None)])
+    db.create_table("pages", "page string, people bytes")
+    db.sql("insert into pages select page, rb_build_agg(person) from visits group by page")
+    counts = "select page, rb_cardinality(people), rb_to_array(people), rb_contains(people, 2) from pages order by page"
+    assert db.sql(counts).fetchall() == [
+        ("a", 3, [1, 70_000, -1], False),
+        ("b", 2, [1, 2], True),
+        ("c", None, None, None),
+    ]
+    joins = "rb_or_agg(people), rb_and_agg(people), rb_xor_agg(people)"
+    joined = db.sql(f"select rb_to_array(unnest([{joins}])) from pages").fetchall()
+    assert joined == [([1, 2, 70_000, -1],), ([1],), ([2, 70_000, -1],)]
+    one, other = "rb_build([1, 2, null])", "rb_build([2, 3])"
+    made = ", ".join(f"rb_{name}({one}, {other})" for name in ("or", "and", "xor", "andnot"))
+    assert db.sql(f"select rb_to_array(unnest([{made}]))").fetchall() == [([1, 2, 3],), ([2],), ([1, 3],), ([1],)]
+    assert db.sql("select rb_or_agg(people) from pages where false").fetchall() == [(None,)]
+    assert db.sql("select rb_or(null, rb_build([])), rb_cardinality(rb_build([]))").fetchall() == [(None, 0)]
+    with pytest.raises(duckdb.Error, match="32-bit integers, not 4294967296"):
+        db.sql("select rb_build([4294967296])").fetchall()

@@ -72,8 +72,8 @@ _DIFFERENCES = [
     "`kv.rocksdb.shared-rate-limiter.bytes-per-sec`, are accepted and have no effect.",
     "Expired partitions are not looked up in the lake (`table.datalake.historical-partition.enabled`): our server "
     "refuses the property, and to our client such a partition does not exist. Read its rows from the lake.",
-    "`db.sql` has no `rb_*` functions: DuckDB takes no aggregate functions written in Python. The aggregation "
-    "functions `rbm32` and `rbm64` of tables work; `pyroaring` reads the values of `rbm32`.",
+    "`db.sql` has the functions `rb_*` that Apache Fluss has for Flink, for bitmaps of 32-bit integers. There too are "
+    "none for those of `rbm64`.",
     "The number of buckets of a table with a lake cannot be changed on our server; Apache Fluss changes it for Paimon.",
     "Apache Fluss creates a table without columns, to which nothing can be written; our server refuses it.",
     "LIST_TABLES of a database that a user may not see, and has no table of, is an empty list on Apache Fluss, which "

@@ -34,7 +34,7 @@ from fluss.metadata import (
     TableDescriptor,
 )
 from fluss.metadata.validation import AGG_FUNCTION_TYPES
-from fluss.server.kv import bitmaps
+from fluss.rows import bitmaps
 from fluss.tools.backups import restore_backup, write_backup
 from fluss.tools.copying import TableCopy, fingerprint
 from fluss.tools.drafts import TableDraft, check_partitions, check_same, draft_like

@@ -113,6 +113,7 @@ class Engine:
         self._main: DuckDBPyConnection = duckdb.connect(":memory:", config={"python_scan_all_frames": True})
         self._local = threading.local()
         self._closed = False
+        self._has_bitmap_functions = False
         self._views: dict[Chain, pa.Schema] = {}
         """The views of tables of other databases, which all threads share."""
 
@@ -149,6 +150,8 @@ class Engine:
             raise wrong_argument(
                 "sql", "parameters", "a list of values for ? or a dict of values for $name", parameters
             )
+        if "rb_" in query.lower():
+            self._add_bitmap_functions()
         statements = self._connection.extract_statements(query)
         result = None
         for statement in statements:
@@ -176,6 +179,14 @@ class Engine:
         if result is None:  # statements such as SET have none
             result = self._connection.sql('select true as "Success"')
         return _keeping(_with_distinct_names(result), self, self._connection)
+
+    def _add_bitmap_functions(self) -> None:
+        from fluss.db.sql_bitmaps import add_bitmap_functions
+
+        with self._lock:
+            if not self._has_bitmap_functions:
+                add_bitmap_functions(self._main)
+                self._has_bitmap_functions = True
 
     def _answer(self, question: str) -> pa.Table:
         return answer(question, self._host.all_tables(), self._host.default_database)

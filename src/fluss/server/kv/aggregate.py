@@ -28,8 +28,7 @@ from fluss.metadata import (
     StringType,
     TinyIntType,
 )
-from fluss.rows import logical
-from fluss.server.kv import bitmaps
+from fluss.rows import bitmaps, logical
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

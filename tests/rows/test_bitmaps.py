@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fluss.errors import FormatError
 from fluss.metadata import AggFunction, BytesType, Column
-from fluss.server.kv import bitmaps
+from fluss.rows import bitmaps
 from fluss.server.kv.aggregate import aggregate_of
 
 
@@ -71,6 +71,8 @@ def test_32_bits_as_another_library_writes_them(one: set[int], other: set[int]) 
     second.run_optimize()
     merged = roaring.BitMap.deserialize(bitmaps.union32(first.serialize(), second.serialize()))
     assert set(merged) == one | other
+    assert bitmaps.values32(second.serialize()).tolist() == sorted(other)
+    assert set(roaring.BitMap.deserialize(bitmaps.bitmap32(np.array([*one, *one], np.uint32)))) == one
 
 
 def test_the_tree_of_64_bits() -> None:

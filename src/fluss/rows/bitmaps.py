@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unions of serialised roaring bitmaps, for the aggregation functions rbm32 and rbm64.
+"""Serialised roaring bitmaps: what the aggregation functions rbm32 and rbm64 keep, and SQL works with.
 
 A bitmap is kept in parts: the low 16 bits of its values lie in one container per high part. ``rbm32`` values have the
 portable format of the roaring bitmap specification. ``rbm64`` values have the format of Java's ``Roaring64Bitmap``,
@@ -48,6 +48,21 @@ def union32(acc: bytes, new: bytes) -> bytes:
 def union64(acc: bytes, new: bytes) -> bytes:
     """The union of two bitmaps of 64-bit integers."""
     return _write64(_union(_parsed(_read64, acc, "rbm64"), _parsed(_read64, new, "rbm64")))
+
+
+def values32(data: bytes) -> npt.NDArray[np.uint32]:
+    """The values of a bitmap of 32-bit integers, ascending; none where there are no bytes."""
+    containers = _parsed(_read32, data, "rbm32") if data else {}
+    parts = [np.uint32(high << 16) | containers[high].astype(np.uint32) for high in sorted(containers)]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+
+
+def bitmap32(values: npt.NDArray[np.uint32]) -> bytes:
+    """The bitmap of some 32-bit integers, in any order."""
+    unique = np.unique(values)
+    highs, starts = np.unique(unique >> 16, return_index=True)
+    parts = np.split(unique.astype(np.uint16), starts[1:])
+    return _write32(dict(zip(highs.tolist(), parts)))
 
 
 def _parsed(read: Callable[[_Reader], Containers], data: bytes, function: str) -> Containers:
