@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 from tests.server.log_support import connected, ids_of, make_batch, running_server
 
 from fluss.errors import ConfigError, ErrorCode
-from fluss.server.datadir import LOCK_NAME, is_in_use
+from fluss.server import disk
+from fluss.server.clock import Clock
+from fluss.server.datadir import CLEAN_NAME, LOCK_NAME, is_in_use
 
 
 async def test_a_lock_file_that_is_deleted_lets_no_second_server_in(tmp_path: Path) -> None:
@@ -64,3 +67,37 @@ async def test_a_server_whose_folder_was_replaced_acknowledges_nothing_and_leave
             await asyncio.sleep(0.05)
         assert accepted.base_offset == 6
         assert ids_of((await client.fetch(table, 0)).records) == list(range(9))
+
+
+class SlowDisk(Clock):
+    """Five seconds pass with every flush."""
+
+    def __init__(self) -> None:
+        self.flushes = 0
+        self._sync = disk.sync
+
+    def sync(self, fd: int) -> None:
+        self.flushes += 1
+        self._sync(fd)
+
+    def monotonic(self) -> float:
+        return time.monotonic() + 5 * self.flushes
+
+
+async def test_a_stop_on_a_slow_disk_leaves_the_rest_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recovery points of all 30 logs would take ten minutes: an operator kills the server before."""
+    slow = SlowDisk()
+    async with running_server(tmp_path, slow) as server, connected(server) as client:
+        table = await client.create_table(buckets=30)
+        for bucket in range(30):
+            assert (await client.produce(table, make_batch(bucket), bucket=bucket)).error_code == 0
+        monkeypatch.setattr(disk, "sync", slow.sync)
+        monkeypatch.setattr(disk, "sync_data", slow.sync)
+    assert slow.flushes < 12
+    assert not (tmp_path / CLEAN_NAME).exists()
+    async with running_server(tmp_path) as server, connected(server) as client:
+        for bucket in range(30):
+            assert len(ids_of((await client.fetch(table, 0, bucket=bucket)).records)) == 3
+    assert (tmp_path / CLEAN_NAME).exists()

@@ -29,7 +29,7 @@ from fluss.server.exposure import check_remote_dir
 from fluss.server.group_lags import GroupLags
 from fluss.server.handlers.registry import register_all
 from fluss.server.handlers.request import Handler
-from fluss.server.kv.service import Kv
+from fluss.server.kv.service import STOP_SECONDS, Kv
 from fluss.server.loop_watch import LoopWatch
 from fluss.server.metrics import Labels
 from fluss.server.metrics_page import MetricsPage
@@ -225,16 +225,19 @@ class Server(Services):
             session.close()
         await self.committer.stop()
         clean = False
+        # What is left saves the next start some reading. All that was acknowledged is on disk.
+        deadline = self.clock.monotonic() + STOP_SECONDS
         try:
             if self.replicator is not None:
                 await self.replicator.stop()
             await asyncio.get_running_loop().run_in_executor(None, lambda: self.kv.close(keep=True))
             await self.kv.snapshotter.close()
-            clean = await self.tablets.close()
+            clean = await self.tablets.close(deadline)
             await self.catalog.close()
         finally:
             self._release(clean=clean)
-            logger.info("stopped, data folder closed %s", "cleanly" if clean else "with errors")
+            how = "cleanly" if clean else "not cleanly, the next start recovers it"
+            logger.info("stopped, data folder closed %s", how)
 
     def _release(self, *, clean: bool) -> None:
         for listener in self.listeners.values():

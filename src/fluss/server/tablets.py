@@ -345,9 +345,21 @@ class Tablets:
                 if log is not None:
                     yield TableBucket.with_partition(table_id, partition_id, int(log.group(1))), inner
 
-    async def close(self) -> bool:
-        """Flush everything and write the recovery points; True when all of it worked."""
-        clean = await self._committer.checkpoint(self._logs.values())
+    async def close(self, deadline: float) -> bool:
+        """Write the recovery points, and close the logs; True when all of it worked before the deadline.
+
+        Logs are flushed already. One without a new recovery point is read from its last one on at the next start.
+        """
+        clean, at_once = True, 1
+        waiting = [log for log in self._logs.values() if log.needs_checkpoint]
+        while waiting and self._clock.monotonic() < deadline:
+            clean = await self._committer.checkpoint(waiting[:at_once]) and clean
+            waiting, at_once = waiting[at_once:], 2 * at_once  # on a slow disk the first one takes all the time
+        if waiting:
+            clean = False
+            logger.warning(
+                "the disk is slow: no recovery points of %d logs were written, the next start reads them", len(waiting)
+            )
         if self._removals:
             await asyncio.gather(*self._removals, return_exceptions=True)
         if self._remote is not None:

@@ -33,8 +33,8 @@ _REPLAYED_MAX = 10_000
 """A bucket whose state lacks so few offsets of its log is not written at a stop. The next use replays them in some ten
 milliseconds; writing takes longer, and a server may have thousands of such buckets."""
 
-_STOP_SECONDS = 10.0
-"""A server that stops writes states for so long; what is left is replayed from the log at the next use."""
+STOP_SECONDS = 10.0
+"""A server that stops writes states and recovery points for so long; what is left is replayed from the logs."""
 
 
 _CLOSED_AT_ONCE = 64
@@ -138,7 +138,7 @@ class Kv:
         """Put everything on disk (`keep`), as far as that is quick, and close the files."""
         self.cursors.close()
         self._closed = True
-        self._budget.writer.stop_within(_STOP_SECONDS)
+        self._budget.writer.stop_within(STOP_SECONDS)
         for tablet in tuple(self._open.values()):
             is_sound = tablet.log.damage is None and tablet.log.failure is None
             tablet.close(keep=keep and is_sound, replayed_max=_REPLAYED_MAX)
