@@ -28,6 +28,22 @@ async def open_table(
         yield conn, await conn.get_table(path)
 
 
+@contextlib.asynccontextmanager
+async def records_from(start: int, scan: Any) -> AsyncIterator[Any]:
+    """Open a scanner of records that begins at an offset of bucket 0."""
+    async with await scan.create_log_scanner() as scanner:
+        scanner.subscribe(0, start)
+        yield scanner
+
+
+@contextlib.asynccontextmanager
+async def batches_from(start: int, scan: Any) -> AsyncIterator[Any]:
+    """Open a scanner of batches that begins at an offset of bucket 0."""
+    async with await scan.create_record_batch_log_scanner() as scanner:
+        scanner.subscribe(0, start)
+        yield scanner
+
+
 async def closed(*things: Any) -> None:
     """Close things of either face: `fluss` blocks, `fluss.aio` is awaited."""
     for thing in things:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.client.support import batches_from, records_from
 from tests.faults.proxy import Answer, Chaos, Fault, times
 
 import fluss
@@ -58,12 +59,10 @@ async def test_scans_survive_chaos(proxy, through, seed):
         table = await conn.get_table(path)
         rates = {Fault.CUT: 0.08, Fault.RESET: 0.05, Fault.TRUNCATE: 0.05, Fault.REPEAT: 0.1}
         proxy.on_request, proxy.on_response = Chaos(seed, rates), Chaos(-seed, rates)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with batches_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
             for _ in range(3):
                 assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(count))
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with records_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
             assert await poll_ids(scanner, count) == list(range(count))
 
 
@@ -197,8 +196,7 @@ async def test_flipped_bits_are_noticed(proxy, through):
             return None
 
         proxy.on_response = flip
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
+        async with batches_from(0, table.new_scan()) as scanner:
             with pytest.raises(fluss.FlussError, match=r"checksum|CRC|crc"):
                 await scanner.poll_arrow(5000)
             assert damaged

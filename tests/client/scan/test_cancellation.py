@@ -15,7 +15,7 @@ import anyio
 import anyio.lowlevel
 import pyarrow as pa
 import pytest
-from tests.client.support import LOG_FIELDS, closed, fill_log, open_table, poll_all
+from tests.client.support import LOG_FIELDS, batches_from, closed, fill_log, open_table, poll_all, records_from
 
 import fluss
 import fluss.aio
@@ -30,8 +30,7 @@ def offsets_of(records):
 
 async def test_a_cancelled_poll_keeps_what_it_took(table):
     await fill_log(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with records_from(0, table.new_scan()) as scanner:
         fetch, calls, waits = scanner._fetcher.next, [], asyncio.Event()
 
         async def slow(*arguments, **options):
@@ -53,8 +52,7 @@ async def test_a_cancelled_poll_keeps_what_it_took(table):
 
 async def test_a_cancelled_poll_gives_nothing_of_a_bucket_that_was_subscribed_anew(table):
     await fill_log(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with records_from(0, table.new_scan()) as scanner:
         assert await scanner._fill(5)
         scanner.subscribe(0, 90)
         assert scanner.get_subscribed_buckets()[0][1] == 90
@@ -97,8 +95,7 @@ async def test_a_loop_that_is_left_early_leaves_the_rest(table, config, database
 
 async def test_a_loop_stops_giving_a_bucket_that_is_unsubscribed(table):
     await fill_log(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with records_from(0, table.new_scan()) as scanner:
         seen = []
         async for record in scanner:
             seen.append(record.offset)
@@ -145,8 +142,7 @@ async def test_loops_that_are_cancelled_at_any_moment(table, config, database, f
 
 async def test_two_loops_share_the_records(table):
     await fill_log(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with records_from(0, table.new_scan()) as scanner:
         seen, all_seen = [], asyncio.Event()
 
         async def consume():
@@ -165,8 +161,7 @@ async def test_two_loops_share_the_records(table):
 
 
 async def test_a_poll_that_has_records_does_not_wait_for_another_one(table):
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with records_from(0, table.new_scan()) as scanner:
         polls = [asyncio.ensure_future(scanner.poll(5000)) for _ in range(2)]
         await asyncio.sleep(0.1)
         await fill_log(table, batches=1)
@@ -178,8 +173,7 @@ async def test_a_poll_that_has_records_does_not_wait_for_another_one(table):
 
 
 async def test_polls_by_turns_keep_their_own_timeouts(table):
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with records_from(0, table.new_scan()) as scanner:
 
         async def poll_again_and_again():
             for _ in range(5):
@@ -212,8 +206,7 @@ async def test_good_batches_before_an_unexpected_failure_are_kept(table):
 
 async def test_positions_while_a_poll_waits_for_its_second_batch(table):
     await fill_log(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with records_from(0, table.new_scan()) as scanner:
         fetch, positions = scanner._fetcher.next, []
 
         async def note(*arguments, **options):
@@ -231,8 +224,7 @@ async def test_a_subscription_that_fails_is_reported_after_the_records_that_are_
     config.scanner_log_max_poll_records = 20
     async with open_table(config, database, LOG_FIELDS, bucket_count=2) as (_, table):
         await fill_log(table)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
+        async with records_from(0, table.new_scan()) as scanner:
             assert len(await scanner.poll(5000)) == 20
 
             async def fail(*_):
@@ -248,8 +240,7 @@ async def test_a_subscription_that_fails_is_reported_after_the_records_that_are_
 async def test_a_loop_that_the_garbage_collector_ends_leaves_the_rest(table):
     """It may do so in any allocation, also while the scanner holds its lock."""
     await fill_log(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with records_from(0, table.new_scan()) as scanner:
         cycle = [aiter(scanner)]
         cycle.append(cycle)
         assert (await anext(cycle[0])).offset == 0
@@ -378,8 +369,7 @@ async def test_loops_within_cancel_scopes_of_anyio(table, config, database, face
 async def test_reads_up_to_now_that_are_left_end_their_fetches(table, no_complaints, leave):
     """`read_batches` is an asynchronous generator: what it started ends with it, and the position stays."""
     await fill_log(table)
-    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with batches_from(0, table.new_scan()) as scanner:
         batches = scanner.read_batches()
         begun = asyncio.Event()
 

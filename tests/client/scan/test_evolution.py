@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS as FIELDS
 from tests.client.support import fill_log as fill
-from tests.client.support import open_table, poll_all, read_all
+from tests.client.support import open_table, poll_all, read_all, records_from
 
 import fluss
 from fluss.protocol import apis, messages
@@ -56,8 +56,7 @@ async def test_old_and_new_batches_in_one_log(evolved, log_format):
         assert filtered.column("id").to_pylist() == [26, 27, 28, 29]
         nulls = await read_all(new, new.new_scan().project([0]).filter(fluss.col("extra").is_null()))
         assert nulls.column("id").to_pylist() == list(range(20))
-        async with await new.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 19)
+        async with records_from(19, new.new_scan()) as scanner:
             first, second = (await poll_all(scanner, 11))[:2]
             assert first.row["extra"] is None
             assert second.row["extra"] == 200
@@ -102,8 +101,7 @@ async def test_without_a_fixed_schema_batches_keep_theirs(evolved):
 
 
 async def test_rows_of_a_schema_that_came_after_the_scanner(conn, table):
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with records_from(0, table.new_scan()) as scanner:
         await scanner.poll(50)
         await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
         new = await conn.get_table(table.get_table_path())

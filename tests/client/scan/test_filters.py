@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table, read_all
+from tests.client.support import open_table, read_all, records_from
 
 import fluss
 from fluss import col
@@ -55,8 +55,7 @@ async def test_the_same_rows_with_and_without_statistics(config, database, stati
             narrow = await read_all(table, table.new_scan().project_by_name(["name"]).filter(predicate))
             assert narrow.column_names == ["name"]
             assert narrow.column(0).to_pylist() == [row["name"] for row in expected], name
-            async with await table.new_scan().filter(predicate).create_log_scanner() as scanner:
-                scanner.subscribe(0, 0)
+            async with records_from(0, table.new_scan().filter(predicate)) as scanner:
                 records = []
                 while scanner.get_subscribed_buckets()[0][1] < 200:
                     records += list(await scanner.poll(2000))
@@ -80,8 +79,7 @@ async def test_the_server_leaves_out_whole_batches(config, database):
 @pytest.mark.client(scanner_log_max_poll_records=3)
 async def test_leftovers_of_a_filter_keep_their_offsets(table):
     await fill(table)
-    async with await table.new_scan().filter(col("score").is_null()).create_log_scanner() as scanner:
-        scanner.subscribe(0, 5)
+    async with records_from(5, table.new_scan().filter(col("score").is_null())) as scanner:
         offsets = []
         while len(offsets) < 19:
             records = await scanner.poll(5000)
@@ -97,8 +95,7 @@ async def test_filters_on_changelogs(config, database):
             writer.upsert((i, f"n{i}", 1.0))
         await writer.flush()
         await writer.upsert((3, "changed", 2.0)).wait()
-        async with await table.new_scan().filter(col("id") == 3).create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
+        async with records_from(0, table.new_scan().filter(col("id") == 3)) as scanner:
             seen = []
             while len(seen) < 3:
                 seen += [(r.change_type.short_string(), r.row["name"], r.offset) for r in await scanner.poll(5000)]

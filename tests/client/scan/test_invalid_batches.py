@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.client.support import LOG_FIELDS, open_table
+from tests.client.support import LOG_FIELDS, batches_from, open_table, records_from
 from tests.records.forge import Parts
 from tests.server.log_support import connected, make_batch, running_server
 
@@ -84,8 +84,7 @@ async def test_polls_name_the_batch_and_go_on_behind_it(tmp_path, codec):
 async def test_arrow_scans(tmp_path, codec, columns):
     async with invalid_batch_in_log(tmp_path, codec) as table:
         scan = table.new_scan() if columns is None else table.new_scan().project_by_name(columns)
-        async with await scan.create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with batches_from(fluss.EARLIEST_OFFSET, scan) as scanner:
             with pytest.raises(fluss.errors.CorruptRecordError) as caught:
                 await scanner.to_arrow()
             check(caught.value)
@@ -120,8 +119,7 @@ async def test_limit_scans_and_filters(tmp_path, codec):
         check(caught.value)
         last = await table.new_scan().limit(3).create_bucket_batch_scanner(bucket).to_arrow()
         assert last.column("id").to_pylist() == [6, 7, 8]
-        async with await table.new_scan().filter(fluss.col("id") > 4).create_log_scanner() as scanner:
-            scanner.subscribe(0, 3)
+        async with records_from(3, table.new_scan().filter(fluss.col("id") > 4)) as scanner:
             with pytest.raises(fluss.errors.CorruptRecordError) as caught:
                 await scanner.poll(5000)
         check(caught.value)
@@ -137,8 +135,7 @@ async def test_a_header_that_cannot_be_read_names_table_bucket_and_offset(tmp_pa
     monkeypatch.setattr(log_handlers, "check_records", lambda *_: 0)
     async with invalid_batch_in_log(tmp_path, "NONE") as table:
         monkeypatch.setattr(fetcher, "decode_fetch_log_response", cut_short)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 3)
+        async with records_from(3, table.new_scan()) as scanner:
             with pytest.raises(
                 fluss.errors.CorruptRecordError, match=r"from offset 3 on .* bucket=0.* of table 'db\.t'"
             ):

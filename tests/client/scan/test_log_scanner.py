@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS as FIELDS
+from tests.client.support import batches_from, open_table, poll_all, records_from
 from tests.client.support import fill_log as fill
-from tests.client.support import open_table, poll_all
 from tests.waiting import wait_until
 
 import fluss
@@ -26,8 +26,7 @@ from fluss.client.scan.decode import BatchDecoder
 async def test_records(table):
     before = int(time.time() * 1000) - 5000
     await fill(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+    async with records_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
         records = await poll_all(scanner, 100)
         assert [record.offset for record in records] == list(range(100))
         assert records[7].row == {"id": 7, "name": "n7", "score": 3.5}
@@ -40,8 +39,7 @@ async def test_records(table):
 @pytest.mark.client(scanner_log_max_poll_records=30)
 async def test_a_poll_gives_no_more_than_asked_and_keeps_the_rest(table):
     await fill(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with records_from(0, table.new_scan()) as scanner:
         sizes, ids = [], []
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         while len(ids) < 100:
@@ -57,8 +55,7 @@ async def test_a_poll_gives_no_more_than_asked_and_keeps_the_rest(table):
 
 async def test_starts_in_the_middle_of_a_batch(table):
     await fill(table, batches=3, rows=20)
-    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-        scanner.subscribe(0, 33)
+    async with batches_from(33, table.new_scan()) as scanner:
         [first, *_] = await scanner.poll_record_batch(5000)
         assert (first.base_offset, first.last_offset) == (33, 39)
         assert first.batch.column("id").to_pylist() == list(range(33, 40))
@@ -68,8 +65,7 @@ async def test_starts_in_the_middle_of_a_batch(table):
 
 async def test_latest_means_from_now_on(table):
     writer = await fill(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, fluss.LATEST_OFFSET)
+    async with records_from(fluss.LATEST_OFFSET, table.new_scan()) as scanner:
         await scanner.resolved()
         await fill(table, batches=1, rows=5, writer=writer)
         records = await poll_all(scanner, 5)
@@ -86,8 +82,7 @@ async def test_latest_means_from_now_on(table):
 @pytest.mark.parametrize("offset", [101, 10**12])
 async def test_offsets_out_of_range_are_an_error(table, offset):
     await fill(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, offset)
+    async with records_from(offset, table.new_scan()) as scanner:
         for _ in range(2):
             with pytest.raises(fluss.LogOffsetOutOfRangeError):
                 await scanner.poll(5000)
@@ -152,16 +147,14 @@ async def test_projection_keeps_the_order_asked_for(config, database, log_format
                 assert whole.column(names.index("id")).to_pylist() == list(range(5, 20)) if "id" in names else True
                 polled = await scanner.poll_arrow(5000)
                 assert polled.column_names == names
-            async with await scan.create_log_scanner() as scanner:
-                scanner.subscribe(0, 0)
+            async with records_from(0, scan) as scanner:
                 [record, *_] = await scanner.poll(5000)
                 assert list(record.row) == names
 
 
 async def test_to_arrow_leaves_the_position_alone(table):
     writer = await fill(table, batches=2, rows=10)
-    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+    async with batches_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
         assert (await scanner.to_arrow()).num_rows == 20
         assert (await scanner.to_arrow()).num_rows == 20
         polled = 0
@@ -175,8 +168,7 @@ async def test_to_arrow_leaves_the_position_alone(table):
 
 
 async def test_an_empty_table(table):
-    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+    async with batches_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
         found = await scanner.to_arrow()
         assert found.num_rows == 0
         assert found.schema.names == ["id", "name", "score"]
@@ -188,8 +180,7 @@ async def test_an_empty_table(table):
 async def test_lag(table):
     bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
     await fill(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with records_from(0, table.new_scan()) as scanner:
         assert scanner.lag() == {bucket: None}
         await scanner.poll(5000)
         left = 100 - scanner.get_subscribed_buckets()[0][1]
@@ -222,8 +213,7 @@ async def test_buckets_take_turns(table):
 
 async def test_subscriptions_change_while_a_poll_waits(table):
     writer = await fill(table, batches=1, rows=10)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 10)
+    async with records_from(10, table.new_scan()) as scanner:
         waiting = asyncio.ensure_future(scanner.poll(10_000))
         await asyncio.sleep(0.1)
         scanner.subscribe(0, 4)
@@ -279,8 +269,7 @@ async def test_unsubscribing_from_another_thread_does_not_cancel_a_poll(config, 
 
 async def test_nothing_is_fetched_twice_for_a_bounded_read(conn, table):
     await fill(table)
-    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with batches_from(0, table.new_scan()) as scanner:
         await asyncio.sleep(0.1)
         assert conn.metrics()["scanner_fetches_total"] == 0, "no batch was requested yet"
         assert (await scanner.to_arrow()).num_rows == 100
@@ -304,8 +293,7 @@ async def test_a_slow_consumer_does_not_buffer_the_table(conn, table):
         names = [f"{i:020d}" * 5 for i in ids]
         writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": ids, "name": names}))
     await writer.flush()
-    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with batches_from(0, table.new_scan()) as scanner:
         first = await scanner.poll_arrow(1000)
         assert first.nbytes < 500_000, "one poll does not give the whole table either"
         await asyncio.sleep(0.5)
@@ -340,8 +328,7 @@ async def test_a_scanner_that_is_dropped_stops_fetching(conn, table):
 
 @pytest.mark.client(scanner_log_fetch_min_bytes=0)
 async def test_a_server_that_does_not_wait_is_not_asked_all_the_time(conn, table):
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+    async with records_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
         await scanner.poll(500)
         assert conn.metrics()["scanner_fetches_total"] < 60
 
@@ -354,8 +341,7 @@ async def test_batch_reader_on_the_loop_itself(config, database):
     before = threading.active_count()
     async with open_table(config, database, FIELDS) as (_, table):
         await fill(table)
-        async with await table.new_scan().project([1]).create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 10)
+        async with batches_from(10, table.new_scan().project([1])) as scanner:
             reader = scanner.to_arrow_batch_reader()
             assert reader.schema.names == ["name"]
             with pytest.raises(fluss.InvalidArgumentError, match="Reader is active"):
@@ -400,16 +386,14 @@ async def test_batch_reader_of_the_plain_face(config, database):
 
 async def test_iteration_and_break(table):
     await fill(table)
-    async with await table.new_scan().create_log_scanner() as scanner:
-        scanner.subscribe(0, 90)
+    async with records_from(90, table.new_scan()) as scanner:
         offsets = []
         async for record in scanner:
             offsets.append(record.offset)
             if record.offset == 95:
                 break
         assert offsets == list(range(90, 96))
-    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-        scanner.subscribe(0, 30)
+    async with batches_from(30, table.new_scan()) as scanner:
         async for batch in scanner:
             assert isinstance(batch, fluss.RecordBatch)
             assert (batch.base_offset, batch.last_offset) == (30, 49)
@@ -437,13 +421,11 @@ async def test_the_changelog_of_a_primary_key_table(config, database):
         for row in [(1, "a", 0.0), (1, "b", 0.0), (2, "c", 0.0)]:
             await writer.upsert(row).wait()
         await writer.delete((2,)).wait()
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with records_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
             records = await poll_all(scanner, 5)
         changes = [(record.change_type.short_string(), record.row["id"], record.row["name"]) for record in records]
         assert changes == [("+I", 1, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("+I", 2, "c"), ("-D", 2, "c")]
-        async with await table.new_scan().project([1]).create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 2)
+        async with batches_from(2, table.new_scan().project([1])) as scanner:
             [found, *_] = await scanner.poll_record_batch(5000)
             assert found.change_types[0] == fluss.ChangeType.UpdateAfter
             assert found.batch.column("name")[0].as_py() == "b"
@@ -458,8 +440,7 @@ async def test_changes_that_change_nothing_move_the_position(config, database):
         await writer.upsert((1, "a", 0.0)).wait()
         for i in range(5, 9):
             await writer.delete((i,)).wait()
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with batches_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
             assert (await asyncio.wait_for(scanner.to_arrow(), 10)).num_rows == 1
             polled = await scanner.poll_record_batch(5000)
             assert [found.batch.num_rows for found in polled] == [1]
@@ -505,8 +486,7 @@ async def test_a_process_that_decodes_what_is_taken_uses_no_thread_for_it(table,
 
     monkeypatch.setattr(BatchDecoder, "decode", noted)
     await fill(table, batches=3, rows=20_000)
-    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-        scanner.subscribe(0, 0)
+    async with batches_from(0, table.new_scan()) as scanner:
         found = await scanner.to_arrow()
     assert found.column("id").to_pylist() == list(range(60_000))
     assert len(threads) == 3
@@ -531,8 +511,7 @@ async def make_changes(table):
 async def test_changelog_batches_say_what_their_rows_did(config, database):
     async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         await make_changes(table)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with batches_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
             assert scanner.arrow_schema.names == ["id", "name", "score", "_change_type"]
             whole = await scanner.to_arrow()
             assert whole.schema == scanner.arrow_schema
@@ -550,8 +529,7 @@ async def test_changelog_batches_say_what_their_rows_did(config, database):
             assert polled == CHANGES
             assert (await scanner.poll_arrow(10)).schema == scanner.arrow_schema
         narrow = table.new_scan().project_by_name(["name"]).filter(fluss.col("id") == 2)
-        async with await narrow.create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with batches_from(fluss.EARLIEST_OFFSET, narrow) as scanner:
             assert (await scanner.to_arrow()).to_pydict() == {"name": ["b", "b"], "_change_type": ["insert", "delete"]}
 
 
@@ -619,8 +597,7 @@ async def test_a_reader_that_is_dropped_half_read_releases_its_buckets(table):
         assert sum(batch.num_rows for batch in scanner.to_arrow_batch_reader()) == 100
 
     await fill(table)
-    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+    async with batches_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
         await asyncio.to_thread(drop, scanner)
 
 

@@ -9,7 +9,7 @@ import uuid
 
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table
+from tests.client.support import batches_from, open_table, records_from
 from tests.faults.proxy import Answer, FaultProxy, ProxiedServer
 
 import fluss
@@ -198,21 +198,18 @@ async def test_servers_are_told_where_rows_are_wanted_from(proxy, database, pref
 
 async def test_a_scan_goes_from_remote_to_local(tiered):
     async with tiered() as (_, table, _):
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with batches_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
             assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(100))
             scanner.subscribe(0, 33)
             assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(33, 100))
-        async with await table.new_scan().project([1]).create_log_scanner() as scanner:
-            scanner.subscribe(0, 5)
+        async with records_from(5, table.new_scan().project([1])) as scanner:
             records = []
             while len(records) < 95:
                 records += list(await scanner.poll(5000))
             assert [record.offset for record in records] == list(range(5, 100))
             assert records[0].row == {"name": "0000000005"}
         filtered = table.new_scan().filter(fluss.col("id").is_in([1, 59, 60, 99]))
-        async with await filtered.create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
+        async with batches_from(0, filtered) as scanner:
             assert (await scanner.to_arrow()).column("id").to_pylist() == [1, 59, 60, 99]
 
 
@@ -220,8 +217,7 @@ async def test_a_segment_that_ends_too_early_is_noticed(tiered, tmp_path):
     async with tiered() as (_, table, info):
         path = tmp_path / info.remote_log_segments[2].remote_log_segment_id / f"{50:020d}.log"
         path.write_bytes(b"")
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
+        async with batches_from(0, table.new_scan()) as scanner:
             with pytest.raises(FormatError, match="ends at offset 50, but its last segment should reach 60"):
                 await scanner.to_arrow()
 
@@ -231,8 +227,7 @@ async def test_a_segment_that_is_not_there_yet_is_tried_again(tiered, tmp_path):
         path = tmp_path / info.remote_log_segments[1].remote_log_segment_id / f"{20:020d}.log"
         hidden = path.with_suffix(".hidden")
         path.rename(hidden)
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
+        async with batches_from(0, table.new_scan()) as scanner:
             reading = asyncio.ensure_future(scanner.to_arrow())
             await asyncio.sleep(0.2)
             hidden.rename(path)
@@ -262,8 +257,7 @@ async def test_unsubscribing_ends_a_remote_read(tiered, monkeypatch):
 async def test_earliest_is_where_the_remote_log_begins(tiered):
     async with tiered() as (_, table, info):
         del info.remote_log_segments[0]
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with records_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
             offsets = []
             while len(offsets) < 80:
                 offsets += [record.offset for record in await scanner.poll(5000)]
@@ -274,7 +268,6 @@ async def test_batches_out_of_place_are_noticed(tiered, tmp_path):
     async with tiered() as (_, table, info):
         path = tmp_path / info.remote_log_segments[1].remote_log_segment_id / f"{20:020d}.log"
         path.write_bytes(log_batch(20, 10) + log_batch(40, 10) + log_batch(30, 10))
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
+        async with batches_from(0, table.new_scan()) as scanner:
             with pytest.raises(FormatError, match="where offset 30 is due"):
                 await scanner.to_arrow()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table, read_all
+from tests.client.support import open_table, read_all, records_from
 
 import fluss
 from fluss.metadata import DataField, DataTypes
@@ -366,8 +366,7 @@ async def test_all_types_in_and_out_of_a_log(config, database, log_format):
         for row in [*rows, *with_pairs]:
             writer.append(row)
         await writer.flush()
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with records_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
             assert [record.row for record in await scanner.poll(5000)] == with_pairs + with_pairs
         in_thread = await asyncio.to_thread(read_rows_blocking, config, table.get_table_path(), 6)
         assert in_thread == (rows + rows, None)
@@ -389,8 +388,7 @@ async def test_all_types_in_and_out_of_a_primary_key_table(config, database, kv_
         lookuper = table.new_lookup().create_lookuper()
         for row in rows:
             assert await lookuper.lookup([row["id"]]) == with_map_pairs(row)
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        async with records_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
             assert [record.row for record in await scanner.poll(5000)] == [with_map_pairs(row) for row in rows]
         in_thread = await asyncio.to_thread(read_rows_blocking, config, table.get_table_path(), 3)
         assert in_thread == (rows, rows)

@@ -9,7 +9,7 @@ import time
 
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table, read_all
+from tests.client.support import open_table, read_all, records_from
 from tests.threads import in_threads
 from tests.waiting import wait_until
 
@@ -346,8 +346,7 @@ async def test_acks(config, database, acks, idempotent):
     async with open_table(config, database, FIELDS) as (_, table):
         writer = table.new_append().create_writer()
         await asyncio.gather(*(writer.append((i, "x")).wait() for i in range(20)))
-        async with await table.new_scan().create_log_scanner() as scanner:
-            scanner.subscribe(0, 0)
+        async with records_from(0, table.new_scan()) as scanner:
             seen = []
             while len(seen) < 20:
                 seen += [record.row["id"] for record in await scanner.poll(5000)]
