@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.metadata.test_types import ALL_TYPES
 
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import DataField, DataType, DataTypes
@@ -38,26 +39,7 @@ def test_types_are_read(text: str, expected: DataType) -> None:
     assert parse_data_type(text) == expected
 
 
-_LEAVES = st.sampled_from(
-    [
-        DataTypes.boolean(),
-        DataTypes.tinyint(),
-        DataTypes.smallint(),
-        DataTypes.int(),
-        DataTypes.bigint(),
-        DataTypes.float(),
-        DataTypes.double(),
-        DataTypes.string(),
-        DataTypes.bytes(),
-        DataTypes.date(),
-        DataTypes.time(3),
-        DataTypes.timestamp(9),
-        DataTypes.timestamp_ltz(0),
-        DataTypes.decimal(38, 10),
-        DataTypes.char(7),
-        DataTypes.binary(16),
-    ]
-)
+_LEAVES = st.sampled_from([data_type for data_type, *_ in ALL_TYPES])
 _TYPES = st.recursive(
     st.builds(lambda kind, nullable: kind.with_nullable(nullable), _LEAVES, st.booleans()),
     lambda inner: (

@@ -57,10 +57,15 @@ class Sample:
     """A request of one API. `seen` tells for answers that leave things out whether the object is in them."""
 
     api: apis.Api[Any, Any]
-    request: Callable[[Target], Message]
+    fields: Callable[[Target], dict[str, Any] | Message]
     seen: Callable[[Target, Any], bool] | None = None
     writing: bool = False
     label: str = ""
+
+    def request(self, target: Target) -> Message:
+        fields = self.fields(target)
+        message: Message = fields if isinstance(fields, Message) else self.api.request(**fields)
+        return message
 
     def __str__(self) -> str:
         return f"{self.api.name}{' ' + self.label if self.label else ''}"
@@ -129,247 +134,200 @@ def _spec(**values: str) -> pb.PbPartitionSpec:
 
 
 SAMPLES: tuple[Sample, ...] = (
-    Sample(apis.API_VERSIONS, lambda t: pb.ApiVersionsRequest(client_software_name="a", client_software_version="1")),
-    Sample(apis.AUTHENTICATE, lambda t: pb.AuthenticateRequest(protocol="PLAIN", token=b"")),
-    Sample(apis.GET_FILESYSTEM_SECURITY_TOKEN, lambda t: pb.GetFileSystemSecurityTokenRequest()),
+    Sample(apis.API_VERSIONS, lambda t: {"client_software_name": "a", "client_software_version": "1"}),
+    Sample(apis.AUTHENTICATE, lambda t: {"protocol": "PLAIN", "token": b""}),
+    Sample(apis.GET_FILESYSTEM_SECURITY_TOKEN, lambda t: {}),
+    Sample(apis.CREATE_DATABASE, lambda t: {"database_name": t.database, "ignore_if_exists": True}),
+    # Never dropped: it has a table, and this does not cascade.
     Sample(
-        apis.CREATE_DATABASE,
-        lambda t: pb.CreateDatabaseRequest(database_name=t.database, ignore_if_exists=True),
+        apis.DROP_DATABASE, lambda t: {"database_name": t.database, "ignore_if_not_exists": False, "cascade": False}
     ),
-    Sample(
-        apis.DROP_DATABASE,
-        # Never dropped: it has a table, and this does not cascade.
-        lambda t: pb.DropDatabaseRequest(database_name=t.database, ignore_if_not_exists=False, cascade=False),
-    ),
-    Sample(
-        apis.ALTER_DATABASE,
-        lambda t: pb.AlterDatabaseRequest(database_name=t.database, ignore_if_not_exists=False, comment="c"),
-    ),
-    Sample(apis.GET_DATABASE_INFO, lambda t: pb.GetDatabaseInfoRequest(database_name=t.database)),
-    Sample(
-        apis.LIST_DATABASES,
-        lambda t: pb.ListDatabasesRequest(),
-        lambda t, answer: t.database in answer.database_name,
-    ),
-    Sample(
-        apis.DATABASE_EXISTS,
-        lambda t: pb.DatabaseExistsRequest(database_name=t.database),
-        lambda t, answer: bool(answer.exists),
-    ),
+    Sample(apis.ALTER_DATABASE, lambda t: {"database_name": t.database, "ignore_if_not_exists": False, "comment": "c"}),
+    Sample(apis.GET_DATABASE_INFO, lambda t: {"database_name": t.database}),
+    Sample(apis.LIST_DATABASES, lambda t: {}, lambda t, answer: t.database in answer.database_name),
+    Sample(apis.DATABASE_EXISTS, lambda t: {"database_name": t.database}, lambda t, answer: bool(answer.exists)),
     Sample(
         apis.CREATE_TABLE,
-        lambda t: pb.CreateTableRequest(
-            table_path=t.path, table_json=descriptor().to_json_bytes(), ignore_if_exists=True
-        ),
+        lambda t: {"table_path": t.path, "table_json": descriptor().to_json_bytes(), "ignore_if_exists": True},
     ),
+    # A table that does not exist: the right is needed all the same.
     Sample(
         apis.DROP_TABLE,
-        # A table that does not exist: the right is needed all the same.
-        lambda t: pb.DropTableRequest(
-            table_path=pb.PbTablePath(database_name=t.database, table_name=t.table), ignore_if_not_exists=True
-        ),
+        lambda t: {
+            "table_path": pb.PbTablePath(database_name=t.database, table_name=t.table),
+            "ignore_if_not_exists": True,
+        },
         label="by name",
     ),
     Sample(
         apis.ALTER_TABLE,
-        lambda t: pb.AlterTableRequest(
-            table_path=t.path,
-            ignore_if_not_exists=False,
-            config_changes=[pb.PbAlterConfig(config_key="note", config_value="x", op_type=0)],
-        ),
+        lambda t: {
+            "table_path": t.path,
+            "ignore_if_not_exists": False,
+            "config_changes": [pb.PbAlterConfig(config_key="note", config_value="x", op_type=0)],
+        },
     ),
-    Sample(
-        apis.LIST_TABLES,
-        lambda t: pb.ListTablesRequest(database_name=t.database),
-        lambda t, answer: t.table in answer.table_name,
-    ),
-    Sample(
-        apis.TABLE_EXISTS, lambda t: pb.TableExistsRequest(table_path=t.path), lambda t, answer: bool(answer.exists)
-    ),
-    Sample(apis.GET_TABLE_INFO, lambda t: pb.GetTableInfoRequest(table_path=t.path)),
-    Sample(apis.GET_TABLE_SCHEMA, lambda t: pb.GetTableSchemaRequest(table_path=t.path)),
+    Sample(apis.LIST_TABLES, lambda t: {"database_name": t.database}, lambda t, answer: t.table in answer.table_name),
+    Sample(apis.TABLE_EXISTS, lambda t: {"table_path": t.path}, lambda t, answer: bool(answer.exists)),
+    Sample(apis.GET_TABLE_INFO, lambda t: {"table_path": t.path}),
+    Sample(apis.GET_TABLE_SCHEMA, lambda t: {"table_path": t.path}),
     Sample(apis.GET_METADATA, _metadata, lambda t, answer: len(answer.table_metadata) == 1),
-    Sample(apis.LIST_PARTITION_INFOS, lambda t: pb.ListPartitionInfosRequest(table_path=t.path)),
+    Sample(apis.LIST_PARTITION_INFOS, lambda t: {"table_path": t.path}),
     Sample(
         apis.CREATE_PARTITION,
-        lambda t: pb.CreatePartitionRequest(table_path=t.path, partition_spec=_spec(dt="x"), ignore_if_not_exists=True),
+        lambda t: {"table_path": t.path, "partition_spec": _spec(dt="x"), "ignore_if_not_exists": True},
     ),
     Sample(
         apis.DROP_PARTITION,
-        lambda t: pb.DropPartitionRequest(table_path=t.path, partition_spec=_spec(dt="x"), ignore_if_not_exists=True),
+        lambda t: {"table_path": t.path, "partition_spec": _spec(dt="x"), "ignore_if_not_exists": True},
     ),
-    Sample(apis.INIT_WRITER, lambda t: pb.InitWriterRequest(table_path=[t.path])),
+    Sample(apis.INIT_WRITER, lambda t: {"table_path": [t.path]}),
     Sample(
         apis.PRODUCE_LOG,
-        lambda t: pb.ProduceLogRequest(
-            acks=-1,
-            table_id=t.table_id,
-            timeout_ms=1000,
-            buckets_req=[pb.PbProduceLogReqForBucket(**_part(t), records=b"")],
-        ),
+        lambda t: {
+            "acks": -1,
+            "table_id": t.table_id,
+            "timeout_ms": 1000,
+            "buckets_req": [pb.PbProduceLogReqForBucket(**_part(t), records=b"")],
+        },
     ),
     Sample(
         apis.PUT_KV,
-        lambda t: pb.PutKvRequest(
-            acks=-1,
-            table_id=t.table_id,
-            timeout_ms=1000,
-            buckets_req=[pb.PbPutKvReqForBucket(**_part(t), records=b"")],
-        ),
+        lambda t: {
+            "acks": -1,
+            "table_id": t.table_id,
+            "timeout_ms": 1000,
+            "buckets_req": [pb.PbPutKvReqForBucket(**_part(t), records=b"")],
+        },
     ),
     Sample(
         apis.FETCH_LOG,
-        lambda t: pb.FetchLogRequest(
-            follower_server_id=-1,
-            max_bytes=1000,
-            tables_req=[
+        lambda t: {
+            "follower_server_id": -1,
+            "max_bytes": 1000,
+            "tables_req": [
                 pb.PbFetchLogReqForTable(
                     table_id=t.table_id,
                     projection_pushdown_enabled=False,
                     buckets_req=[pb.PbFetchLogReqForBucket(**_part(t), fetch_offset=0, max_fetch_bytes=1000)],
                 )
             ],
-        ),
+        },
     ),
     Sample(
         apis.LOOKUP,
-        lambda t: pb.LookupRequest(
-            table_id=t.table_id, buckets_req=[pb.PbLookupReqForBucket(**_part(t), keys=[b"\x01"])]
-        ),
+        lambda t: {"table_id": t.table_id, "buckets_req": [pb.PbLookupReqForBucket(**_part(t), keys=[b"\x01"])]},
     ),
     Sample(
         apis.LOOKUP,
-        lambda t: pb.LookupRequest(
-            table_id=t.table_id,
-            buckets_req=[pb.PbLookupReqForBucket(**_part(t), keys=[b"\x01"])],
-            insert_if_not_exists=True,
-            acks=-1,
-            timeout_ms=1000,
-        ),
+        lambda t: {
+            "table_id": t.table_id,
+            "buckets_req": [pb.PbLookupReqForBucket(**_part(t), keys=[b"\x01"])],
+            "insert_if_not_exists": True,
+            "acks": -1,
+            "timeout_ms": 1000,
+        },
         writing=True,
         label="that inserts",
     ),
     Sample(
         apis.PREFIX_LOOKUP,
-        lambda t: pb.PrefixLookupRequest(
-            table_id=t.table_id, buckets_req=[pb.PbPrefixLookupReqForBucket(**_part(t), keys=[b"\x01"])]
-        ),
+        lambda t: {"table_id": t.table_id, "buckets_req": [pb.PbPrefixLookupReqForBucket(**_part(t), keys=[b"\x01"])]},
     ),
     Sample(
         apis.SCAN_KV,
-        lambda t: pb.ScanKvRequest(
-            bucket_scan_req=pb.PbScanReqForBucket(table_id=t.table_id, **_part(t)), call_seq_id=0, batch_size_bytes=1000
-        ),
+        lambda t: {
+            "bucket_scan_req": pb.PbScanReqForBucket(table_id=t.table_id, **_part(t)),
+            "call_seq_id": 0,
+            "batch_size_bytes": 1000,
+        },
     ),
-    Sample(apis.LIMIT_SCAN, lambda t: pb.LimitScanRequest(table_id=t.table_id, **_part(t), limit=1)),
+    Sample(apis.LIMIT_SCAN, lambda t: {"table_id": t.table_id, **_part(t), "limit": 1}),
     Sample(
         apis.GET_TABLE_STATS,
-        lambda t: pb.GetTableStatsRequest(table_id=t.table_id, buckets_req=[pb.PbTableStatsReqForBucket(**_part(t))]),
+        lambda t: {"table_id": t.table_id, "buckets_req": [pb.PbTableStatsReqForBucket(**_part(t))]},
     ),
     Sample(
         apis.LIST_OFFSETS,
-        lambda t: pb.ListOffsetsRequest(
-            follower_server_id=-1,
-            offset_type=0,
-            table_id=t.table_id,
-            bucket_id=[t.bucket],
-            partition_id=t.partition_id,
-        ),
+        lambda t: {
+            "follower_server_id": -1,
+            "offset_type": 0,
+            "table_id": t.table_id,
+            "bucket_id": [t.bucket],
+            "partition_id": t.partition_id,
+        },
     ),
-    Sample(apis.GET_LATEST_KV_SNAPSHOTS, lambda t: pb.GetLatestKvSnapshotsRequest(table_path=t.path)),
-    Sample(
-        apis.GET_KV_SNAPSHOT_METADATA,
-        lambda t: pb.GetKvSnapshotMetadataRequest(table_id=t.table_id, **_part(t), snapshot_id=1),
-    ),
-    Sample(
-        apis.LIST_KV_SNAPSHOTS,
-        lambda t: pb.ListKvSnapshotsRequest(table_id=t.table_id, partition_id=t.partition_id),
-    ),
-    Sample(
-        apis.LIST_REMOTE_LOG_MANIFESTS,
-        lambda t: pb.ListRemoteLogManifestsRequest(table_id=t.table_id, partition_id=t.partition_id),
-    ),
+    Sample(apis.GET_LATEST_KV_SNAPSHOTS, lambda t: {"table_path": t.path}),
+    Sample(apis.GET_KV_SNAPSHOT_METADATA, lambda t: {"table_id": t.table_id, **_part(t), "snapshot_id": 1}),
+    Sample(apis.LIST_KV_SNAPSHOTS, lambda t: {"table_id": t.table_id, "partition_id": t.partition_id}),
+    Sample(apis.LIST_REMOTE_LOG_MANIFESTS, lambda t: {"table_id": t.table_id, "partition_id": t.partition_id}),
     Sample(
         apis.ACQUIRE_KV_SNAPSHOT_LEASE,
-        lambda t: pb.AcquireKvSnapshotLeaseRequest(
-            lease_id="lease",
-            lease_duration_ms=1000,
-            snapshots_to_lease=[
+        lambda t: {
+            "lease_id": "lease",
+            "lease_duration_ms": 1000,
+            "snapshots_to_lease": [
                 pb.PbKvSnapshotLeaseForTable(
-                    table_id=t.table_id,
-                    bucket_snapshots=[pb.PbKvSnapshotLeaseForBucket(**_part(t), snapshot_id=1)],
+                    table_id=t.table_id, bucket_snapshots=[pb.PbKvSnapshotLeaseForBucket(**_part(t), snapshot_id=1)]
                 )
             ],
-        ),
+        },
     ),
     Sample(
         apis.RELEASE_KV_SNAPSHOT_LEASE,
-        lambda t: pb.ReleaseKvSnapshotLeaseRequest(
-            lease_id="lease", buckets_to_release=[pb.PbTableBucket(table_id=t.table_id, **_part(t))]
-        ),
+        lambda t: {"lease_id": "lease", "buckets_to_release": [pb.PbTableBucket(table_id=t.table_id, **_part(t))]},
     ),
-    Sample(apis.DROP_KV_SNAPSHOT_LEASE, lambda t: pb.DropKvSnapshotLeaseRequest(lease_id="no such lease")),
-    Sample(apis.GET_LAKE_SNAPSHOT, lambda t: pb.GetLakeSnapshotRequest(table_path=t.path)),
+    Sample(apis.DROP_KV_SNAPSHOT_LEASE, lambda t: {"lease_id": "no such lease"}),
+    Sample(apis.GET_LAKE_SNAPSHOT, lambda t: {"table_path": t.path}),
     Sample(apis.LAKE_TIERING_HEARTBEAT, _heartbeat),
     Sample(
         apis.PREPARE_LAKE_TABLE_SNAPSHOT,
-        lambda t: pb.PrepareLakeTableSnapshotRequest(
-            bucket_offsets=[
+        lambda t: {
+            "bucket_offsets": [
                 pb.PbTableOffsets(
                     table_id=t.table_id,
                     table_path=t.path,
                     bucket_offsets=[pb.PbBucketOffset(**_part(t), log_end_offset=0)],
                 )
             ]
-        ),
+        },
     ),
     Sample(
         apis.COMMIT_LAKE_TABLE_SNAPSHOT,
-        lambda t: pb.CommitLakeTableSnapshotRequest(
-            lake_table_snapshot_metadata=[
+        lambda t: {
+            "lake_table_snapshot_metadata": [
                 pb.PbLakeTableSnapshotMetadata(
                     table_id=t.table_id, snapshot_id=1, tiered_bucket_offsets_file_path="/nowhere/offsets"
                 )
             ]
-        ),
+        },
     ),
     Sample(apis.COMMIT_LAKE_TABLE_SNAPSHOT, _commit_inline, label="in the old form"),
     Sample(
         apis.REGISTER_PRODUCER_OFFSETS,
-        lambda t: pb.RegisterProducerOffsetsRequest(
-            producer_id="registered",
-            table_offsets=[_offsets(t, pb.PbProducerTableOffsets)],
-        ),
+        lambda t: {"producer_id": "registered", "table_offsets": [_offsets(t, pb.PbProducerTableOffsets)]},
     ),
     Sample(
-        apis.GET_PRODUCER_OFFSETS,
-        lambda t: pb.GetProducerOffsetsRequest(producer_id="known"),
-        lambda t, answer: len(answer.table_offsets) == 1,
+        apis.GET_PRODUCER_OFFSETS, lambda t: {"producer_id": "known"}, lambda t, answer: len(answer.table_offsets) == 1
     ),
-    Sample(apis.DELETE_PRODUCER_OFFSETS, lambda t: pb.DeleteProducerOffsetsRequest(producer_id="known")),
-    Sample(apis.CREATE_ACLS, lambda t: pb.CreateAclsRequest(acl=[_rule(t)])),
-    Sample(apis.DROP_ACLS, lambda t: pb.DropAclsRequest(acl_filter=[_rule_filter(t)])),
-    Sample(
-        apis.LIST_ACLS,
-        lambda t: pb.ListAclsRequest(acl_filter=_rule_filter(t)),
-        lambda t, answer: len(answer.acl) == 1,
-    ),
-    Sample(apis.DESCRIBE_CLUSTER_CONFIGS, lambda t: pb.DescribeClusterConfigsRequest()),
+    Sample(apis.DELETE_PRODUCER_OFFSETS, lambda t: {"producer_id": "known"}),
+    Sample(apis.CREATE_ACLS, lambda t: {"acl": [_rule(t)]}),
+    Sample(apis.DROP_ACLS, lambda t: {"acl_filter": [_rule_filter(t)]}),
+    Sample(apis.LIST_ACLS, lambda t: {"acl_filter": _rule_filter(t)}, lambda t, answer: len(answer.acl) == 1),
+    Sample(apis.DESCRIBE_CLUSTER_CONFIGS, lambda t: {}),
+    # Not an option, so nothing is changed. An empty list is answered by the Java server before it checks.
     Sample(
         apis.ALTER_CLUSTER_CONFIGS,
-        # Not an option, so nothing is changed. An empty list is answered by the Java server before it checks.
-        lambda t: pb.AlterClusterConfigsRequest(
-            alter_configs=[pb.PbAlterConfig(config_key="no.such.option", config_value="x", op_type=0)]
-        ),
+        lambda t: {"alter_configs": [pb.PbAlterConfig(config_key="no.such.option", config_value="x", op_type=0)]},
     ),
-    Sample(apis.ADD_SERVER_TAG, lambda t: pb.AddServerTagRequest(server_ids=[99], server_tag=1)),
-    Sample(apis.REMOVE_SERVER_TAG, lambda t: pb.RemoveServerTagRequest(server_ids=[99], server_tag=1)),
-    Sample(apis.ADD_SERVER_TAG_BY_RACK, lambda t: pb.AddServerTagByRackRequest(racks=["r"], server_tag=1)),
-    Sample(apis.REMOVE_SERVER_TAG_BY_RACK, lambda t: pb.RemoveServerTagByRackRequest(racks=["r"], server_tag=1)),
-    Sample(apis.REBALANCE, lambda t: pb.RebalanceRequest(goals=[99])),
-    Sample(apis.LIST_REBALANCE_PROGRESS, lambda t: pb.ListRebalanceProgressRequest()),
-    Sample(apis.CANCEL_REBALANCE, lambda t: pb.CancelRebalanceRequest()),
-    Sample(apis.GET_CLUSTER_HEALTH, lambda t: pb.GetClusterHealthRequest()),
+    Sample(apis.ADD_SERVER_TAG, lambda t: {"server_ids": [99], "server_tag": 1}),
+    Sample(apis.REMOVE_SERVER_TAG, lambda t: {"server_ids": [99], "server_tag": 1}),
+    Sample(apis.ADD_SERVER_TAG_BY_RACK, lambda t: {"racks": ["r"], "server_tag": 1}),
+    Sample(apis.REMOVE_SERVER_TAG_BY_RACK, lambda t: {"racks": ["r"], "server_tag": 1}),
+    Sample(apis.REBALANCE, lambda t: {"goals": [99]}),
+    Sample(apis.LIST_REBALANCE_PROGRESS, lambda t: {}),
+    Sample(apis.CANCEL_REBALANCE, lambda t: {}),
+    Sample(apis.GET_CLUSTER_HEALTH, lambda t: {}),
 )
 
 
@@ -397,25 +355,25 @@ PROBES: tuple[Sample, ...] = (
     Sample(apis.FETCH_LOG, _follower_fetch, label="as a follower"),
     Sample(
         apis.GET_METADATA,
-        lambda t: pb.MetadataRequest(
-            partitions_path=[pb.PbPhysicalTablePath(database_name=t.database, table_name=t.table, partition_name="x")]
-        ),
+        lambda t: {
+            "partitions_path": [
+                pb.PbPhysicalTablePath(database_name=t.database, table_name=t.table, partition_name="x")
+            ]
+        },
         label="of a partition by name",
     ),
     Sample(
         apis.GET_METADATA,
-        lambda t: pb.MetadataRequest(table_path=[t.path], partitions_id=[t.partition_id or 0]),
+        lambda t: {"table_path": [t.path], "partitions_id": [t.partition_id or 0]},
         label="of a partition by id",
     ),
     Sample(
-        apis.GET_LATEST_KV_SNAPSHOTS,
-        lambda t: pb.GetLatestKvSnapshotsRequest(table_path=t.path, partition_name="x"),
-        label="of a partition",
+        apis.GET_LATEST_KV_SNAPSHOTS, lambda t: {"table_path": t.path, "partition_name": "x"}, label="of a partition"
     ),
     Sample(apis.COMMIT_LAKE_TABLE_SNAPSHOT, _commit_by_path, label="by path"),
     Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: _heartbeat_about(t, "failed_tables"), label="that failed"),
     Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: _heartbeat_about(t, "finished_tables"), label="that finished"),
-    Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: pb.LakeTieringHeartbeatRequest(request_table=True), label="for work"),
+    Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: {"request_table": True}, label="for work"),
 )
 """More ways to ask about a table: none of them may tell that a hidden one exists."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.kv.test_snapshots import MINUTE_MS, TTL, a_table, snapshots_of, take
+from tests.server.kv.test_snapshots import MINUTE_MS, TTL, a_table, lose_state, snapshots_of, take
 from tests.server.log_support import FakeClock
 from tests.server.test_handlers_kv import Table
 
@@ -70,8 +70,7 @@ class Scenario:
             shutil.copytree(data, self._folder / "killed")
         shutil.copytree(data, self._folder / "stopped")
         shutil.copytree(data, self._folder / "wiped")
-        for state in (self._folder / "wiped" / "tables").rglob("kv-0"):
-            shutil.rmtree(state)
+        lose_state(self._folder / "wiped")
 
     @asynccontextmanager
     async def recovered(self) -> AsyncIterator[Table]:

@@ -80,6 +80,12 @@ async def a_table(
             yield server, await Table.create(client, server, schema, properties=properties, **given)
 
 
+def lose_state(folder: Path) -> None:
+    """Take the rows on disk away, so that they come from snapshots and the changelog."""
+    for state in (folder / "tables").rglob("kv-0"):
+        shutil.rmtree(state)
+
+
 async def take(server: Server, retained: int = 2) -> None:
     await server.kv.snapshotter.run_round(retained)
 
@@ -360,8 +366,7 @@ async def test_the_changelog_expires_up_to_the_snapshot(tmp_path: Path) -> None:
         await server.tablets.checkpoint()  # so that no file changes while the folder is copied
         shutil.copytree(tmp_path / "data", tmp_path / "killed")
     shutil.copytree(tmp_path / "data", tmp_path / "wiped")
-    for state in (tmp_path / "wiped" / "tables").rglob("kv-0"):
-        shutil.rmtree(state)
+    lose_state(tmp_path / "wiped")
     expected = [row for row in rows(100) if row[0] != 3] + [(100, "tail", None)]
     for name in ("data", "killed", "wiped"):
         async with a_table(tmp_path / name, clock=clock) as (server, table):
@@ -386,8 +391,7 @@ async def test_what_was_written_since_the_snapshot_does_not_expire(tmp_path: Pat
         clock.time_ms += 2 * MINUTE_MS
         await server.tablets.expire_segments()
         assert log.start_offset <= snapshots_of(server).log_offset
-    for state in (tmp_path / "data" / "tables").rglob("kv-0"):
-        shutil.rmtree(state)
+    lose_state(tmp_path / "data")
     async with a_table(tmp_path / "data", clock=clock) as (_, table):
         expected = rows(1) + rows(50, "new")[1:] + rows(100)[50:]
         assert await table.lookup(*range(100)) == expected
@@ -446,8 +450,7 @@ async def test_an_older_snapshot_replaces_a_damaged_one(
             await take(server)
             await table.put(rows(10, "tail"))
             older, newest = snapshots_of(server).snapshots
-        for state in (tmp_path / "data" / "tables").rglob("kv-0"):
-            shutil.rmtree(state)
+        lose_state(tmp_path / "data")
         expected = rows(10, "tail") + rows(50, "new")[10:] + rows(100)[50:]
         names = [METADATA_NAME, CHECKSUMS_NAME]
         paths = [f"{newest.location}/{name}" for name in names] + [file.path for file in newest.files]
@@ -550,8 +553,7 @@ async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pyte
             (newest,) = snapshots_of(server).snapshots
         shutil.rmtree(tmp_path / "data" / "tables")
         shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
-        for state in (tmp_path / "data" / "tables").rglob("kv-0"):
-            shutil.rmtree(state)
+        lose_state(tmp_path / "data")
         async with a_table(tmp_path / "data", clock=clock) as (server, table):
             answer = await table.lookup_raw([table.key(1)])
             assert "cannot be rebuilt" in answer.error_message
@@ -601,8 +603,7 @@ def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.M
             assert len(rows_of(table, read(newest, tmp_path / f"copy-{step}"))) == 31
         if len(steps) <= step:
             return False
-        for state in (tmp_path / "killed" / "tables").rglob("kv-0"):
-            shutil.rmtree(state)
+        lose_state(tmp_path / "killed")
         async with a_table(tmp_path / "killed") as (server, table):
             assert await table.lookup(*range(30)) == expected
             await table.put([(30, "more", None)])
@@ -690,8 +691,7 @@ async def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
                 kinds += found.change_types or b""
             updates = [int(ChangeType.UpdateBefore), int(ChangeType.UpdateAfter)] * 100
             assert kinds == [int(ChangeType.Insert), *updates, int(ChangeType.Insert)]
-    for state in (tmp_path / "data" / "tables").rglob("kv-0"):
-        shutil.rmtree(state)
+    lose_state(tmp_path / "data")
     async with a_table(tmp_path / "data", **options) as (server, table):
         assert await table.lookup(0, 1) == [(0, "x-0", 0.0), (1, "tail", None)]
 
@@ -747,8 +747,7 @@ async def test_a_moved_data_folder(tmp_path: Path) -> None:
         await table.put(rows(100))
         await expire_history(server, table, clock)
     (tmp_path / "old").rename(tmp_path / "new")
-    for state in (tmp_path / "new" / "tables").rglob("kv-0"):
-        shutil.rmtree(state)
+    lose_state(tmp_path / "new")
     async with a_table(tmp_path / "new", clock=clock) as (server, table):
         assert await table.lookup(*range(100)) == rows(100)
         (found,) = snapshots_of(server).snapshots
