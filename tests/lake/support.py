@@ -136,7 +136,8 @@ class LakeHarness:
         return Round(self.session, self.client, LocalRunner(2), **options)
 
     def tier(self, path: TablePath, settings: RoundSettings | None = None) -> RoundReport:
-        return self.round(settings=settings).run(path)
+        # On a machine that is busy enough, a round of the default half a minute would commit less than all rows.
+        return self.round(settings=settings or RoundSettings(duration_s_max=600.0)).run(path)
 
     def table(self, path: TablePath) -> OpenLakeTable:
         return open_lake(lake_config(self.session.info(path))).table(path)
