@@ -28,6 +28,15 @@ def thread() -> Iterator[LoopThread]:
         yield running
 
 
+async def sleep_on(cancelled: threading.Event) -> None:
+    """Sleeps until it is cancelled, and tells so."""
+    try:
+        await asyncio.sleep(30)
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise
+
+
 async def double(number: int) -> int:
     await asyncio.sleep(0)
     return number * 2
@@ -63,16 +72,8 @@ def test_many_threads_share_one_loop(thread: LoopThread) -> None:
 
 def test_timeout_cancels(thread: LoopThread) -> None:
     cancelled = threading.Event()
-
-    async def slow() -> None:
-        try:
-            await asyncio.sleep(30)
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-
     with pytest.raises(DeadlineExceededError, match=r"did not finish within 0\.05 s"):
-        thread.run(slow(), timeout=0.05)
+        thread.run(sleep_on(cancelled), timeout=0.05)
     assert cancelled.wait(5)
 
 
@@ -99,11 +100,7 @@ def test_an_interrupt_cancels(thread: LoopThread) -> None:
 
     async def slow() -> None:
         interrupt.start()  # not sooner: a call that is cancelled before its first step has nothing to tell
-        try:
-            await asyncio.sleep(30)
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
+        await sleep_on(cancelled)
 
     with pytest.raises(KeyboardInterrupt):
         thread.run(slow())
@@ -188,15 +185,7 @@ async def test_wrap_from_another_loop(thread: LoopThread) -> None:
 
 async def test_cancelling_wrap_reaches_the_coroutine(thread: LoopThread) -> None:
     cancelled = threading.Event()
-
-    async def slow() -> None:
-        try:
-            await asyncio.sleep(30)
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-
-    task = asyncio.ensure_future(thread.wrap(slow()))
+    task = asyncio.ensure_future(thread.wrap(sleep_on(cancelled)))
     await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

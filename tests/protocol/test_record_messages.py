@@ -167,10 +167,7 @@ def test_fetch_log_response(tables: list[pb.PbFetchLogRespForTable]) -> None:
     is_log_table=st.none() | st.booleans(),
     records=st.none() | RECORDS,
 )
-def test_limit_scan_response(
-    error_code: int | None, error_message: str | None, is_log_table: bool | None, records: bytes | None
-) -> None:
-    values = {"error_code": error_code, "error_message": error_message, "is_log_table": is_log_table}
+def test_limit_scan_response(records: bytes | None, **values: Any) -> None:
     message = pb.LimitScanResponse(records=records, **values)
     parts = None if records is None else in_parts(records)
     body = b"".join(rm.encode_limit_scan_response(rm.LimitScanResponse(records=parts, **values)))
