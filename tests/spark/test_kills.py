@@ -100,14 +100,14 @@ def test_a_killed_driver_loses_and_doubles_nothing(copies: Copies) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_drivers_killed_at_random_moments(copies: Copies, mode: str) -> None:
-    """`KILLS=50` kills more of them."""
+    """`KILLS=50` kills more of them, and `SEED=8` at other moments."""
     target = "target" if mode == "append" else "totals"
     if mode == "update":
         columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("count", pa.int64())])
         descriptor = TableDescriptor(Schema(columns, primary_keys=["k"]), bucket_count=2)
         copies.client.run(copies.client.admin.create_table(TablePath("fluss", target), descriptor))
     arguments = [] if mode == "append" else [mode]
-    moments = random.Random(7)
+    moments = random.Random(int(os.environ.get("SEED", "7")))
     rows = ROWS
     for last in [False] * int(os.environ.get("KILLS", "3")) + [True]:
         copies.write(range(rows, rows + 500))
