@@ -196,6 +196,10 @@ def test_partitions(sql: Sql) -> None:
     assert sql.rows("cat.parts") == [(2, "mon", 2), (3, "tue", 1), (7, "wed", 3), (8, "mon", 1), (9, "mon", 1)]
     with pytest.raises(PySparkException, match=r"each of the partition columns \[day, hour\]"):
         sql("INSERT OVERWRITE fluss.cat.parts PARTITION (day = 'mon', hour) VALUES (8, 1)")
+    others = sql.spark.sql("SELECT 9 AS n, 'tue' AS day, 1 AS hour")
+    with pytest.raises(PySparkException, match=r"belongs to partition 'tue\$1', which is not replaced"):
+        others.writeTo("fluss.cat.parts").overwrite(f.expr("day = 'mon' AND hour = 1"))
+    assert len(sql.rows("cat.parts")) == 5
     sql("ALTER TABLE fluss.cat.parts ADD PARTITION (day = 'sun', hour = 0)")
     sql("ALTER TABLE fluss.cat.parts DROP PARTITION (day = 'tue', hour = 1)")
     sql("TRUNCATE TABLE fluss.cat.parts PARTITION (day = 'mon', hour = 1)")

@@ -133,6 +133,9 @@ def test_an_overwrite_that_fails_leaves_the_old_rows(harness: SparkHarness) -> N
             with pytest.raises(PySparkException, match=reason):
                 harness.write(bad, path, "overwrite", **options)
             assert sorted(row.id for row in harness.read(path).collect()) == list(range(20))
+    with pytest.raises(PySparkException, match="belongs to partition 'd0', which is not replaced"):
+        harness.write(frame, path, "overwrite", overwrite__partitions="d1")
+    assert sorted(row.id for row in harness.read(path).collect()) == list(range(20))
     assert tables_of(harness) == before
 
 

@@ -98,10 +98,19 @@ class Overwrite:
     def finish(self, client: BlockingClient) -> None:
         """Replace the old rows by those of the staging table, and drop it."""
         if self._descriptor.partition_keys:
-            # Rows that fit no partition must fail while the old rows are still there.
-            names = self._staged_partitions(client)
+            # Rows that fit no partition, or none of those named, must fail while the old rows are still there.
+            found = {
+                name: _partition_spec(self._path, self._descriptor, name) for name in self._staged_partitions(client)
+            }
             if self._dynamic:
-                self._partitions = [_partition_spec(self._path, self._descriptor, name) for name in names]
+                self._partitions = list(found.values())
+            for name, spec in found.items():
+                if self._partitions is not None and spec not in self._partitions:
+                    raise InvalidArgumentError(
+                        f"overwrite.partitions of {self._path}: a new row belongs to partition '{name}', which is not "
+                        f"replaced. Filter the rows, name that partition too, or use '{DYNAMIC}' for all that have new "
+                        "rows"
+                    )
         client.run(client.admin.alter_table(self.staging, set_properties={_STATE: _REPLACING}))
         try:
             self.empty(client)
