@@ -89,3 +89,22 @@ def test_tables_that_cannot_be_changed_by_key_are_refused(sql: Sql, properties: 
     with pytest.raises(PySparkException, match=message):
         sql("DELETE FROM fluss.cat.fixed WHERE n = 1")
     assert sql.rows("cat.fixed") == [(1, 1)]
+
+
+def test_merge_by_a_field_within_a_column(sql: Sql) -> None:
+    """As Auto CDC flows of type 2 do: a version of a row is known by its key and the sequence of its change."""
+    path, version = "fluss.cat.history", "`__spark_autocdc_metadata`"
+    columns = f"id BIGINT, name STRING, {version} STRUCT<`__RECORD_START_AT`: BIGINT>"
+    sql(f"CREATE TABLE {path} ({columns}) TBLPROPERTIES ('primary.key' 'id,_record_start_at')")
+    sql(f"INSERT INTO {path} SELECT id % 2, concat('n', id), named_struct('__RECORD_START_AT', id) FROM range(6)")
+    source = "SELECT id % 2 AS id, 'new' AS name, named_struct('__RECORD_START_AT', id) AS v FROM range(2, 8)"
+    sql(
+        f"""MERGE INTO {path} t USING ({source}) f
+        ON t.id = f.id AND t.{version}.`__RECORD_START_AT` = f.v.`__RECORD_START_AT`
+        WHEN MATCHED AND f.id = 0 THEN DELETE
+        WHEN MATCHED THEN UPDATE SET name = f.name
+        WHEN NOT MATCHED THEN INSERT (id, name, {version}) VALUES (f.id, f.name, f.v)"""
+    )
+    found = sql(f"SELECT id, name, {version}.`__RECORD_START_AT` FROM {path}")
+    assert found == [(0, "n0", 0), (0, "new", 6), (1, "n1", 1), (1, "new", 3), (1, "new", 5), (1, "new", 7)]
+    assert sql.spark.table(path).columns == ["id", "name", version.strip("`")]

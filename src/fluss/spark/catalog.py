@@ -18,12 +18,13 @@ from fluss.errors import InvalidArgumentError, PartitionNotExistsError, TableNot
 from fluss.metadata import Column, DatabaseDescriptor, TableDescriptor, TableInfo, TablePath
 from fluss.spark.batches import METADATA_FIELDS, source_schema
 from fluss.spark.creation import table_descriptor
+from fluss.spark.history import SEQUENCE, has_sequence, with_sequence
 from fluss.spark.layout import Layout, rows_between
 from fluss.spark.options import OPTIONS
 from fluss.spark.overwrite import Overwrite, discard
 from fluss.spark.reader import FlussReader
 from fluss.spark.source import FlussDataSource
-from fluss.spark.types import to_fluss_type
+from fluss.spark.types import to_fluss_type, to_spark_schema
 
 _LAYOUT = {"primary.key": "primary-key", "bucket.key": "bucket-key", "bucket.num": "buckets"}
 """Table properties of CREATE TABLE that are part of the layout; options `create.*` mean the same."""
@@ -74,7 +75,10 @@ class CatalogCalls:
     def load_table(self, table: str) -> dict[str, Any]:
         path, view = split_virtual(_path(table))
         info = self._client.info(path)
-        schema = source_schema(info, None, metadata=False, changelog=False, view=view)
+        columns = None
+        if view is None and has_sequence(info):
+            columns = tuple(name for name in info.schema.column_names if name != SEQUENCE)
+        schema = source_schema(info, columns, metadata=False, changelog=False, view=view)
         shown = {} if view is not None else _layout(info)
         comment = {"comment": info.comment} if info.comment else {}
         return {
@@ -221,10 +225,10 @@ class CatalogCalls:
             raise InvalidArgumentError(f"table {table}: a Fluss table lies on its server; leave LOCATION out")
         own, layout = _split(table, properties, options)
         layout = {**_clauses(table, partitioning), **layout}
-        columns = StructType.fromJson(json.loads(schema))
+        primary_key = layout.get("primary-key") or _state_key(properties)
         return table_descriptor(
-            columns,
-            primary_key=layout.get("primary-key") or _state_key(table, properties),
+            with_sequence(StructType.fromJson(json.loads(schema)), primary_key),
+            primary_key=primary_key,
             partitioned_by=layout.get("partitioned-by") or (),
             bucket_key=layout.get("bucket-key"),
             buckets=layout.get("buckets"),
@@ -234,15 +238,10 @@ class CatalogCalls:
         )
 
 
-def _state_key(table: str, properties: Mapping[str, str]) -> list[str]:
+def _state_key(properties: Mapping[str, str]) -> list[str]:
     """The primary key of a table in which an Auto CDC flow of Spark keeps its state: MERGE changes it by key."""
-    if properties.get("pipelines.autocdc.scdType") == "SCD2":
-        raise InvalidArgumentError(
-            f"table {table}: Auto CDC flows of type 2 change rows by a field within a column, which no primary key of "
-            "Fluss has; use type 1, or query the history in the table's $changelog"
-        )
     keys: list[str] = json.loads(properties.get("pipelines.autocdc.keyColumnNames", "[]"))
-    return keys
+    return [*keys, SEQUENCE] if properties.get("pipelines.autocdc.scdType") == "SCD2" else keys
 
 
 def _path(table: str) -> TablePath:
@@ -259,6 +258,8 @@ def _layout(info: TableInfo) -> dict[str, str]:
 
 def _metadata(info: TableInfo, view: str | None) -> StructType:
     """The metadata columns that a query may name: current rows of a primary-key table have none."""
+    if view is None and has_sequence(info):
+        return to_spark_schema(info.schema, [SEQUENCE])
     if view is not None or info.has_primary_key():
         return StructType([])
     return StructType([field for name, field in METADATA_FIELDS.items() if name not in info.schema.column_names])

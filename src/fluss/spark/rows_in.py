@@ -17,6 +17,7 @@ from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError, InvalidArgumentError, InvalidRowError
 from fluss.metadata import TableInfo
 from fluss.metadata.validation import check_target_columns
+from fluss.spark.history import SEQUENCE, copied, source_of
 from fluss.spark.options import SourceOptions
 from fluss.spark.types import to_fluss_type, to_spark_type
 
@@ -93,7 +94,9 @@ class RowsIn:
             if column.name not in wanted:
                 continue
             source = _find(schema.names, column.name)
-            sources[column.name] = source
+            sources[column.name] = source or source_of(column.name, schema.names)
+            if source is None and sources[column.name] is not None:
+                continue
             if source is None:
                 if info.has_primary_key():
                     raise InvalidArgumentError(
@@ -126,7 +129,9 @@ class RowsIn:
             if source is None:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
             else:
-                arrays.append(self._cast(batch.column(names.index(source)), field))
+                array = batch.column(names.index(source))
+                is_copy = field.name == SEQUENCE and pa.types.is_struct(array.type)
+                arrays.append(self._cast(copied(array) if is_copy else array, field))
         schema = self._arrow
         if self._kind_column is not None:
             arrays.append(batch.column(names.index(self._kind_column)))

@@ -45,6 +45,9 @@ class KeyedWriter implements DeltaWriter<InternalRow> {
     for (int i = 0; i < keySchema.length(); i++) {
       String name = keySchema.fields()[i].name();
       DataType type = keySchema.fields()[i].dataType();
+      if (rowSchema.getFieldIndex(name).isEmpty()) {
+        continue; // Python copies it from a field within another column
+      }
       if (!Objects.deepEquals(id.get(i, type), row.get(rowSchema.fieldIndex(name), type))) {
         throw new UnsupportedOperationException(
             "column " + name + " is part of the primary key, which UPDATE and MERGE cannot change; insert and delete instead");
