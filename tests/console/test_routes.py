@@ -451,6 +451,7 @@ def test_consumers_and_rights(browser: Browser, db: fluss.Database) -> None:
         next(changes)
         (group,) = [one for one in browser.get("consumers").json["groups"] if one["group"] == "readers"]
         assert (group["table"], len(group["members"])) == ("fluss.grouped", 1)
+    assert browser.get("flows").json == {"flows": []}  # the browser tests have some
     right = {"principal": "alice", "operation": "read", "resource": "grouped"}
     for path in ("access/grant", "access/revoke"):
         assert "authorizer" in browser.post(path, **right).json["error"]

@@ -99,6 +99,8 @@ def test_runs_bring_all_tables_up_to_date(project: Path) -> None:
             wait_for(lambda: found("customers", "id", "name") == [(2, "c"), (3, "d")], 900)
             wait_for(lambda: versions() == [(1, "a", True), (2, "b", True), (2, "c", False), (3, "d", False)], 900)
         assert len(found("orders", "id")) == 4
+        edges = {(target, source) for target, source in found("spark_flows", "target", "source")}
+        assert {("shop.sales", "shop.orders"), ("shop.customers", "crm.customers")} <= edges
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import time
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ from tests.console.conftest import Running, running_console, server_with_console
 from tests.ports import free_port
 
 import fluss
+from fluss.client.blocking_client import BlockingClient
 from fluss.console.settings import Settings
+from fluss.tools.flows import Flow, note_flows
 
-from .conftest import CHOOSE, Page, other, windows
+from .conftest import CHOOSE, Page, other, violations, windows
 
 
 @pytest.fixture
@@ -284,6 +287,24 @@ def test_consumers(page: Page, db: fluss.Database) -> None:
         page.open("consumers").wait_for("billing")
         page.wait_for("1 members")
     db.drop_table("billed")
+    assert page.problems() == []
+
+
+def test_pipelines(page: Page, console: Running, db: fluss.Database) -> None:
+    page.open("pipelines").wait_for("fluss pipeline run FOLDER --watch")
+    now = dt.datetime.now(dt.timezone.utc)
+    with BlockingClient({"bootstrap.servers": console.server}) as client:
+        note_flows(client, [Flow("orders", "FileStreamSource[data]", "fluss.bought", 1200.0, None, None, now)])
+        note_flows(client, [Flow("sales", "fluss.bought", "fluss.sales", 70.0, 42, 1500, now)])
+    page.wait_for("1.5 s")
+    page.picture("console-pipelines")
+    drawn = [one.text for one in page.elements("svg.flows text")]
+    names = ["FileStreamSource[data]", "fluss.bought", "fluss.sales"]
+    assert sorted(drawn) == ["1,200 rows/s", "70 rows/s, 42 behind", *names]
+    lefts = {one.text: one.location["x"] for one in page.elements("svg.flows .name")}
+    assert sorted(lefts, key=lefts.__getitem__) == names
+    assert violations(page) == []
+    db.drop_table("spark_flows")
     assert page.problems() == []
 
 

@@ -13,7 +13,7 @@ import fluss
 
 from .conftest import CHOOSE, MARKUP, Page, changes, violations, windows
 
-PAGES = ("overview", "sql", "create", "upload", "consumers", "clients", "access")
+PAGES = ("overview", "sql", "create", "upload", "consumers", "pipelines", "clients", "access")
 TABLE_PAGES = ("data", "live", "edit", "schema", "storage", "lake")
 SNAPSHOTS = (
     "return [...document.querySelectorAll('select option')].filter(one => one.innerText.startsWith('snapshot '))"

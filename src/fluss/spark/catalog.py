@@ -18,6 +18,7 @@ from fluss.errors import InvalidArgumentError, PartitionNotExistsError, TableNot
 from fluss.metadata import Column, DatabaseDescriptor, TableDescriptor, TableInfo, TablePath
 from fluss.spark.batches import METADATA_FIELDS, source_schema
 from fluss.spark.creation import table_descriptor
+from fluss.spark.flows import flows_of_batch, flows_of_stream
 from fluss.spark.history import SEQUENCE, has_sequence, with_sequence
 from fluss.spark.layout import Layout, rows_between
 from fluss.spark.options import OPTIONS
@@ -25,6 +26,7 @@ from fluss.spark.overwrite import Overwrite, discard
 from fluss.spark.reader import FlussReader
 from fluss.spark.source import FlussDataSource
 from fluss.spark.types import to_fluss_type, to_spark_schema
+from fluss.tools.flows import Flow, note_flows
 
 _LAYOUT = {"primary.key": "primary-key", "bucket.key": "bucket-key", "bucket.num": "buckets"}
 """Table properties of CREATE TABLE that are part of the layout; options `create.*` mean the same."""
@@ -185,6 +187,20 @@ class CatalogCalls:
             "compacted": sum(one.compacted for one in reports),
             "expired": sum(one.expired for one in reports),
         }
+
+    # -- flows ----------------------------------------------------------------------------------------------------
+
+    def note_stream(self, progress: str) -> None:
+        """Keep what a micro-batch moved, for the graph of the console."""
+        self._note(flows_of_stream(progress))
+
+    def note_batch(self, target: str, sources: list[str], rows: int, seconds: float) -> None:
+        """Keep what a batch write moved."""
+        self._note(flows_of_batch(target, sources, rows, seconds))
+
+    def _note(self, flows: list[Flow]) -> None:
+        if flows:
+            note_flows(self._client, flows)
 
     # -- CREATE and REPLACE TABLE AS SELECT -----------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from fluss.config import Login
 from fluss.errors import InvalidArgumentError, MissingDependencyError
 from fluss.spark.bridge import bridge_jar
 from fluss.spark.launch import LOOPBACK, environment, session
-from fluss.spark.presets import CATALOG
+from fluss.spark.presets import CATALOG, FLOWS
 
 SPEC = "spark-pipeline.yml"
 _CLIENT_PACKAGES = ("pyspark.pipelines", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml")
@@ -148,6 +148,7 @@ def connect_server(master: str, servers: str, login: Login) -> Iterator[str]:
     port = _free_port()
     settings = {
         **CATALOG,
+        **FLOWS,
         "spark.jars": bridge_jar(),
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": LOOPBACK,

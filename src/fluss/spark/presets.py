@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 CATALOG = {"spark.sql.catalog.fluss": "fluss.spark.FlussCatalog"}
 """The setting that makes the tables of a server those of a catalog of Spark."""
+FLOWS = {"spark.extraListeners": "fluss.spark.FlowListener"}
+"""The setting that shows in the console what a Spark fills tables from."""
 _MARK = "_fluss_configured"
 
 

@@ -274,7 +274,7 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The ends of all buckets, and how far the stream is behind them: in rows, and in milliseconds."""
         latest = self._latest(self._layout())
-        document = to_json(self._info, latest)
+        document = {**to_json(self._info, latest), "table": str(self._info.table_path)}
         document.update(lag_of(client_of(self._options.client), self._info, self._planned, latest))
         return document
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -13,9 +15,11 @@ from fluss.console.state import Call
 from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError
 from fluss.metadata import TablePath
 from fluss.tools.bench import SAMPLE_TABLE
+from fluss.tools.flows import FLOW_COLUMNS, FLOWS_TABLE
 from fluss.tools.groups import describe_groups
 
 _GROUPS_MAX = 500
+_FLOWS_MAX = 200
 
 
 async def tables(call: Call) -> Any:
@@ -111,6 +115,19 @@ async def consumers(call: Call) -> Any:
     return answer
 
 
+async def flows(call: Call) -> Any:
+    """What Spark fills tables from, as of the last micro-batches."""
+    found: list[dict[str, Any]] = []
+    for database, names in (await _names(call)).items():
+        if FLOWS_TABLE in names:
+            with contextlib.suppress(FlussError):  # hidden from this user, or another table of that name
+                table = await call.client.table(f"{database}.{FLOWS_TABLE}")
+                found += (await table.to_arrow(FLOW_COLUMNS, limit=_FLOWS_MAX)).to_pylist()
+    now = dt.datetime.now(dt.timezone.utc)
+    flows = [{"age_s": (now - one.pop("updated")).total_seconds(), **one} for one in found[:_FLOWS_MAX]]
+    return {"flows": sorted(flows, key=lambda one: (one["target"], one["source"]))}
+
+
 async def samples(call: Call) -> Any:
     """Start or stop a writer that fills a sample table."""
     call.require_writable()
@@ -126,5 +143,6 @@ ROUTES = (
     ("health", health, False),
     ("clients", clients, False),
     ("consumers", consumers, False),
+    ("flows", flows, False),
     ("samples", samples, True),
 )

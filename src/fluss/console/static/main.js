@@ -5,7 +5,7 @@ import { jump } from "./jump.js";
 import { address, link, route } from "./route.js";
 
 const PAGES = {
-  overview: "Overview", sql: "SQL", create: "New table", upload: "Upload a file", consumers: "Consumers", clients: "Clients", access: "Access and logs",
+  overview: "Overview", sql: "SQL", create: "New table", upload: "Upload a file", consumers: "Consumers", pipelines: "Pipelines", clients: "Clients", access: "Access and logs",
 };
 const TABLE_PAGES = { data: "Data", live: "Live", edit: "Lookup and edit", schema: "Schema", storage: "Storage", lake: "Lake" };
 // Pages with input of the user are left as they are when the server is back.

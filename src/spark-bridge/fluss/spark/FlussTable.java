@@ -28,6 +28,12 @@ class FlussTable implements SupportsRead, SupportsWrite {
 
   @Override
   public String name() {
+    return toString();
+  }
+
+  /** How the progress of a stream describes its target. */
+  @Override
+  public final String toString() {
     CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
     return FlussSource.NAME + " " + given.getOrDefault("table", given.getOrDefault("path", ""));
   }
