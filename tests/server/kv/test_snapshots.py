@@ -24,6 +24,7 @@ import fluss.aio as fluss
 from fluss.errors import (
     FlussError,
     KvSnapshotNotExistError,
+    KvStorageError,
     NonPrimaryKeyTableError,
     PartitionNotExistsError,
     TableNotExistError,
@@ -558,6 +559,30 @@ async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pyte
             answer = await table.lookup_raw([table.key(1)])
             assert "cannot be rebuilt" in answer.error_message
             assert len(rows_of(table, read(newest, tmp_path / "copy"))) == 100
+
+
+@pytest.mark.parametrize("step", ["names", "get"])
+async def test_a_store_that_cannot_be_reached_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Its snapshots may be whole: nothing is restored from a copy because of it."""
+
+    def unreachable(*_: object) -> None:
+        raise OSError("the store is out of reach")
+
+    clock = FakeClock()
+    async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
+        await table.put(rows(100))
+        await expire_history(server, table, clock)
+    lose_state(tmp_path / "data")
+    async with a_table(tmp_path / "data", clock=clock) as (_, table):
+        with monkeypatch.context() as patch:
+            patch.setattr(RemoteFiles, step, unreachable)
+            answer = await table.lookup_raw([table.key(1)])
+            assert answer.error_code == KvStorageError.default_error_code
+            assert "the store is out of reach" in answer.error_message
+            assert "Restore" not in answer.error_message
+        assert await table.lookup(*range(100)) == rows(100)
 
 
 @pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])

@@ -6,8 +6,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from tests.server.kv.support import SCHEMA, Bucket, Row, kv_batch
 from tests.waiting import wait_until
+
+from fluss.errors import UnknownServerError
+from fluss.server.kv.ordered import DamagedStoreError
 
 A, B, C = (1, "a", 1.0), (1, "b", 2.0), (2, "c", None)
 
@@ -61,3 +65,18 @@ async def test_changes_that_the_log_lost_are_gone(bucket: Bucket) -> None:
     await bucket.put([B])
     assert bucket.changelog() == [("+I", C), ("+I", B)]
     assert bucket.store.row_count == 2
+
+
+async def test_a_rebuild_that_failed_takes_no_changes(bucket: Bucket) -> None:
+    """What was in flight is not the whole state: with it alone, the store would pass for one that has all rows."""
+    await bucket.put([A])
+    async with without_commits(bucket):
+        end = await write(bucket, C)
+        bucket.tablet.damaged(DamagedStoreError("said so"))
+        bucket.log.start_offset = 1
+        with pytest.raises(UnknownServerError, match="cannot be rebuilt"):
+            await bucket.rows()
+    await bucket.log.committed(end)
+    assert bucket.store.applied_offset == 0
+    bucket.log.start_offset = 0
+    assert await bucket.rows() == [A, C]

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fluss.errors import KvStorageError
 from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.kv import ordered
@@ -397,13 +398,15 @@ def _is_snapshot(name: str) -> re.Match[str] | None:
 def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_offset: int) -> bool:
     """Let a store begin with the newest snapshot that a log from `start_offset` to `end_offset` can go on from.
 
-    Runs in a thread. False when there is none; the store is empty then.
+    Runs in a thread. False when there is none; the store is empty then. Raises `KvStorageError` when one that is needed
+    may be there, but cannot be read now.
     """
+    unreachable = ""
     try:
         snapshots.load()
     except Exception as error:  # of any file system
-        logger.error("the snapshots of %s cannot be read: %s", snapshots.bucket, snapshots.explain(error))
-        return False
+        unreachable = snapshots.explain(error)
+        logger.error("the snapshots of %s cannot be read: %s", snapshots.bucket, unreachable)
     usable = [found for found in snapshots.snapshots if start_offset <= found.log_offset <= end_offset]
     if usable or start_offset == 0:
         # Otherwise they are the only copy of some rows. The bucket is out of service then, and they stay as they are.
@@ -414,6 +417,8 @@ def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_off
         except Exception as error:  # RocksDB raises plain exceptions
             reason = snapshots.explain(error)
             logger.error("snapshot %d of %s cannot be used: %s", snapshot.snapshot_id, snapshots.bucket, reason)
+            if isinstance(error, (OSError, KvStorageError)):
+                unreachable = reason
             store.wipe()
             continue
         logger.info(
@@ -421,6 +426,11 @@ def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_off
             snapshots.bucket, snapshot.snapshot_id, snapshot.log_offset,
         )  # fmt: skip
         return True
+    if unreachable and start_offset > 0:
+        raise KvStorageError(
+            f"the state of {snapshots.bucket} cannot be rebuilt now: its snapshots in '{snapshots.folder}' cannot be "
+            f"read: {unreachable}. The next request tries again."
+        )
     return False
 
 

@@ -164,29 +164,30 @@ class KvTablet:
             self._opening = asyncio.ensure_future(self._reopen())
 
     async def _replay(self) -> None:
-        """Bring the store up to the end of the log. What is committed meanwhile waits."""
+        """Bring the store up to the end of the log. What is committed meanwhile waits.
+
+        After an error as well: the store lacks what comes before it, until another attempt succeeds.
+        """
         self._replaying = True
-        try:
-            offset = self.store.applied_offset
-            if offset < self.log.start_offset:
-                raise UnknownServerError(
-                    f"the state of {self.log.bucket} cannot be rebuilt: its changelog begins at offset "
-                    f"{self.log.start_offset}, and no snapshot that can be read reaches that far (the state ends at "
-                    f"{offset}). Restore the data folder from a copy, or drop the table."
-                )
-            if offset < self.log.high_watermark:
-                logger.info("replaying %d offsets of %s", self.log.high_watermark - offset, self.log.bucket)
-            while offset < self.log.high_watermark:
-                plan = reader.plan_read(self.log, offset, _REPLAY_BYTES, first_batch_always=True)
-                outcome, next_offset = await self._in_thread(self._replay_part, plan, offset)
-                if next_offset <= offset:
-                    raise FormatError(f"the log of {self.log.bucket} cannot be replayed beyond offset {offset}")
-                self.store.apply(outcome.changes, next_offset, outcome.rows_added, outcome.highest_number)
-                offset = next_offset
-                self.store.budget.check(self.store)
-                await self.store.budget.room()
-        finally:
-            self._replaying = False
+        offset = self.store.applied_offset
+        if offset < self.log.start_offset:
+            raise UnknownServerError(
+                f"the state of {self.log.bucket} cannot be rebuilt: its changelog begins at offset "
+                f"{self.log.start_offset}, and no snapshot that can be read reaches that far (the state ends at "
+                f"{offset}). Restore the data folder from a copy, or drop the table."
+            )
+        if offset < self.log.high_watermark:
+            logger.info("replaying %d offsets of %s", self.log.high_watermark - offset, self.log.bucket)
+        while offset < self.log.high_watermark:
+            plan = reader.plan_read(self.log, offset, _REPLAY_BYTES, first_batch_always=True)
+            outcome, next_offset = await self._in_thread(self._replay_part, plan, offset)
+            if next_offset <= offset:
+                raise FormatError(f"the log of {self.log.bucket} cannot be replayed beyond offset {offset}")
+            self.store.apply(outcome.changes, next_offset, outcome.rows_added, outcome.highest_number)
+            offset = next_offset
+            self.store.budget.check(self.store)
+            await self.store.budget.room()
+        self._replaying = False
         if self._numbers is not None:
             self._numbers.resume(self.store.highest_number)
         self._commit(self.log.high_watermark)
