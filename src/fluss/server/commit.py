@@ -59,6 +59,8 @@ class GroupCommitter:
         """Callers that flush next, in their order."""
         self._threads_busy = 0
         self._checkpoints: set[asyncio.Future[None]] = set()
+        self._requested: set[asyncio.Task[bool]] = set()
+        """Checkpoints that a caller asked for, which may have been cancelled since."""
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -71,8 +73,7 @@ class GroupCommitter:
             await self._acquire_flush_slot()
             self._release_flush_slot()
         self._flusher.stop()
-        if self._checkpoints:
-            await asyncio.gather(*self._checkpoints, return_exceptions=True)
+        await asyncio.gather(*self._checkpoints, *self._requested, return_exceptions=True)
 
     def dirty(self, tablet: CommittableLog) -> None:
         """The log has bytes that are not committed."""
@@ -92,12 +93,7 @@ class GroupCommitter:
         if self._flushing:
             slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(slot)
-            try:
-                await slot
-            except asyncio.CancelledError:
-                if not slot.cancelled():
-                    self._release_flush_slot()  # it was given to a caller who no longer wants it
-                raise
+            await slot
         self._flushing = True
 
     def _release_flush_slot(self) -> None:
@@ -207,7 +203,17 @@ class GroupCommitter:
             _checkpoint_ended(plan, done.exception())
 
     async def checkpoint(self, tablets: Iterable[CommittableLog]) -> bool:
-        """Flush the logs and write their recovery points; False when one of them failed."""
+        """Flush the logs and write their recovery points; False when one of them failed.
+
+        It goes on when the caller is cancelled: the logs do not list as dirty what it flushes, and the next round would
+        acknowledge that unflushed.
+        """
+        work = asyncio.ensure_future(self._checkpoint(tablets))
+        self._requested.add(work)
+        work.add_done_callback(self._requested.discard)
+        return await asyncio.shield(work)
+
+    async def _checkpoint(self, tablets: Iterable[CommittableLog]) -> bool:
         if self._checkpoints:
             await asyncio.gather(*self._checkpoints, return_exceptions=True)
         clean = True
