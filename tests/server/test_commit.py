@@ -161,9 +161,7 @@ async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_commi
     assert not flushers()
 
 
-async def test_a_checkpoint_goes_on_when_its_caller_is_cancelled(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_checkpoint_goes_on_when_its_caller_is_cancelled(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop cancels the periodic ones. What such a one has not flushed is not acknowledged by the next round."""
     opened, begun = threading.Event(), threading.Event()
 

@@ -27,6 +27,7 @@ from fluss.server.catalog.acl import by_resource
 from fluss.server.handlers import kv as handlers
 from fluss.server.handlers.request import RequestContext
 from fluss.server.kv.ordered import DamagedStoreError
+from fluss.server.kv.tablet import KvTablet
 from fluss.server.kv.values import ValueCodec
 from fluss.server.server import Server
 
@@ -156,6 +157,34 @@ async def test_put_and_lookup(tmp_path: Path) -> None:
             assert (await table.put([B], acks=acks)).log_end_offset
         assert server.kv.memory_bytes > 0
         assert server.kv.row_count_total == 502
+
+
+async def test_lookups_of_many_keys_are_charged_before_they_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of some bytes may have an answer of many megabytes: there are no more of these than fit in memory."""
+    present = peak = 0
+    inner = KvTablet.lookup
+
+    async def counted(self: KvTablet, keys: Sequence[bytes]) -> list[bytes | None]:
+        nonlocal present, peak
+        present += 1
+        peak = max(present, peak)
+        try:
+            return await inner(self, keys)
+        finally:
+            present -= 1
+
+    async with (
+        a_table(tmp_path, server_buffer_memory__size="2mb") as (server, table),
+        connected(server) as other_client,
+    ):
+        await table.put([A])
+        monkeypatch.setattr(KvTablet, "lookup", counted)
+        other = Table(other_client, table.info)
+        answers = await asyncio.gather(*(one.lookup(*[1] * 100) for one in (table, other) * 10))
+        assert answers == [[A] * 100] * 20
+        assert peak == 1
 
 
 async def test_one_key_is_answered_as_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

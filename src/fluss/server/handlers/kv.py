@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fluss.errors import (
     CorruptRecordError,
@@ -239,21 +239,41 @@ def lookup(context: RequestContext, body: memoryview, reply: Reply) -> None:
     if answers is not None:
         _count_lookup(context, request, answers)
         reply.send((encode_lookup_response(answers),))
-    elif context.server.answers.exhausted:
-        reply.send_later(_look_up_when_there_is_room(context, request))
     else:
-        reply.send_later(_look_up(context, request))
+        reply.send_later(_look_up_when_there_is_room(context, request))
 
 
 async def _look_up_when_there_is_room(context: RequestContext, request: LookupRequest) -> Sequence[Buffer]:
+    failures = await _prepare_lookup(context, request)
     async with context.session.making_answer(ANSWER_BYTES_MAX):
-        return await _look_up(context, request)
+        return await _look_up(context, request, failures)
 
 
 async def _look_up_many(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     """A request with so many keys that decoding it takes longer than a slice."""
     async with context.session.making_answer(ANSWER_BYTES_MAX):
-        return await _look_up(context, await in_codec_thread(context, decode_lookup, body))
+        request = await in_codec_thread(context, decode_lookup, body)
+        return await _look_up(context, request, await _prepare_lookup(context, request))
+
+
+async def _prepare_lookup(context: RequestContext, request: LookupRequest) -> dict[int, FlussError]:
+    """Open the states and insert the rows that are asked for; returns the errors, by the position of their bucket.
+
+    It may take long, and other answers need not wait meanwhile.
+    """
+    insert = bool(request.insert_if_not_exists)
+    failures: dict[int, FlussError] = {}
+    async for number, part in context.each(enumerate(request.buckets)):
+        try:
+            tablet = _readable_tablet(context, request, part, insert=insert)
+            await tablet.ready()
+            if insert:
+                missing = [key for key, value in zip(part.keys, await tablet.lookup(part.keys)) if value is None]
+                if missing:
+                    await _insert(context, tablet, missing, request.acks, request.timeout_ms)
+        except FlussError as error:
+            failures[number] = error
+    return failures
 
 
 def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None:
@@ -301,20 +321,18 @@ def _must_wait(context: RequestContext, size_bytes: int) -> bool:
     return size_bytes > _ANSWER_AT_ONCE_BYTES_MAX and context.server.answers.exhausted
 
 
-async def _look_up(context: RequestContext, request: LookupRequest) -> Sequence[Buffer]:
-    insert = bool(request.insert_if_not_exists)
+async def _look_up(
+    context: RequestContext, request: LookupRequest, failures: Mapping[int, FlussError]
+) -> Sequence[Buffer]:
     answers: list[LookedUpBucket] = []
     size_bytes = key_count = 0
-    async for part in context.each(request.buckets):
+    async for number, part in context.each(enumerate(request.buckets)):
         key_count += len(part.keys)
         answer = LookedUpBucket(part.bucket_id, part.partition_id)
         try:
-            tablet = _readable_tablet(context, request, part, insert=insert)
-            answer.values = await tablet.lookup(part.keys)
-            if insert and None in answer.values:
-                missing = [key for key, value in zip(part.keys, answer.values) if value is None]
-                await _insert(context, tablet, missing, request.acks, request.timeout_ms)
-                answer.values = await tablet.lookup(part.keys)
+            if number in failures:
+                raise failures[number]
+            answer.values = await _readable_tablet(context, request, part).lookup(part.keys)
             size_bytes = _checked_size(size_bytes, answer.values)
         except FlussError as error:
             answer.values = ()
