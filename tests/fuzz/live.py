@@ -32,7 +32,7 @@ from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import encode_request
 from fluss.protocol.lookup_messages import encode_lookup
-from fluss.protocol.record_messages import decode_limit_scan_response, encode_produce_log, encode_put_kv
+from fluss.protocol.record_messages import encode_produce_log, encode_put_kv
 from fluss.records import encode_arrow_body, encode_kv_body, seal_kv_batch, seal_log_batch
 from fluss.rows import Slices, compacted
 from fluss.server.server import Server
@@ -206,7 +206,9 @@ class LiveRun:
             offset = self._read_batches(reader, answer.records, offset)
         assert offset == answer.high_watermark
         request = pb.LimitScanRequest(table_id=self.kv_table, bucket_id=0, limit=1_000_000).SerializeToString()
-        response = decode_limit_scan_response(await client.connection.call_parts(apis.LIMIT_SCAN, [request]))
+        response = pb.LimitScanResponse.FromString(
+            bytes(await client.connection.call_parts(apis.LIMIT_SCAN, [request]))
+        )
         assert not response.error_code, response.error_message
         if response.records:
             KvReader(KV_SCHEMA, "COMPACTED").read_values(bytes(response.records))

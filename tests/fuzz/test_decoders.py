@@ -37,18 +37,12 @@ from fluss.protocol.predicates import decode_predicate, encode_predicate
 from fluss.protocol.record_messages import (
     FetchedBucket,
     FetchedTable,
-    LimitScanResponse,
-    ScanKvResponse,
     decode_fetch_log_response,
-    decode_limit_scan_response,
     decode_produce_log,
     decode_put_kv,
-    decode_scan_kv_response,
     encode_fetch_log_response,
-    encode_limit_scan_response,
     encode_produce_log,
     encode_put_kv,
-    encode_scan_kv_response,
 )
 from fluss.protocol.wire import parse_message
 from fluss.records import (
@@ -291,10 +285,6 @@ def _protocol_targets() -> list[Target]:
             ]
         )
     )
-    scan = b"".join(encode_limit_scan_response(LimitScanResponse(is_log_table=True, records=[vectors.VALUE_BATCH])))
-    scan_kv = b"".join(
-        encode_scan_kv_response(ScanKvResponse(scanner_id=b"id", has_more_results=True, records=[vectors.VALUE_BATCH]))
-    )
     lookup = encode_lookup(101, [(None, 0, [b"\1", b"\2"]), (5, 1, [b"key" * 50])], acks=1, timeout_ms=5)
     found = encode_lookup_response([LookedUpBucket(0, values=[b"\1\0value", None]), LookedUpBucket(1, error_code=7)])
     filters = [
@@ -312,8 +302,6 @@ def _protocol_targets() -> list[Target]:
         Target("ProduceLog", decode_produce_log, [produce]),
         Target("PutKv", decode_put_kv, [put]),
         Target("FetchLog response", decode_fetch_log_response, [fetched]),
-        Target("LimitScan response", decode_limit_scan_response, [scan]),
-        Target("ScanKv response", decode_scan_kv_response, [scan_kv]),
         Target("Lookup", decode_lookup, [lookup]),
         Target("Lookup response", decode_lookup_response, [bytes(found)]),
         Target("predicates", _predicate, [encode_predicate(f, ALL_TYPES).SerializeToString() for f in filters]),

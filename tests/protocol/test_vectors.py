@@ -21,7 +21,6 @@ from fluss.protocol.record_messages import (
     FetchedBucket,
     FetchedTable,
     decode_fetch_log_response,
-    decode_limit_scan_response,
     decode_produce_log,
     decode_put_kv,
     encode_fetch_log_response,
@@ -522,8 +521,8 @@ def test_limit_scan_response() -> None:
     records = b"\0" * 624
     whole = start[:-1] + records
     response = frames.parse_response(only_frame(whole))
-    decoded = decode_limit_scan_response(response.body)
-    assert (decoded.is_log_table, decoded.error_code) == (True, None)
+    decoded = pb.LimitScanResponse.FromString(bytes(response.body))
+    assert (decoded.is_log_table, decoded.HasField("error_code")) == (True, False)
     assert decoded.records == records
 
 

@@ -116,20 +116,20 @@ class FetchedTable(Generic[RecordsT]):
 
 
 @dataclass(slots=True)
-class LimitScanResponse(Generic[RecordsT]):
+class LimitScanResponse:
     error_code: int | None = None
     error_message: str | None = None
     is_log_table: bool | None = None
-    records: RecordsT | None = None
+    records: Sequence[Buffer] | None = None
 
 
 @dataclass(slots=True)
-class ScanKvResponse(Generic[RecordsT]):
+class ScanKvResponse:
     error_code: int | None = None
     error_message: str | None = None
     scanner_id: bytes | None = None
     has_more_results: bool | None = None
-    records: RecordsT | None = None
+    records: Sequence[Buffer] | None = None
     log_offset: int | None = None
 
 
@@ -387,7 +387,7 @@ def _merge_remote_log(info: pb.PbRemoteLogFetchInfo, data: memoryview, what: str
 # ---- LimitScan and ScanKv responses ----
 
 
-def encode_limit_scan_response(response: LimitScanResponse[Sequence[Buffer]]) -> Parts:
+def encode_limit_scan_response(response: LimitScanResponse) -> Parts:
     """A LimitScanResponse as parts."""
     head = (
         int_field(1, response.error_code)
@@ -397,7 +397,7 @@ def encode_limit_scan_response(response: LimitScanResponse[Sequence[Buffer]]) ->
     return _with_records(head, 4, response.records, b"")
 
 
-def encode_scan_kv_response(response: ScanKvResponse[Sequence[Buffer]]) -> Parts:
+def encode_scan_kv_response(response: ScanKvResponse) -> Parts:
     """A ScanKvResponse as parts."""
     head = (
         int_field(1, response.error_code)
@@ -415,45 +415,3 @@ def _with_records(head: bytes, number: int, records: Sequence[Buffer] | None, ta
     if tail:
         parts.append(tail)
     return parts
-
-
-def decode_limit_scan_response(body: Buffer) -> LimitScanResponse[memoryview]:
-    """Read a LimitScanResponse; the records are a view into `body`."""
-    what = "LimitScanResponse"
-    data = memoryview(body)
-    response: LimitScanResponse[memoryview] = LimitScanResponse()
-    for found in iter_fields(data, 0, len(data), what):
-        if found.wire_type == VARINT:
-            if found.number == 1:
-                response.error_code = as_int32(found.value)
-            elif found.number == 3:
-                response.is_log_table = found.value != 0
-        elif found.wire_type == LENGTH_DELIMITED:
-            if found.number == 2:
-                response.error_message = read_string(data, found, what)
-            elif found.number == 4:
-                response.records = data[found.start : found.end]
-    return response
-
-
-def decode_scan_kv_response(body: Buffer) -> ScanKvResponse[memoryview]:
-    """Read a ScanKvResponse; the records are a view into `body`."""
-    what = "ScanKvResponse"
-    data = memoryview(body)
-    response: ScanKvResponse[memoryview] = ScanKvResponse()
-    for found in iter_fields(data, 0, len(data), what):
-        if found.wire_type == VARINT:
-            if found.number == 1:
-                response.error_code = as_int32(found.value)
-            elif found.number == 4:
-                response.has_more_results = found.value != 0
-            elif found.number == 6:
-                response.log_offset = as_int64(found.value)
-        elif found.wire_type == LENGTH_DELIMITED:
-            if found.number == 2:
-                response.error_message = read_string(data, found, what)
-            elif found.number == 3:
-                response.scanner_id = bytes(data[found.start : found.end])
-            elif found.number == 5:
-                response.records = data[found.start : found.end]
-    return response

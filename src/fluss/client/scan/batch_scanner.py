@@ -32,7 +32,7 @@ from fluss.errors import (
 from fluss.metadata import OffsetSpec, Schema, TableBucket
 from fluss.net.eager import retrieve_exception
 from fluss.protocol import apis, messages
-from fluss.protocol.record_messages import ScanKvResponse, decode_limit_scan_response, decode_scan_kv_response
+from fluss.protocol.wire import parse_message
 from fluss.records import align_batch, decode_value_batch, iter_log_batches
 from fluss.rows import Slices, decode_compacted, indexed, logical
 
@@ -114,10 +114,10 @@ class BatchScanner(OneShotScanner):
                 request.routing_bucket_count = count
             timeout_ms = self._request_timeout_ms()
             body = await connection.call_parts(apis.LIMIT_SCAN, [request.SerializeToString()], timeout_ms=timeout_ms)
-            response = decode_limit_scan_response(body)
+            response = parse_message(apis.LIMIT_SCAN.response, body, require_all=False)
             if response.error_code:
-                raise error_for_code(response.error_code, response.error_message)
-            return response.records if response.records is not None else memoryview(b"")
+                raise error_for_code(response.error_code, response.error_message or None)
+            return memoryview(response.records)
 
         return await self._retry(attempt, "LIMIT_SCAN")
 
@@ -187,7 +187,7 @@ class BatchScanner(OneShotScanner):
         if bucket.partition_id is not None:
             request.bucket_scan_req.partition_id = bucket.partition_id
 
-        async def begin() -> tuple[Connection, ScanKvResponse[memoryview]]:
+        async def begin() -> tuple[Connection, messages.ScanKvResponse]:
             connection = await self._leader()
             count = plan.cluster.routing_count(bucket)
             if count is not None:
@@ -198,11 +198,11 @@ class BatchScanner(OneShotScanner):
         connection, response = await self._retry(begin, "SCAN_KV")
         scanner_id = b""
         sequence = rows = 0
-        following: asyncio.Future[ScanKvResponse[memoryview]] | None = None
+        following: asyncio.Future[messages.ScanKvResponse] | None = None
         try:
             while True:
-                more = bool(response.has_more_results)
-                if response.log_offset is not None:
+                more = response.has_more_results
+                if response.HasField("log_offset"):
                     self.log_offset = response.log_offset
                 scanner_id = (response.scanner_id or scanner_id) if more else b""
                 if more:
@@ -214,8 +214,8 @@ class BatchScanner(OneShotScanner):
                     )
                     following = asyncio.ensure_future(self._scan_kv(connection, next_step, ahead=True))
                     following.add_done_callback(retrieve_exception)
-                if response.records is not None and len(response.records):
-                    batch = await self._decoded(response.records)
+                if response.records:
+                    batch = await self._decoded(memoryview(response.records))
                     yield RecordBatch(batch, bucket, rows, rows + batch.num_rows - 1)
                     rows += batch.num_rows
                 if following is None:
@@ -348,14 +348,14 @@ class BatchScanner(OneShotScanner):
 
     async def _scan_kv(
         self, connection: Connection, request: messages.ScanKvRequest, *, ahead: bool = False
-    ) -> ScanKvResponse[memoryview]:
+    ) -> messages.ScanKvResponse:
         """One step of a cursor. A step `ahead` of the call that will need it has a time of its own."""
         body = [request.SerializeToString()]
         timeout_ms = self._plan.config.request_timeout_ms if ahead else self._request_timeout_ms()
         answer = await connection.call_parts(apis.SCAN_KV, body, timeout_ms=timeout_ms)
-        response = decode_scan_kv_response(answer)
+        response = parse_message(apis.SCAN_KV.response, answer, require_all=False)
         if response.error_code:
-            raise error_for_code(response.error_code, response.error_message)
+            raise error_for_code(response.error_code, response.error_message or None)
         return response
 
     def _project(self, batch: pa.RecordBatch) -> pa.RecordBatch:

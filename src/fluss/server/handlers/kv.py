@@ -453,11 +453,11 @@ async def scan_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]
         answer = await _scan(context, request)
     except FlussError as error:
         code, message = wire_error(error)
-        answer = ScanKvResponse[Sequence[Buffer]](error_code=code, error_message=message)
+        answer = ScanKvResponse(error_code=code, error_message=message)
     return encode_scan_kv_response(answer)
 
 
-async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvResponse[Sequence[Buffer]]:
+async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvResponse:
     cursors = _kv(context).cursors
     opens, resumes = request.HasField("bucket_scan_req"), request.HasField("scanner_id")
     if opens == resumes:
@@ -491,9 +491,7 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
     return await _read_on(context, cursor, request.batch_size_bytes, log_offset)
 
 
-async def _read_on(
-    context: RequestContext, cursor: Cursor, batch_bytes: int, log_offset: int | None
-) -> ScanKvResponse[Sequence[Buffer]]:
+async def _read_on(context: RequestContext, cursor: Cursor, batch_bytes: int, log_offset: int | None) -> ScanKvResponse:
     """The next rows of a cursor. A cursor whose opening fails or is cancelled ends: its client does not know it."""
     cursors = _kv(context).cursors
     time_slice = context.begin_slice()
@@ -504,7 +502,7 @@ async def _read_on(
             records = await cursor.read(bytes_max, time_slice)
             if cursor.ended:
                 raise UnknownScannerIdError("the scan was ended meanwhile, or its table was dropped")
-            answer = ScanKvResponse[Sequence[Buffer]](has_more_results=cursor.has_more, log_offset=log_offset)
+            answer = ScanKvResponse(has_more_results=cursor.has_more, log_offset=log_offset)
             if records:
                 answer.records = records
         finished = True

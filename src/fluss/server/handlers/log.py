@@ -327,7 +327,7 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
             async with context.session.making_answer(ANSWER_BYTES_MAX):
                 time_slice = context.begin_slice()
                 rows = await context.server.kv.limit_scan(entry, bucket, request.limit, time_slice)
-            return encode_limit_scan_response(LimitScanResponse[Sequence[Buffer]](is_log_table=False, records=rows))
+            return encode_limit_scan_response(LimitScanResponse(is_log_table=False, records=rows))
         tablet = context.server.tablets.tablet(bucket)
         tablet.check_usable()
         offset = max(tablet.start_offset, tablet.high_watermark - request.limit)
@@ -343,11 +343,11 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
             result.parts += read.parts
             result.size_bytes += read.size_bytes
             offset = plan.segments[-1][2]
-        answer = LimitScanResponse[Sequence[Buffer]](is_log_table=True, records=result.parts)
+        answer = LimitScanResponse(is_log_table=True, records=result.parts)
     except FlussError as error:
         entry.counters.limit_scan_failed += 1
         code, message = wire_error(error)
-        answer = LimitScanResponse[Sequence[Buffer]](error_code=code, error_message=message)
+        answer = LimitScanResponse(error_code=code, error_message=message)
     return encode_limit_scan_response(answer)
 
 
