@@ -134,12 +134,7 @@ def encode_lookup_response(buckets: Sequence[LookedUpBucket]) -> bytes:
             bucket_id=bucket.bucket_id,
             error_code=bucket.error_code,
             error_message=bucket.error_message,
-            values=[
-                b""
-                if value is None
-                else (_SHORT_PREFIXES[len(value)] + value if len(value) < 128 else _long_prefix(value) + value)
-                for value in bucket.values
-            ],
+            values=[_entry(value) for value in bucket.values],
             original_partition_name=bucket.original_partition_name,
         )
     return response.SerializeToString()
@@ -167,11 +162,7 @@ def encode_lookup_response_parts(buckets: Sequence[LookedUpBucket]) -> Parts:
 def _entry(value: bytes | None) -> bytes:
     if value is None:
         return b""
-    return _SHORT_PREFIXES[len(value)] + value if len(value) < 128 else _long_prefix(value) + value
-
-
-def _long_prefix(value: bytes) -> bytes:
-    return b"\x0a" + encode_varint(len(value))
+    return _SHORT_PREFIXES[len(value)] + value if len(value) < 128 else b"\x0a" + encode_varint(len(value)) + value
 
 
 def decode_lookup_response(body: Buffer) -> list[LookedUpBucket]:

@@ -63,14 +63,6 @@ class BucketRecords:
 
 
 @dataclass(slots=True)
-class ProduceLogRequest:
-    acks: int
-    table_id: int
-    timeout_ms: int
-    buckets: list[BucketRecords] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class ProducedBucket:
     """The answer of ProduceLog for one bucket."""
 
@@ -82,14 +74,17 @@ class ProducedBucket:
 
 
 @dataclass(slots=True)
-class PutKvRequest:
+class WriteRequest:
+    """A ProduceLogRequest or PutKvRequest."""
+
     acks: int
     table_id: int
     timeout_ms: int
-    target_columns: list[int] = field(default_factory=list)
-    """Empty: all columns."""
     buckets: list[BucketRecords] = field(default_factory=list)
+    target_columns: list[int] = field(default_factory=list)
+    """Of a PutKvRequest. Empty: all columns."""
     agg_mode: int | None = None
+    """Of a PutKvRequest."""
 
 
 @dataclass(slots=True)
@@ -206,62 +201,39 @@ class TooManyBucketsError(FormatError):
     """A write has more fields than the caller wants to decode now."""
 
 
-def decode_produce_log(body: Buffer, fields_max: int = BUCKETS_PER_REQUEST_MAX) -> ProduceLogRequest:
+def decode_produce_log(body: Buffer, fields_max: int = BUCKETS_PER_REQUEST_MAX) -> WriteRequest:
     """Read a ProduceLogRequest; the records are views into `body`.
 
     Raises:
         TooManyBucketsError: It has more than `fields_max` fields, most of which are buckets.
         FormatError: It is not a ProduceLogRequest.
     """
-    what = "ProduceLogRequest"
-    data = memoryview(body)
-    acks = table_id = timeout_ms = None
-    buckets: list[BucketRecords] = []
-    for number, wire_type, value, start, end in iter_fields(data, 0, len(data), what, fields_max, TooManyBucketsError):
-        if wire_type == VARINT:
-            if number == 1:
-                acks = as_int32(value)
-            elif number == 2:
-                table_id = as_int64(value)
-            elif number == 3:
-                timeout_ms = as_int32(value)
-        elif number == 4 and wire_type == LENGTH_DELIMITED:
-            buckets.append(_decode_bucket(data, start, end, f"{what}.buckets_req[{len(buckets)}]"))
-    if acks is None or table_id is None or timeout_ms is None:
-        raise _missing_write_fields(what, acks, table_id, timeout_ms)
-    return ProduceLogRequest(acks, table_id, timeout_ms, buckets)
+    return _decode_write(body, "ProduceLogRequest", 4, fields_max)
 
 
-def decode_put_kv(body: Buffer, fields_max: int = BUCKETS_PER_REQUEST_MAX) -> PutKvRequest:
+def decode_put_kv(body: Buffer, fields_max: int = BUCKETS_PER_REQUEST_MAX) -> WriteRequest:
     """Read a PutKvRequest; the records are views into `body`. Errors as in `decode_produce_log`."""
-    what = "PutKvRequest"
+    return _decode_write(body, "PutKvRequest", 5, fields_max)
+
+
+def _decode_write(body: Buffer, what: str, buckets_number: int, fields_max: int) -> WriteRequest:
     data = memoryview(body)
-    acks = table_id = timeout_ms = agg_mode = None
+    numbers: dict[int, int] = {}
     target_columns: list[int] = []
     buckets: list[BucketRecords] = []
     for found in iter_fields(data, 0, len(data), what, fields_max, TooManyBucketsError):
         number, wire_type, value, start, end = found
-        if number == 4:
+        if number == buckets_number:
+            if wire_type == LENGTH_DELIMITED:
+                buckets.append(_decode_bucket(data, start, end, f"{what}.buckets_req[{len(buckets)}]"))
+        elif number == 4:
             read_int32s(data, found, target_columns, what)
         elif wire_type == VARINT:
-            if number == 1:
-                acks = as_int32(value)
-            elif number == 2:
-                table_id = as_int64(value)
-            elif number == 3:
-                timeout_ms = as_int32(value)
-            elif number == 6:
-                agg_mode = as_int32(value)
-        elif number == 5 and wire_type == LENGTH_DELIMITED:
-            buckets.append(_decode_bucket(data, start, end, f"{what}.buckets_req[{len(buckets)}]"))
-    if acks is None or table_id is None or timeout_ms is None:
-        raise _missing_write_fields(what, acks, table_id, timeout_ms)
-    return PutKvRequest(acks, table_id, timeout_ms, target_columns, buckets, agg_mode)
-
-
-def _missing_write_fields(what: str, acks: int | None, table_id: int | None, timeout_ms: int | None) -> FormatError:
-    fields = {"acks": acks, "table_id": table_id, "timeout_ms": timeout_ms}
-    return missing(what, *(name for name, value in fields.items() if value is None))
+            numbers[number] = as_int64(value) if number == 2 else as_int32(value)
+    names = {1: "acks", 2: "table_id", 3: "timeout_ms"}
+    if not numbers.keys() >= names.keys():
+        raise missing(what, *(name for number, name in names.items() if number not in numbers))
+    return WriteRequest(numbers[1], numbers[2], numbers[3], buckets, target_columns, numbers.get(6))
 
 
 def _decode_bucket(data: memoryview, start: int, end: int, what: str) -> BucketRecords:

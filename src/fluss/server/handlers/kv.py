@@ -37,9 +37,9 @@ from fluss.protocol.lookup_messages import (
     encode_value_list,
 )
 from fluss.protocol.record_messages import (
-    PutKvRequest,
     ScanKvResponse,
     TooManyBucketsError,
+    WriteRequest,
     decode_put_kv,
     encode_scan_kv_response,
 )
@@ -134,7 +134,7 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     return (response.SerializeToString(),)
 
 
-def _count_put(context: RequestContext, entry: TableEntry, request: PutKvRequest, response: pb.PutKvResponse) -> None:
+def _count_put(context: RequestContext, entry: TableEntry, request: WriteRequest, response: pb.PutKvResponse) -> None:
     count_bytes_in(context, entry, sum(len(part.records) for part in request.buckets))
     written = messages = 0
     for part, answer in zip(request.buckets, response.buckets_resp):
@@ -170,7 +170,7 @@ def _invalid_write(tablet: KvTablet, error: FormatError) -> CorruptRecordError:
 _Puts = list[tuple[pb.PbPutKvRespForBucket, KvTablet, "asyncio.Task[AppendResult]"]]
 
 
-async def _start_puts(context: RequestContext, request: PutKvRequest, response: pb.PutKvResponse, hold: _Hold) -> _Puts:
+async def _start_puts(context: RequestContext, request: WriteRequest, response: pb.PutKvResponse, hold: _Hold) -> _Puts:
     waiting: _Puts = []
     time_slice = context.begin_slice()
     for number, part in enumerate(request.buckets):
@@ -196,7 +196,7 @@ async def _start_puts(context: RequestContext, request: PutKvRequest, response: 
 
 
 def _start_put(
-    context: RequestContext, tablet: KvTablet, records: memoryview, request: PutKvRequest
+    context: RequestContext, tablet: KvTablet, records: memoryview, request: WriteRequest
 ) -> asyncio.Task[AppendResult]:
     share = context.session.share
     put = tablet.put(records, request.target_columns, request.agg_mode or 0, share)

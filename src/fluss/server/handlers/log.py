@@ -29,8 +29,8 @@ from fluss.protocol.record_messages import (
     BucketRecords,
     LimitScanResponse,
     ProducedBucket,
-    ProduceLogRequest,
     TooManyBucketsError,
+    WriteRequest,
     decode_produce_log,
     encode_limit_scan_response,
     encode_produce_log_response,
@@ -162,7 +162,7 @@ class _Produce:
         "_reply", "_size_bytes", "_table_id", "_timeout_ms",
     )  # fmt: skip
 
-    def __init__(self, context: RequestContext, reply: Reply, request: ProduceLogRequest) -> None:
+    def __init__(self, context: RequestContext, reply: Reply, request: WriteRequest) -> None:
         self._context = context
         self._reply = reply
         self._table_id = request.table_id
