@@ -323,6 +323,17 @@ def _cells(record: dict[str, Any]) -> list[Any]:
     return [record["bucket"], record["offset"], record["change"], *values]
 
 
+def _place(change: Any, timestamp_ms: int) -> dict[str, Any]:
+    """What is printed of a record beside its rows."""
+    return {
+        "bucket": change.bucket.bucket_id,
+        "partition": change.bucket.partition_id,
+        "offset": change.offset,
+        "timestamp": timestamp_ms,
+        "change": _SHORT[change.kind],
+    }
+
+
 def _records(
     db: Database,
     name: str,
@@ -339,20 +350,7 @@ def _records(
     options: dict[str, Any] = {"stop_at_end": no_follow, "timeout": timeout, "group": group}
     with Tail(db, table, start, columns=columns, where=where, **options) as found:
         for records in found:
-            yield (
-                found.columns,
-                [
-                    {
-                        "bucket": record.bucket.bucket_id,
-                        "partition": record.bucket.partition_id,
-                        "offset": record.offset,
-                        "timestamp": record.timestamp_ms,
-                        "change": _SHORT[record.kind],
-                        "row": record.row,
-                    }
-                    for record in records
-                ],
-            )
+            yield found.columns, [{**_place(one, one.timestamp_ms), "row": one.row} for one in records]
 
 
 def _pairs(
@@ -371,13 +369,5 @@ def _pairs(
     until = None if no_follow else timeout
     with table.changes(start_of(db, table, start), live=not no_follow, timeout=until, group=group) as found:
         for change in found:
-            record = {
-                "bucket": change.bucket.bucket_id,
-                "partition": change.bucket.partition_id,
-                "offset": change.offset,
-                "timestamp": int(change.timestamp.timestamp() * 1000),
-                "change": _SHORT[change.kind],
-                "old": change.old,
-                "new": change.new,
-            }
-            yield ["old", "new"], [record]
+            place = _place(change, int(change.timestamp.timestamp() * 1000))
+            yield ["old", "new"], [{**place, "old": change.old, "new": change.new}]
