@@ -171,7 +171,7 @@ def value_of(target: Target, node: ast.FunctionDef | ast.AsyncFunctionDef, core:
     if node.name in target.awaited:
         return f"await {bridge}.wrap({call})"
     if isinstance(node, ast.AsyncFunctionDef):
-        return f"{bridge}.{'run_here' if 'in_caller_thread' in decorators else target.run}({call})"
+        return f"{bridge}.{target.run}({call})"
     if node.name in target.subscribing:
         return f"self._subscribe(lambda: {call})"
     if node.name in target.on_loop and node.args.kwonlyargs:

@@ -463,7 +463,7 @@ class Table(TableBase[T]):
         Example:
             frame = orders.to_pandas(where="price > 10")
         """
-        return self._bridge.run_here(self._core.to_pandas(columns, where, limit, snapshot, params=params))
+        return self._bridge.run(self._core.to_pandas(columns, where, limit, snapshot, params=params))
 
     def to_polars(
         self,
@@ -479,7 +479,7 @@ class Table(TableBase[T]):
         Example:
             frame = orders.to_polars(columns=["id", "price"])
         """
-        return self._bridge.run_here(self._core.to_polars(columns, where, limit, snapshot, params=params))
+        return self._bridge.run(self._core.to_polars(columns, where, limit, snapshot, params=params))
 
     def to_pylist(
         self,
@@ -495,7 +495,7 @@ class Table(TableBase[T]):
         Example:
             rows = orders.to_pylist(where="item = 'tea'", limit=10)
         """
-        return self._bridge.run_here(self._core.to_pylist(columns, where, limit, snapshot, params=params))
+        return self._bridge.run(self._core.to_pylist(columns, where, limit, snapshot, params=params))
 
     def to_parquet(
         self,
@@ -514,7 +514,7 @@ class Table(TableBase[T]):
         Example:
             orders.to_parquet("orders.parquet", where="price > 10")
         """
-        return self._bridge.run_here(self._core.to_parquet(path, columns, where, limit, snapshot, params=params))
+        return self._bridge.run(self._core.to_parquet(path, columns, where, limit, snapshot, params=params))
 
     def to_csv(
         self,
@@ -533,7 +533,7 @@ class Table(TableBase[T]):
         Example:
             orders.to_csv("orders.csv", columns=["id", "price"])
         """
-        return self._bridge.run_here(self._core.to_csv(path, columns, where, limit, snapshot, params=params))
+        return self._bridge.run(self._core.to_csv(path, columns, where, limit, snapshot, params=params))
 
     def head(self, n: int = 5) -> list[T]:
         """Some rows, to see what they look like.
@@ -583,7 +583,7 @@ class Table(TableBase[T]):
         Example:
             events.append([{"id": 1, "kind": "click"}, {"id": 2, "kind": "view"}])
         """
-        return self._bridge.run_here(self._core.append(rows, progress=progress))
+        return self._bridge.run(self._core.append(rows, progress=progress))
 
     def upsert(self, rows: Rows, *, missing: Missing = None, progress: bool = False) -> WriteResult:
         """Insert rows, or replace those with the same primary key; durable when it returns.
@@ -598,7 +598,7 @@ class Table(TableBase[T]):
             orders.upsert({"id": 7, "item": "tea", "price": 2.5})
             orders.upsert({"id": 7, "price": 3.0}, missing="keep")
         """
-        return self._bridge.run_here(self._core.upsert(rows, missing=missing, progress=progress))
+        return self._bridge.run(self._core.upsert(rows, missing=missing, progress=progress))
 
     def delete(
         self, keys: Any = None, *, where: Where | None = None, params: Params | None = None, progress: bool = False
@@ -616,7 +616,7 @@ class Table(TableBase[T]):
             orders.delete(7)
             orders.delete(where="price = 0")
         """
-        return self._bridge.run_here(self._core.delete(keys, where=where, params=params, progress=progress))
+        return self._bridge.run(self._core.delete(keys, where=where, params=params, progress=progress))
 
     def update(self, key: Any, /, *, upsert: bool = False, **values: Any) -> WriteResult:
         """Change some columns of rows and leave the others as they are. The result has the number of rows there were.
@@ -634,7 +634,7 @@ class Table(TableBase[T]):
             orders.update(7, price=9.5)
             orders.update([{"id": 7, "price": 9.5}, {"id": 8, "price": 3.0}])
         """
-        return self._bridge.run_here(self._core.update(key, upsert=upsert, **values))
+        return self._bridge.run(self._core.update(key, upsert=upsert, **values))
 
     def writer(self, columns: Sequence[str] | None = None, *, missing: Literal["null"] | None = None) -> TableWriter:
         """A writer for many single rows, at the speed of the full client; leave it, and all rows are durable.
@@ -735,7 +735,7 @@ class Database(DatabaseBase[Table[dict[str, Any]]]):
         """
         core: Any = self._core
         return Table(
-            self._bridge.run_here(
+            self._bridge.run(
                 core.create_table(
                     name,
                     source,

@@ -208,7 +208,7 @@ class DatabaseBase(Generic[TableT]):
                 from fluss.db.sql import Engine, host_of
 
                 submit = self._bridge.background.thread.submit
-                self._sql_engine = Engine(host_of(self._core, submit, self._bridge.run, self._bridge.run_here))
+                self._sql_engine = Engine(host_of(self._core, submit, self._bridge.run))
             return self._sql_engine
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ class DatabaseBase(Generic[TableT]):
             if self._sql_engine is not None:
                 self._sql_engine.close()
             if not thread.closed:
-                self._bridge.run_here(self._core.close())
+                self._bridge.run(self._core.close())
         finally:
             self._bridge.close()
             self._core._target.stop()

@@ -25,17 +25,11 @@ if TYPE_CHECKING:
     from fluss.client.runner import Background
 
 T = TypeVar("T")
-CallT = TypeVar("CallT", bound=Callable[..., Any])
 
 _INTERRUPT_CHECK_S = 0.5
 
 _Call = tuple["Future[Any]", Callable[[], Any]]
 _caller: contextvars.ContextVar[queue.SimpleQueue[_Call | None] | None] = contextvars.ContextVar("caller", default=None)
-
-
-def in_caller_thread(call: CallT) -> CallT:
-    """Mark a coroutine function that uses `offload` for work of the caller's thread. The generator looks for it."""
-    return call
 
 
 async def offload(function: Callable[[], T]) -> T:
@@ -59,14 +53,11 @@ class DatabaseBridge(Bridge):
     def closed(self) -> bool:
         return self.background.thread.closed
 
-    def run(self, coro: Coroutine[Any, Any, T]) -> T:
-        return self.background.thread.run(coro)
-
     def _finish(self, coro: Coroutine[Any, Any, None]) -> None:
         self.background.thread._finish(coro)
 
-    def run_here(self, coro: Coroutine[Any, Any, T]) -> T:
-        """The same, and do meanwhile in this thread what the coroutine offloads."""
+    def run(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine, and do meanwhile in this thread what it offloads."""
         thread = self.background.thread
         if thread.in_loop_thread():
             return thread.run(coro)  # which says why that cannot work

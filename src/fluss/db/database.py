@@ -13,7 +13,7 @@ from fluss.client.arguments import wrong_argument
 from fluss.client.core import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
 from fluss.config import Login
-from fluss.db.bridge import in_caller_thread, offload
+from fluss.db.bridge import offload
 from fluss.db.bulk_write import checked_table
 from fluss.db.models import is_model
 from fluss.db.opening import opening
@@ -99,7 +99,6 @@ class Database(DatabaseSession):
         replace: bool = False,
         progress: bool = False,
     ) -> Table[dict[str, Any]]: ...
-    @in_caller_thread
     async def create_table(
         self,
         name: str | TablePath,
@@ -316,7 +315,6 @@ class Database(DatabaseSession):
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    @in_caller_thread
     async def close(self) -> None:
         """Close the connection, and stop the embedded server if it was started by `connect`. Closing twice is fine.
 

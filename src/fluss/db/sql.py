@@ -53,14 +53,13 @@ class Host(NamedTuple):
     all_tables: Callable[[], dict[str, list[TableInfo]]]
 
 
-def host_of(core: SqlCatalog, submit: Submit, run: Run, run_offloading: Run) -> Host:
+def host_of(core: SqlCatalog, submit: Submit, run: Run) -> Host:
     """What SQL needs of a database.
 
     Args:
         core: The database, whose coroutines run on the loop of the client.
         submit: Starts a coroutine there.
         run: Runs a coroutine there, and waits for it.
-        run_offloading: The same, for coroutines that leave work to the waiting thread.
     """
     cache = LogCache()
 
@@ -78,7 +77,7 @@ def host_of(core: SqlCatalog, submit: Submit, run: Run, run_offloading: Run) -> 
     return Host(
         lambda chains: run(find_tables(core, chains)),
         dataset,
-        lambda work: run_offloading(work(core)),
+        lambda work: run(work(core)),
         core.name,
         lambda: run(all_tables(core.connection)),
     )
@@ -93,7 +92,7 @@ def engine_on(loop: asyncio.AbstractEventLoop, core: SqlCatalog) -> Engine:
     def run(coro: Coroutine[Any, Any, Any]) -> Any:
         return submit(coro).result()
 
-    return Engine(host_of(core, submit, run, run))
+    return Engine(host_of(core, submit, run))
 
 
 class Engine:

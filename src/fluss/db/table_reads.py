@@ -14,7 +14,7 @@ import pyarrow as pa
 from fluss.client.arguments import integer, wrong_argument
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import to_pandas, to_polars
-from fluss.db.bridge import in_caller_thread, offload
+from fluss.db.bridge import offload
 from fluss.db.file_writers import open_writer
 from fluss.db.reads import Moment, Read, is_tiered, list_buckets, plan_read, python_rows
 from fluss.db.table_info import TableDescription
@@ -82,7 +82,6 @@ class TableReads(TableDescription[T]):
         """
         return await (await self._plan(columns, where, limit, snapshot, params, at)).to_arrow()
 
-    @in_caller_thread
     async def to_pandas(
         self,
         columns: Sequence[str] | str | None = None,
@@ -100,7 +99,6 @@ class TableReads(TableDescription[T]):
         table = await self.to_arrow(columns, where, limit, snapshot, params=params)
         return await offload(lambda: to_pandas(table))
 
-    @in_caller_thread
     async def to_polars(
         self,
         columns: Sequence[str] | str | None = None,
@@ -118,7 +116,6 @@ class TableReads(TableDescription[T]):
         table = await self.to_arrow(columns, where, limit, snapshot, params=params)
         return await offload(lambda: to_polars(table))
 
-    @in_caller_thread
     async def to_pylist(
         self,
         columns: Sequence[str] | str | None = None,
@@ -142,7 +139,6 @@ class TableReads(TableDescription[T]):
             raise InvalidArgumentError(f"rows of {self._cls.__name__} have all its columns; use to_arrow(columns=…)")
         return cast("list[T]", await offload(lambda: python_rows(table, read.info)))
 
-    @in_caller_thread
     async def to_parquet(
         self,
         path: str | os.PathLike[str],
@@ -162,7 +158,6 @@ class TableReads(TableDescription[T]):
         """
         return await self._to_file(path, "parquet", columns, where, limit, snapshot, params)
 
-    @in_caller_thread
     async def to_csv(
         self,
         path: str | os.PathLike[str],

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from fluss.client.arguments import wrong_argument
 from fluss.client.write.arrow_input import BatchReader
-from fluss.db.bridge import in_caller_thread
 from fluss.db.bulk_write import BulkWrite, Sink
 from fluss.db.inputs import BadRow, Missing, RowInput, Rows, frame_of, is_one_row
 from fluss.db.keys import key_of, keys_of_many, require_key, rows_of_keys
@@ -32,7 +31,6 @@ class TableWrites(TableReads[T]):
 
     # -- write ----------------------------------------------------------------------------------------------------
 
-    @in_caller_thread
     async def append(self, rows: Rows, *, progress: bool = False) -> WriteResult:
         """Append rows to a log table; they are durable when it returns.
 
@@ -52,7 +50,6 @@ class TableWrites(TableReads[T]):
             raise InvalidArgumentError(f"table {self.path} has a primary key: write to it with upsert()")
         return await BulkWrite(self._sink("append"), progress).run(rows)
 
-    @in_caller_thread
     async def upsert(self, rows: Rows, *, missing: Missing = None, progress: bool = False) -> WriteResult:
         """Insert rows, or replace those with the same primary key; durable when it returns.
 
@@ -73,7 +70,6 @@ class TableWrites(TableReads[T]):
             return await BulkWrite(self._sink("upsert", names), progress).run(rows)
         return await BulkWrite(self._sink("upsert", missing=missing), progress).run(rows)
 
-    @in_caller_thread
     async def delete(
         self,
         keys: Any = None,
@@ -109,7 +105,6 @@ class TableWrites(TableReads[T]):
         result = await BulkWrite(self._sink("delete"), progress).run(rows)
         return WriteResult(max(0, result.rows - absent), result.seconds)
 
-    @in_caller_thread
     async def update(self, key: Any, /, *, upsert: bool = False, **values: Any) -> WriteResult:
         """Change some columns of rows and leave the others as they are. The result has the number of rows there were.
 
