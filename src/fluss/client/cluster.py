@@ -53,14 +53,20 @@ logger = logging.getLogger("fluss.client")
 _CLOSED = "The connection is closed; create a new one with FlussConnection.create(config)"
 
 
+OnWriterId = Callable[[int], Awaitable[None] | None]
+"""Called with each new writer id: an asynchronous function, which is awaited, or a plain one."""
+
+
 class Attached(Protocol):
     """A writer, scanner or lookuper that must end with its connection."""
 
-    async def drain(self) -> Failures | None:
-        """Bring everything pending to the servers, and return what went wrong with it."""
-
     async def shut(self) -> None:
         """Stop at once; whatever is pending fails with `ConnectionClosedError`."""
+
+
+class AttachedWriter(Attached, Protocol):
+    async def drain(self) -> Failures:
+        """Bring the rows of earlier calls to the servers, and return what went wrong with them."""
 
 
 class Cluster:
@@ -82,6 +88,11 @@ class Cluster:
         """How often the catalog was changed through this connection. Answers from before a change are stale."""
         self._cache = MetadataCache()
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
+        self._writers: weakref.WeakSet[AttachedWriter] = weakref.WeakSet()
+        self.sender: Attached | None = None
+        """What all writers share; `Sender.of` makes it."""
+        self.on_writer_id: OnWriterId | None = None
+        """Called with every new writer id, before anything is sent under that id."""
 
     @classmethod
     async def connect(cls, config: Config, timeout: float | Deadline | None = None) -> Cluster:
@@ -506,6 +517,11 @@ class Cluster:
         self._check_open()
         self._attached.add(part)
 
+    def attach_writer(self, writer: AttachedWriter) -> None:
+        """The same for a writer, whose rows `drain` brings to the servers."""
+        self.attach(writer)
+        self._writers.add(writer)
+
     def attach_soon(self, part: Attached) -> None:
         """The same from any thread: the set of parts belongs to the loop."""
         if running_loop() is self.loop:
@@ -518,6 +534,7 @@ class Cluster:
 
     def detach(self, part: Attached) -> None:
         self._attached.discard(part)
+        self._writers.discard(part)  # type: ignore[arg-type]  # a scanner is not in it
 
     async def drain(self, timeout: float | None = None) -> list[Failures]:
         """Bring everything that writers hold to the servers, and return what the caller has to raise.
@@ -525,16 +542,15 @@ class Cluster:
         Without a timeout the delivery deadline of the writers is the only bound.
         """
 
-        def drain_all() -> Awaitable[list[Failures | BaseException | None]]:
-            return asyncio.gather(*(part.drain() for part in list(self._attached)), return_exceptions=True)
+        def drain_all() -> Awaitable[list[Failures | BaseException]]:
+            return asyncio.gather(*(writer.drain() for writer in list(self._writers)), return_exceptions=True)
 
         results = await within(drain_all, timeout, "Flushing the writers of the connection")
         all_failures = []
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-            if result is not None:
-                all_failures.append(result)
+            all_failures.append(result)
         return all_failures
 
     async def close(self) -> None:

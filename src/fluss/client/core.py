@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from fluss.client.cluster import Cluster
+from fluss.client.cluster import Cluster, OnWriterId
 from fluss.client.metadata_cache import TableState
-from fluss.client.runner import Direct, Runner, Senders
+from fluss.client.runner import Direct, Runner
 from fluss.client.table import TableBase, split_virtual
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
@@ -18,7 +18,6 @@ from fluss.metadata import MergeMode, TablePath, table_path_of
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
     from fluss.client.multi_table import MultiTable
-    from fluss.client.runner import OnWriterId
     from fluss.client.scan import TableScan
     from fluss.client.write import AppendWriter, UpsertWriter
 
@@ -31,15 +30,16 @@ def check_config(config: object) -> Config:
     return config
 
 
-async def open_cluster(config: Config, timeout: float | None = None) -> tuple[Cluster, Senders]:
-    """Connect. Runs on the loop that everything shall live on."""
-    cluster = await Cluster.connect(config, timeout)
-    return cluster, Senders(cluster)
+def check_callback(callback: OnWriterId) -> OnWriterId:
+    if not callable(callback):
+        given = f"{type(callback).__name__} {callback!r:.80}"
+        raise InvalidArgumentError(f"on_writer_id(): callback must be a function of a writer id, got {given}")
+    return callback
 
 
 async def open_connection(config: Config, timeout: float | None = None) -> FlussConnection:
     """Connect for the packages above, whose rows give a MAP as a dict."""
-    return FlussConnection(*await open_cluster(check_config(config), timeout))
+    return FlussConnection(await Cluster.connect(check_config(config), timeout))
 
 
 async def load_table(cluster: Cluster, path: TablePath | str, timeout: float | None = None) -> TableState:
@@ -52,19 +52,17 @@ async def load_table(cluster: Cluster, path: TablePath | str, timeout: float | N
 class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
     __doc__ = TableBase.__doc__
 
-    def __init__(self, runner: Runner, state: TableState, senders: Senders, view: str | None = None) -> None:
-        super().__init__(runner, state, view)
-        self._senders = senders
-
     def _append_writer(self) -> AppendWriter:
-        from fluss.client.write import AppendWriter
+        from fluss.client.write import AppendWriter, Sender
 
-        return AppendWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config)
+        cluster = self._runner.cluster
+        return AppendWriter(Sender.of(cluster), self._state.table_info, cluster.config)
 
     def _upsert_writer(self, columns: Sequence[int] | None, mode: MergeMode) -> UpsertWriter:
-        from fluss.client.write import UpsertWriter
+        from fluss.client.write import Sender, UpsertWriter
 
-        return UpsertWriter(self._senders.get(), self._state.table_info, self._runner.cluster.config, columns, mode)
+        cluster = self._runner.cluster
+        return UpsertWriter(Sender.of(cluster), self._state.table_info, cluster.config, columns, mode)
 
     def new_scan(self) -> TableScan:
         """A builder of scanners."""
@@ -128,11 +126,10 @@ class FlussConnection(ConnectionBase):
     It belongs to the event loop it was created on.
     """
 
-    def __init__(self, cluster: Cluster, senders: Senders | None = None) -> None:
-        if senders is None:
+    def __init__(self, cluster: Cluster) -> None:
+        if not isinstance(cluster, Cluster):
             raise InvalidArgumentError(NOT_CREATED)
         self._cluster = cluster
-        self._senders = senders
         self._runner = Direct(cluster)
         self._closing: asyncio.Task[bool] | None = None
 
@@ -161,7 +158,7 @@ class FlussConnection(ConnectionBase):
         table with what each record did, or one record per change with the rows before and after it.
         """
         path, view = split_virtual(table_path_of(table_path))
-        return FlussTable(self._runner, await load_table(self._cluster, path, timeout), self._senders, view)
+        return FlussTable(self._runner, await load_table(self._cluster, path, timeout), view)
 
     def get_multi_table(self) -> MultiTable:
         """Access to many tables through one writer and one scanner.
@@ -179,7 +176,7 @@ class FlussConnection(ConnectionBase):
 
         An asynchronous function is awaited.
         """
-        self._senders.on_writer_id(callback)
+        self._cluster.on_writer_id = check_callback(callback)
 
     async def close(self) -> None:
         """End everything. Writes that were not acknowledged fail: `flush()` first, or leave an `async with` block."""

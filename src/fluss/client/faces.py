@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from fluss.client import core
+from fluss.client.cluster import Cluster, OnWriterId
 from fluss.client.metadata_cache import TableState
 from fluss.client.runner import Background
 from fluss.client.table import TableBase, split_virtual
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from fluss.client.blocking_multi_table import MultiTable
     from fluss.client.blocking_scanners import TableScan
     from fluss.client.blocking_writers import AppendWriter, UpsertWriter
-    from fluss.client.runner import OnWriterId
 
 
 class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
@@ -34,7 +34,7 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
     def __init__(self, background: Background, state: TableState, view: str | None = None) -> None:
         super().__init__(background, state, view)
         self._background = background
-        self._core = core.FlussTable(background, state, background.senders, view)
+        self._core = core.FlussTable(background, state, view)
 
     def _append_writer(self) -> AppendWriter:
         from fluss.client.blocking_writers import AppendWriter
@@ -75,11 +75,11 @@ class FlussConnection(core.ConnectionBase):
         """
         thread = LoopThread()
         try:
-            cluster, senders = await thread.wrap(core.open_cluster(core.check_config(config), timeout))
+            cluster = await thread.wrap(Cluster.connect(core.check_config(config), timeout))
         except BaseException:
             thread.close()
             raise
-        return FlussConnection(Background(thread, cluster, senders))
+        return FlussConnection(Background(thread, cluster))
 
     @staticmethod
     async def connect(config: Config, *, timeout: float | None = None) -> FlussConnection:
@@ -114,7 +114,7 @@ class FlussConnection(core.ConnectionBase):
         background = self._background
 
         async def open_table(path: TablePath) -> core.FlussTable:
-            return core.FlussTable(background, await core.load_table(background.cluster, path), background.senders)
+            return core.FlussTable(background, await core.load_table(background.cluster, path))
 
         return MultiTable(multi_table.MultiTable(open_table), background)
 
@@ -124,7 +124,7 @@ class FlussConnection(core.ConnectionBase):
         An asynchronous function is awaited. A program that keeps the ids can later distinguish its own rows in a log
         from those of others: `RecordBatch.writer_id`.
         """
-        self._background.call(self._background.senders.on_writer_id, callback)
+        self._background.cluster.on_writer_id = core.check_callback(callback)
 
     def close(self) -> None:
         """End everything; may be called again.

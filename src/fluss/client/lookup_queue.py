@@ -417,9 +417,6 @@ class LookupQueue(Generic[T]):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def drain(self) -> None:
-        """Return immediately: lookups change nothing."""
-
     async def shut(self) -> None:
         self._closed = True
         if self._sweeping is not None:

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import Any, Protocol, TypeVar
 
 from fluss.client.cluster import Cluster
-from fluss.errors import FlussError, InvalidArgumentError
+from fluss.errors import FlussError
 from fluss.net.background import LoopThread
-
-if TYPE_CHECKING:
-    from fluss.client.write import Sender
 
 T = TypeVar("T")
 
-OnWriterId = Callable[[int], Awaitable[None] | None]
-"""Called with each new writer id: an asynchronous function, which is awaited, or a plain one."""
 CLOSE_TIMEOUT_S = 10.0
 
 
@@ -49,44 +44,12 @@ class Direct:
         return await op(self.cluster)
 
 
-class Senders:
-    """Makes the sender that all writers of a connection share, when the first of them is created.
-
-    Programs that only read do without its modules.
-
-    All calls are made on the loop of the connection.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._sender: Sender | None = None
-        self._on_writer_id: OnWriterId | None = None
-
-    def get(self) -> Sender:
-        if self._sender is None:
-            from fluss.client.write import Sender
-
-            self._sender = Sender(self._cluster, self._cluster.config)
-            self._sender.on_writer_id = self._on_writer_id
-            self._cluster.attach(self._sender)
-        return self._sender
-
-    def on_writer_id(self, callback: OnWriterId) -> None:
-        if not callable(callback):
-            given = f"{type(callback).__name__} {callback!r:.80}"
-            raise InvalidArgumentError(f"on_writer_id(): callback must be a function of a writer id, got {given}")
-        self._on_writer_id = callback
-        if self._sender is not None:
-            self._sender.on_writer_id = callback
-
-
 class Background:
     """The `Runner` of `fluss`: a cluster on a loop in a thread of its own."""
 
-    def __init__(self, thread: LoopThread, cluster: Cluster, senders: Senders) -> None:
+    def __init__(self, thread: LoopThread, cluster: Cluster) -> None:
         self.thread = thread
         self.cluster = cluster
-        self.senders = senders
         # A connection that is dropped without close(), or alive at interpreter exit, still ends its thread.
         self._finalizer = weakref.finalize(self, _shut_down, thread, cluster)
 

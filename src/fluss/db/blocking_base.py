@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 import pyarrow as pa
 
 from fluss.client import core
+from fluss.client.cluster import Cluster
 from fluss.client.faces import FlussConnection
 from fluss.client.runner import Background
 from fluss.db.bridge import DatabaseBridge
@@ -316,13 +317,13 @@ def open_database(
     thread = LoopThread()
     try:
         config = found.config(timeout, options or {})
-        cluster, senders = thread.run(reach(found, timeout, lambda: core.open_cluster(config)))
+        cluster = thread.run(reach(found, timeout, lambda: Cluster.connect(config)))
     except BaseException:
         thread.close()
         found.stop()
         raise
-    background = Background(thread, cluster, senders)
-    database = make(core.FlussConnection(cluster, senders), background, found, name)
+    background = Background(thread, cluster)
+    database = make(core.FlussConnection(cluster), background, found, name)
     # A database that is dropped without close() takes its server with it. Its tables hold on to it.
     weakref.finalize(database, _drop, background, found)
     return database, DatabaseBridge(background)

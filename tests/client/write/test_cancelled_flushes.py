@@ -60,6 +60,24 @@ async def test_a_flush_of_all_writers_that_ends_early_keeps_the_error(conn, tabl
     await conn.flush()
 
 
+async def test_a_flush_of_all_writers_waits_for_earlier_rows_only(conn, table):
+    """Rows that are written while it waits may keep a bucket busy for good."""
+    writer = table.new_append().create_writer()
+
+    async def write_on() -> None:
+        while True:
+            await writer.append(ROW)
+
+    writing = [asyncio.ensure_future(write_on()) for _ in range(8)]
+    try:
+        await asyncio.sleep(0.05)
+        await conn.flush(timeout=10)
+    finally:
+        for task in writing:
+            task.cancel()
+        await asyncio.wait(writing)
+
+
 async def test_writers_that_fail_together_are_reported_one_after_the_other(conn, table):
     writers = [table.new_append().create_writer() for _ in range(2)]
     for number, writer in enumerate(writers):

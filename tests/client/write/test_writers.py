@@ -16,6 +16,7 @@ from tests.waiting import wait_until
 import fluss
 import fluss.aio
 from fluss.client.runner import CLOSE_TIMEOUT_S
+from fluss.client.write import Sender
 from fluss.client.write import append as append_module
 from fluss.client.write import writer as writer_module
 from fluss.client.write.batch import WriteBatch
@@ -181,7 +182,7 @@ async def test_memory_is_bounded_and_threads_wait(config, database):
     conn = await fluss.FlussConnection.create(config)
     table = await conn.get_table(fluss.TablePath(database, "t"))
     writer = table.new_append().create_writer()
-    memory = conn._background.senders.get().memory
+    memory = Sender.of(conn._background.cluster).memory
     peak = 0
 
     def write():
@@ -226,7 +227,7 @@ async def test_a_full_buffer_refuses_the_loop(table):
 
 @pytest.mark.client(writer_buffer_memory_size=50_000, writer_buffer_wait_timeout_ms=200)
 async def test_a_thread_waits_for_room_no_longer_than_asked(conn):
-    memory = conn._senders.get().memory
+    memory = Sender.of(conn._cluster).memory
     memory.reserve(60_000)
     started = time.monotonic()
     with pytest.raises(fluss.DeadlineExceededError, match="stayed full for 200 ms"):
@@ -237,7 +238,7 @@ async def test_a_thread_waits_for_room_no_longer_than_asked(conn):
 
 @pytest.mark.client(writer_buffer_memory_size=50_000)
 async def test_closing_wakes_a_thread_that_waits_for_room(conn):
-    memory = conn._senders.get().memory
+    memory = Sender.of(conn._cluster).memory
     memory.reserve(60_000)
     waiting = asyncio.ensure_future(asyncio.to_thread(memory.wait_for_room, may_block=True))
     await asyncio.sleep(0.1)
@@ -328,7 +329,7 @@ async def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(conn, tabl
     monkeypatch.undo()
     await writer.write_arrow_batch(large).wait()  # the lane goes on
     await writer.flush()
-    assert conn._senders.get().memory.used_bytes == 0
+    assert Sender.of(conn._cluster).memory.used_bytes == 0
 
 
 # -- acks, targets ----------------------------------------------------------------------------------------------------
@@ -481,7 +482,7 @@ async def test_closing_fails_what_is_pending_once_and_clearly(conn, table):
     with pytest.raises(fluss.ConnectionClosedError, match="is closed"):
         writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100]}))
     await conn.close()
-    assert conn._senders.get().memory.used_bytes == 0
+    assert Sender.of(conn._cluster).memory.used_bytes == 0
 
 
 async def test_closing_while_threads_write(config, database):

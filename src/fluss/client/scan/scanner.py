@@ -378,9 +378,6 @@ class LogScanner(Subscriptions, Generic[ItemT]):
             self._fetched.clear()
             await self._fetcher.close()
 
-    async def drain(self) -> None:
-        """Nothing of a reader has to reach the servers."""
-
     async def shut(self) -> None:
         await self.close()
 

@@ -16,7 +16,7 @@ import contextlib
 import inspect
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -138,16 +138,22 @@ class Sender:
         self._lanes = Lanes()
         self._outbox: dict[tuple[int, WriteTarget], tuple[Connection, list[tuple[Lane, WriteBatch]]]] = {}
         self._outbox_scheduled = False
-        self._progress = asyncio.Event()
         self._order = itertools.count()
         self._flights = SingleFlight()
         # Compressing a batch takes milliseconds and leaves the interpreter: threads of their own keep the loop quick.
         self._encoders = ThreadPoolExecutor(_ENCODERS, thread_name_prefix="fluss-encode")
         self.closed = False
-        self.on_writer_id: Callable[[int], Awaitable[None] | None] | None = None
-        """Awaited with every new writer id, before anything is sent under that id."""
         self.metrics = cluster.metrics
         self.metrics.gauge("writer_buffer_bytes", self.buffered_bytes)
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Sender:
+        """The sender that all writers of a connection share. It is made with the first of them."""
+        sender = cluster.sender
+        if not isinstance(sender, cls):
+            sender = cluster.sender = cls(cluster, cluster.config)
+            cluster.attach(sender)
+        return sender
 
     def buffered_bytes(self) -> int:
         """Return the bytes that all writers of this connection hold now."""
@@ -179,18 +185,11 @@ class Sender:
         lane = self._lanes.find(target, partition_name, bucket_id)
         return 0 if lane is None else len(lane.queue) + len(lane.in_flight)
 
-    async def drain(self) -> None:
-        """Wait until everything queued so far is acknowledged or has failed."""
-        while not self.closed and not all(lane.is_idle for lane in self._lanes):
-            self._progress.clear()
-            await self._progress.wait()
-
     async def shut(self) -> None:
         """Stop. What was not acknowledged fails with a clear error; nothing is written silently."""
         if self.closed:
             return
         self.closed = True
-        self._progress.set()
         self._outbox.clear()
         running = [lane.task for lane in self._lanes if lane.task is not None]
         for task in running:
@@ -257,7 +256,6 @@ class Sender:
                 self._post(ready, lane, batch)
         finally:
             lane.running, lane.task = False, None
-            self._progress.set()
 
     def _is_full(self, lane: Lane) -> bool:
         """Whether the lane must wait for an answer before it sends more.
@@ -377,8 +375,8 @@ class Sender:
 
     async def _new_writer_id(self, target: WriteTarget, deadline: Deadline) -> int:
         writer_id = await self._init_writer(target.table_path, deadline)
-        if self.on_writer_id is not None:
-            answer = self.on_writer_id(writer_id)
+        if self.cluster.on_writer_id is not None:
+            answer = self.cluster.on_writer_id(writer_id)
             if inspect.isawaitable(answer):  # a plain function has done its work by now
                 await answer
         self._lanes.writer_ids[target] = writer_id
@@ -499,7 +497,6 @@ class Sender:
         else:
             self._failed(lane, batch, error)
         self._start(lane)
-        self._progress.set()
 
     # -- outcomes -------------------------------------------------------------------------------------------------
 

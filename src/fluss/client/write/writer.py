@@ -124,7 +124,7 @@ class WriterBase:
         )
         self._deferred: dict[asyncio.Task[None], tuple[Ticket, int]] = {}
         """Rows whose partitions are being looked up."""
-        sender.cluster.attach(self)
+        sender.cluster.attach_writer(self)
 
     # -- whole batches ---------------------------------------------------------------------------------------------
 
