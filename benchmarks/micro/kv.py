@@ -119,7 +119,7 @@ def main() -> None:
         keys = KvBatch.parse(memoryview(batches[0])).keys.to_list()
         report("get many, from memory", count, lambda: store.get_many(keys))
         prefixes = keys[:: max(len(keys) // 1000, 1)]
-        report("prefix lookups in memory", len(prefixes), lambda: [list(store.items(key[:7])) for key in prefixes])
+        report("prefix lookups in memory", len(prefixes), lambda: [list(store.values(key[:7])) for key in prefixes])
         with Gaps() as gaps:
             start = time.perf_counter()
             store.start_spill().result()
@@ -129,7 +129,7 @@ def main() -> None:
         report("get many, from disk", count, lambda: store.get_many(keys))
         absent = [key[::-1] + b"x" for key in keys]
         report("get many, absent, from disk", count, lambda: store.get_many(absent))
-        report("prefix lookups on disk", len(prefixes), lambda: [list(store.items(key[:7])) for key in prefixes])
+        report("prefix lookups on disk", len(prefixes), lambda: [list(store.values(key[:7])) for key in prefixes])
         report("scan of everything on disk", total, lambda: sum(1 for _ in store.snapshot()))
         report(
             "put, updates of rows on disk",
