@@ -235,6 +235,17 @@ def test_the_code_of_a_draft_describes_the_same_table(case: Case) -> None:
     assert schema == case.descriptor.schema
 
 
+def test_a_table_with_a_lake_is_created_like_another_one(tmp_path: Path) -> None:
+    """The server shows the settings of its lake as properties of the table, and takes none of them."""
+    pytest.importorskip("pypaimon")
+    options = {"datalake.format": "paimon", "datalake.paimon.warehouse": str(tmp_path / "warehouse")}
+    with fluss.connect(tmp_path / "data", server=options) as db:
+        made = db.create_table("first", "id bigint", properties={"table.datalake.enabled": True})
+        assert "table.datalake.paimon.warehouse" in made.info.properties
+        draft_like(db, "second", "first").create(db)
+        assert facts(db, "second") == facts(db, "first")
+
+
 def test_changes_of_an_aggregating_table_are_not_aggregated_again(db: fluss.Database, tmp_path: Path) -> None:
     table = db.create_table("sums", SUM.descriptor)
     write(table, SUM.rows)

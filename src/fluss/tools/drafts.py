@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fluss.db.schemas import arrow_schema, source_of, split_properties
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import Column, Schema, TableDescriptor, TableInfo
+from fluss.metadata.properties import TABLE_PROPERTIES
 from fluss.tools.files import UTF8, TextStyle, file_schema, is_file_name
 
 if TYPE_CHECKING:
@@ -248,4 +249,5 @@ _OF_THE_SERVER = frozenset(
 
 def _is_of_the_server(key: str, value: str) -> bool:
     """Whether a server fills in a property by itself: another one may refuse what it does not know."""
-    return key in _OF_THE_SERVER or (key == "table.kv.standby-replica.enabled" and value == "true")
+    of_its_lake = key.startswith("table.datalake.") and TABLE_PROPERTIES.find(key) is None
+    return of_its_lake or key in _OF_THE_SERVER or (key == "table.kv.standby-replica.enabled" and value == "true")
