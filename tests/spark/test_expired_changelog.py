@@ -6,6 +6,7 @@ The readers are called as Spark calls them, without one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,6 +91,21 @@ def test_every_reader_finds_all_rows(db: fluss.Database, monkeypatch: pytest.Mon
     assert by_id([found for part in stream.partitions(start, end) for found in stream.read(part)]) == expected
     client = {"bootstrap.servers": db.connection.config.bootstrap_servers}
     assert by_id(union_read(client, table.path).to_batches()) == expected
+
+
+@pytest.mark.parametrize("key", ["id", None], ids=["primary key", "log"])
+def test_a_time_before_the_log_is_refused(db: fluss.Database, key: str | None) -> None:
+    """The changes that came after it cannot be taken back any more."""
+    table = db.create_table("past", COLUMNS, primary_key=key, buckets=1, properties=TTL, replace=True)
+    write = table.upsert if key else table.append
+    write([{"id": 1, "day": "a", "v": 1}])
+    written_ms = time.time_ns() // 1_000_000
+    for turn in range(5):
+        write([{"id": i, "day": "a", "v": turn} for i in range(50)])
+    expire(db, table)
+    reader = reader_of(FlussReader, db, table, **{"scan.as-of.timestamp": str(written_ms)})
+    with pytest.raises(LogOffsetOutOfRangeError, match="older changes have expired"):
+        reader.partitions()
 
 
 def test_a_new_partition_whose_changes_are_gone_is_loss(db: fluss.Database) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -131,8 +131,7 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
             stop = layout.at(options["scan.incremental.end.timestamp"])
         elif options["scan.as-of.timestamp"] is not None:
             stop = layout.at(options["scan.as-of.timestamp"])
-            if kind == LOG:
-                _check_whole(layout)
+            _check_whole(layout, stop, kind)
         else:
             stop = layout.latest()
         if kind == ROWS:
@@ -174,15 +173,19 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         return rows if self._options["scan.packed-schema"] is None else packed(rows)
 
 
-def _check_whole(layout: Layout) -> None:
-    """Refuse to show a table as of a time if rows that it had then may have expired on the server."""
-    if not layout.info.config.lake_enabled:
-        return
+def _check_whole(layout: Layout, stop: Mapping[Bucket, int], kind: str) -> None:
+    """Refuse to show a table as of a time if what it had then may have expired on the server."""
     for bucket, offset in layout.earliest().items():
-        if offset > 0:
+        where = f"{bucket} of {layout.info.table_path} starts at offset {offset} on the server"
+        if offset > 0 and kind == LOG and layout.info.config.lake_enabled:
             raise LogOffsetOutOfRangeError(
-                f"{bucket} of {layout.info.table_path} starts at offset {offset} on the server: older rows are in the "
-                "lake only, whose states have numbers. Use VERSION AS OF, or the option scan.snapshot-id"
+                f"{where}: older rows are in the lake only, whose states have numbers. Use VERSION AS OF, or the "
+                "option scan.snapshot-id"
+            )
+        if offset > 0 and stop.get(bucket, offset) <= offset:
+            raise LogOffsetOutOfRangeError(
+                f"{where}, which was written after the time that the read wants: older changes have expired "
+                "(table.log.ttl). Name a later time"
             )
 
 
