@@ -76,6 +76,14 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda r: tuple((value is None, value) for value in r.values()))
 
 
+def with_catalog(harness: SparkHarness) -> SparkSession:
+    """A session with the catalog `lake`."""
+    spark = harness.spark.newSession()
+    spark.conf.set("spark.sql.catalog.lake", "fluss.spark.FlussCatalog")
+    spark.conf.set("spark.sql.catalog.lake.bootstrap.servers", harness.bootstrap)
+    return spark
+
+
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
@@ -107,9 +115,7 @@ def test_log_table(lake: LakeHarness, lake_spark: SparkHarness) -> None:
 def test_a_procedure_of_the_catalog_tiers(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     path = lake.create("called", buckets=2)
     lake.append(path, [row(i) for i in range(50)])
-    spark = lake_spark.spark.newSession()
-    spark.conf.set("spark.sql.catalog.lake", "fluss.spark.FlussCatalog")
-    spark.conf.set("spark.sql.catalog.lake.bootstrap.servers", lake_spark.bootstrap)
+    spark = with_catalog(lake_spark)
     [first] = spark.sql(f"CALL lake.system.tier('{path}')").collect()
     assert first.rows == 50
     lake.append(path, [row(i) for i in range(50, 60)])
@@ -120,6 +126,58 @@ def test_a_procedure_of_the_catalog_tiers(lake: LakeHarness, lake_spark: SparkHa
     for call, message in {f"tier('{dry}')": "has no lake", "nothing('x')": "FAILED_TO_LOAD_ROUTINE"}.items():
         with pytest.raises(PySparkException, match=message):
             spark.sql(f"CALL lake.system.{call}")
+
+
+@pytest.mark.skipif(not BRIDGE, reason="the catalog needs the jar")
+@quick("paimon")
+def test_rows_that_are_in_the_lake_are_neither_replaced_nor_truncated(
+    lake: LakeHarness, lake_spark: SparkHarness
+) -> None:
+    """A drop keeps the rows in the lake: a table created in its place is refused, a partition would have them."""
+    path = lake.create("kept", PARTITIONED, primary_keys=["id", "day"], partitions={"day": ["mon", "tue"]})
+    rows = [{**row(i), "day": ("mon", "tue")[i % 2]} for i in range(20)]
+    lake.upsert(path, rows)
+    spark = with_catalog(lake_spark)
+    properties = "TBLPROPERTIES ('primary.key' 'id', 'table.datalake.enabled' 'true')"
+    statements = [
+        f"TRUNCATE TABLE lake.{path}",
+        f"TRUNCATE TABLE lake.{path} PARTITION (day = 'mon')",
+        f"INSERT OVERWRITE lake.{path} PARTITION (day = 'mon') VALUES (1, 'x', 1.0)",
+        f"CREATE OR REPLACE TABLE lake.{path} {properties} AS SELECT 1L AS id",
+    ]
+    for statement in statements[:2]:  # the lake has nothing yet
+        spark.sql(statement)
+        lake.upsert(path, rows)
+    lake.tier(path)
+    for statement in statements:
+        with pytest.raises(PySparkException, match="in the lake"):
+            spark.sql(statement)
+    for options in ({}, {"overwrite__partitions": "*"}):
+        with pytest.raises(PySparkException, match="Delete rows by key"):
+            lake_spark.write(lake_spark.read(str(path)), str(path), "overwrite", **options)
+    assert len(rows_of(lake_spark.read(str(path)))) == 20
+    tables = lake_spark.client.run(lake_spark.client.admin.list_tables(path.database_name))
+    assert [name for name in tables if "__overwrite_" in name] == []
+    spark.sql(f"DELETE FROM lake.{path} WHERE id >= 0")
+    lake.tier(path)
+    assert rows_of(lake_spark.read(str(path))) == []
+
+
+@pytest.mark.skipif(not BRIDGE, reason="the catalog needs the jar")
+@quick("paimon")
+def test_a_table_is_not_replaced_by_one_that_finds_rows_in_the_lake(
+    lake: LakeHarness, lake_spark: SparkHarness
+) -> None:
+    path = lake.create("returned")
+    lake.append(path, [row(1)])
+    lake.tier(path)
+    lake_spark.client.run(lake_spark.client.admin.drop_table(path))
+    spark = with_catalog(lake_spark)
+    spark.sql(f"CREATE TABLE lake.{path} AS SELECT 5L AS id")
+    properties = "TBLPROPERTIES ('table.datalake.enabled' 'true')"
+    with pytest.raises(PySparkException, match="Drop it there"):
+        spark.sql(f"CREATE OR REPLACE TABLE lake.{path} {properties} AS SELECT 6L AS id")
+    assert rows_of(lake_spark.read(str(path))) == [{"id": 5}]
 
 
 @keyed

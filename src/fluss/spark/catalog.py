@@ -26,6 +26,7 @@ from fluss.spark.overwrite import Overwrite, discard
 from fluss.spark.reader import FlussReader
 from fluss.spark.source import FlussDataSource
 from fluss.spark.types import to_fluss_type, to_spark_schema
+from fluss.tools.drafts import descriptor_of
 from fluss.tools.flows import Flow, note_flows
 
 _LAYOUT = {"primary.key": "primary-key", "bucket.key": "bucket-key", "bucket.num": "buckets"}
@@ -149,7 +150,7 @@ class CatalogCalls:
     def truncate(self, table: str, partitions: list[str]) -> None:
         """Remove all rows of a table, or of some partitions: it is dropped and created again."""
         info = self._client.info(_path(table))
-        Overwrite(info.table_path, info.to_table_descriptor(), partitions or None).empty(self._client)
+        Overwrite(info.table_path, descriptor_of(info), partitions or None).truncate(self._client)
 
     def list_partitions(self, table: str) -> list[list[str]]:
         """The values of the partition columns of each partition."""
@@ -215,7 +216,6 @@ class CatalogCalls:
             self._client.run(self._admin.create_table(path, descriptor))
             return table
         overwrite = Overwrite(path, descriptor)
-        overwrite.check_descriptor(self._client)
         overwrite.prepare(self._client)
         return str(overwrite.staging)
 

@@ -19,7 +19,13 @@ import pyarrow as pa
 from fluss import aio
 from fluss.client.blocking_client import BlockingClient
 from fluss.client.write.routing import partition_codes
-from fluss.errors import FlussError, InvalidArgumentError, TableNotExistError
+from fluss.errors import (
+    FlussError,
+    InvalidArgumentError,
+    LakeSnapshotNotExistError,
+    TableAlreadyExistError,
+    TableNotExistError,
+)
 from fluss.metadata import PartitionSpec, TableBucket, TableDescriptor, TableInfo, TablePath, split_partition_name
 from fluss.spark.layout import Layout
 from fluss.spark.snapshot import rows_as_of
@@ -31,7 +37,6 @@ _NAME_MAX = 150
 _KEPT_PROPERTIES = ("table.merge-engine", "table.delete.behavior")
 """Properties that decide which rows a table has; the staging table needs no lake, no partitions and no expiry."""
 
-_LAKE_PROPERTIES = ("table.datalake.enabled", "table.datalake.historical-partition.enabled")
 _STATE = "spark.overwrite"
 _REPLACING = "replacing"
 """The value of that property while a staging table has the only complete copy of the rows."""
@@ -65,6 +70,7 @@ class Overwrite:
 
     def prepare(self, client: BlockingClient) -> TableInfo:
         """Create the staging table, after those that killed drivers left were dropped."""
+        self._check(client)
         self._drop_abandoned(client)
         wanted = self._descriptor
         descriptor = TableDescriptor(
@@ -77,11 +83,24 @@ class Overwrite:
         client.run(client.admin.create_table(self.staging, descriptor))
         return client.info(self.staging)
 
-    def check_descriptor(self, client: BlockingClient) -> None:
-        """Raise what the server refuses about the new table, by creating one like it, without a lake."""
-        properties = {name: v for name, v in self._descriptor.properties.items() if name not in _LAKE_PROPERTIES}
-        client.run(client.admin.create_table(self.staging, self._descriptor.replace(properties=properties)))
-        client.run(client.admin.drop_table(self.staging))
+    def _check(self, client: BlockingClient) -> None:
+        """Raise what keeps the old rows from being replaced, while they are still there."""
+        self._check_lake(client)
+        if self._partitions is None and not self._dynamic:
+            # Servers refuse a table that they cannot create before they look whether one exists.
+            with contextlib.suppress(TableAlreadyExistError):
+                client.run(client.admin.create_table(self._path, self._descriptor))
+
+    def _check_lake(self, client: BlockingClient) -> None:
+        if not self._descriptor.config.lake_enabled:
+            return
+        with contextlib.suppress(LakeSnapshotNotExistError):
+            found = client.run(client.admin.get_latest_lake_snapshot(self._path))
+            raise InvalidArgumentError(
+                f"rows of {self._path} are in the lake (snapshot {found.snapshot_id}), where they stay when a table or "
+                "partition is dropped, so they cannot be overwritten or truncated. Delete rows by key (DELETE FROM … "
+                "WHERE …), or drop the table both here and in the lake, and create it again"
+            )
 
     def _comment(self) -> str:
         return f"New rows of {self._path}, until they replace the old ones"
@@ -111,9 +130,10 @@ class Overwrite:
                         f"replaced. Filter the rows, name that partition too, or use '{DYNAMIC}' for all that have new "
                         "rows"
                     )
+        self._check_lake(client)  # which may have got rows since
         client.run(client.admin.alter_table(self.staging, set_properties={_STATE: _REPLACING}))
         try:
-            self.empty(client)
+            self._empty(client)
             _copy(client, client.table(self.staging), client.table(self._path))
         except FlussError as error:
             raise FlussError(
@@ -136,8 +156,12 @@ class Overwrite:
             found.update(partition_codes(target, [batch.column(key) for key in keys], variant)[0])
         return sorted(found)
 
-    def empty(self, client: BlockingClient) -> None:
+    def truncate(self, client: BlockingClient) -> None:
         """Remove the old rows."""
+        self._check(client)
+        self._empty(client)
+
+    def _empty(self, client: BlockingClient) -> None:
         path, admin = self._path, client.admin
         if self._partitions is None:
             client.run(admin.drop_table(path))

@@ -28,6 +28,7 @@ from fluss.spark.overwrite import Overwrite, discard
 from fluss.spark.rows_in import RowsIn
 from fluss.spark.versions import StreamArrowWriter
 from fluss.spark.written_rows import NO_DIGESTS, Digests, RowsWritten, WrittenLog
+from fluss.tools.drafts import descriptor_of
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
@@ -77,7 +78,7 @@ class SparkWriter:
             create_ledger(client, self._ledger_path())
         self._overwrite: Overwrite | None = None
         if overwrite and not streaming:
-            self._overwrite = Overwrite(info.table_path, info.to_table_descriptor(), partitions)
+            self._overwrite = Overwrite(info.table_path, descriptor_of(info), partitions)
             self._path = self._overwrite.staging
             self._table_id = self._overwrite.prepare(client).table_id
 
