@@ -243,6 +243,39 @@ def test_a_transaction_is_written_once(harness: SparkHarness) -> None:
     assert harness.read(path).count() == 200
 
 
+def test_a_transaction_writes_to_each_of_its_tables(harness: SparkHarness) -> None:
+    paths = [harness.create(EVENTS, buckets=1), harness.create(EVENTS, buckets=1)]
+    frame = harness.spark.range(5).selectExpr("id", "1.0D as v", "'s' as s")
+    for path in [*paths, *paths]:
+        harness.write(frame, path, txnAppId="both", txnVersion=1)
+    assert [harness.read(path).count() for path in paths] == [5, 5]
+    harness.write(frame, paths[0], "overwrite", txnAppId="both", txnVersion=2)
+    harness.write(frame, paths[0], txnAppId="both", txnVersion=1)
+    assert harness.read(paths[0]).count() == 5, "the transaction is known after the table was replaced"
+    harness.client.run(harness.client.admin.drop_table(TablePath(*paths[1].split("."))))
+    harness.create(EVENTS, buckets=1, name=paths[1])
+    harness.write(frame, paths[1], txnAppId="both", txnVersion=1)
+    assert harness.read(paths[1]).count() == 5, "another table of the same name"
+
+
+def test_a_transaction_of_a_primary_key_table_is_written_once(harness: SparkHarness) -> None:
+    path = harness.create(USERS, primary_key=["id"], buckets=1)
+    frame = harness.spark.range(2).selectExpr("id", "'x' as name", "id as age")
+    harness.write(frame, path, txnAppId="keyed", txnVersion=1)
+    harness.put(path, [{"id": 1, "name": "later", "age": 7}])
+    harness.write(frame, path, txnAppId="keyed", txnVersion=1)
+    assert users(harness, path) == {0: ("x", 0), 1: ("later", 7)}
+    summed = harness.create(USERS, primary_key=["id"], properties={"table.merge-engine": "aggregation"})
+    with pytest.raises(PySparkException, match="counts again"):
+        harness.write(frame, summed, txnAppId="keyed", txnVersion=1)
+    harness.client.run(harness.client.admin.create_database("keyed"))
+    first = harness.create(USERS, primary_key=["id"], buckets=1, name="keyed.first")
+    for _ in range(2):
+        harness.write(frame, first, "overwrite", txnAppId="keyed", txnVersion=1)
+        harness.put(first, [{"id": 1, "name": "later", "age": 7}])
+    assert users(harness, first) == {0: ("x", 0), 1: ("later", 7)}
+
+
 def test_times_in_the_hour_that_is_repeated_at_the_end_of_daylight_saving(harness: SparkHarness) -> None:
     """Both instants of an ambiguous local time are written, in the session's zone that has them."""
     path = harness.create(

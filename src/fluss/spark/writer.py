@@ -68,13 +68,15 @@ class SparkWriter:
         """The table that tasks write to."""
         self._table_id = info.table_id
         self._exactly_once = self._delivery(info, streaming) == "exactly-once"
+        self._transaction = f"txn:{options['txnAppId']}:{info.table_id}"
+        """What the ledger has a transaction under: a name may be that of several tables, one after another."""
         self._run = str(uuid.uuid4())
         if streaming and overwrite and not info.has_primary_key():
             raise ConfigError(
                 f"log table {info.table_path} cannot take output mode complete, which replaces all rows each time; "
                 "use append, or a table with a primary key"
             )
-        if self._exactly_once:
+        if self._exactly_once or options["txnAppId"] is not None:
             create_ledger(client, self._ledger_path())
         self._overwrite: Overwrite | None = None
         if overwrite and not streaming:
@@ -87,10 +89,10 @@ class SparkWriter:
         if info.has_primary_key():
             # Writing a row again changes nothing, except where values are summed up.
             aggregates = info.get_properties().get("table.merge-engine") == "aggregation"
-            if wanted == "exactly-once" and aggregates:
+            if aggregates and (wanted == "exactly-once" or self._options["txnAppId"] is not None):
                 raise ConfigError(
-                    f"write.delivery: table {info.table_path} aggregates, and a row that is written again counts "
-                    "again; only at-least-once can be promised"
+                    f"table {info.table_path} aggregates, and a row that is written again counts again; leave out "
+                    "write.delivery 'exactly-once' and txnAppId: only at-least-once can be promised"
                 )
             return "at-least-once"
         if wanted is not None:
@@ -109,10 +111,17 @@ class SparkWriter:
     # -- in the tasks ---------------------------------------------------------------------------------------------
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        if self._exactly_once:
-            return self._write_once(iterator)
         client = client_of(self._options.client)
-        return TaskDone(self._write_all(client, iterator, None))
+        delivery = self._this_delivery()
+        if delivery is None:
+            return TaskDone(self._write_all(client, iterator, None))
+        ledger = Ledger(client, self._ledger_path())
+        committed = ledger.committed(delivery.query)
+        if committed is not None and committed >= delivery.batch:
+            return TaskDone(0, sum(batch.num_rows for batch in iterator), delivery)
+        if self._exactly_once:
+            return self._write_once(client, iterator, ledger, delivery)
+        return TaskDone(self._write_all(client, iterator, None), delivery=delivery)
 
     def _write_all(self, client: BlockingClient, batches: Iterator[pa.RecordBatch], before: RowsWritten | None) -> int:
         table = client.table(self._path)
@@ -129,13 +138,9 @@ class SparkWriter:
                     write(shaped)
         return rows
 
-    def _write_once(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        shared = client_of(self._options.client)
-        ledger = Ledger(shared, self._ledger_path())
-        delivery = self._this_delivery()
-        committed = ledger.committed(delivery.query)
-        if committed is not None and committed >= delivery.batch:
-            return TaskDone(0, sum(batch.num_rows for batch in iterator), delivery)
+    def _write_once(
+        self, shared: BlockingClient, iterator: Iterator[pa.RecordBatch], ledger: Ledger, delivery: Delivery
+    ) -> TaskDone:
         attempts = ledger.attempts(delivery.query, delivery.batch)
         own = [attempt for attempt in attempts if (attempt.run, attempt.task) == (self._run, delivery.task)]
         log = WrittenLog(shared, shared.table(self._path))
@@ -161,11 +166,14 @@ class SparkWriter:
             client.connection.on_writer_id(note)
             yield client
 
-    def _this_delivery(self) -> Delivery:
+    def _this_delivery(self) -> Delivery | None:
+        """What the ledger has the rows of this task under; None if it has nothing about them."""
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         if self._options["txnAppId"] is not None and self._overwrite is None:
-            return Delivery(f"txn:{self._options['txnAppId']}", self._options["txnVersion"], task)
+            return Delivery(self._transaction, self._options["txnVersion"], task)
+        if not self._exactly_once:
+            return None
         query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
         batch = None if context is None else context.getLocalProperty(BATCH_PROPERTY)
         if query is None or batch is None:
@@ -177,7 +185,7 @@ class SparkWriter:
     def finish(self, messages: Sequence[TaskDone | None]) -> None:
         """All tasks are done: note it, so that a run of the same batch again does nothing."""
         known = [message for message in messages if message is not None and message.delivery is not None]
-        if not self._exactly_once or not known:
+        if not known:
             return
         client = client_of(self._options.client)
         ledger = Ledger(client, self._ledger_path())
@@ -222,13 +230,14 @@ class FlussWriter(SparkWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
             overwrite.finish(client)
             return
         ledger = Ledger(client, self._ledger_path())
-        query, version = f"txn:{self._options['txnAppId']}", self._options["txnVersion"]
-        committed = ledger.committed(query)
+        version = self._options["txnVersion"]
+        committed = ledger.committed(self._transaction)
         if committed is not None and committed >= version:
             discard(client, overwrite.staging)
             return
         overwrite.finish(client)
-        ledger.commit(query, version)
+        replaced = client.info(self._options.table_path).table_id  # another one, unless partitions were replaced
+        ledger.commit(f"txn:{self._options['txnAppId']}:{replaced}", version)
 
     @driver_side
     def abort(self, messages: list[Any]) -> None:
