@@ -112,6 +112,19 @@ def test_at_least_once_keeps_no_ledger_and_doubles(harness: SparkHarness, tmp_pa
     assert counts(harness, target) == Counter(dict.fromkeys(range(20), 2))
 
 
+def test_a_micro_batch_may_write_to_a_table_twice(harness: SparkHarness, tmp_path: Path) -> None:
+    source, target = harness.create(EVENTS, buckets=1), harness.create(EVENTS, buckets=1)
+    harness.put(source, events(0, 20))
+
+    def halves(batch: DataFrame, number: int) -> None:
+        for half in (0, 1):
+            harness.write(batch.where(f"id % 2 = {half}"), target, write__delivery="exactly-once")
+
+    query = harness.stream(source).writeStream.foreachBatch(halves).trigger(availableNow=True)
+    assert query.option("checkpointLocation", str(tmp_path)).start().awaitTermination(200)
+    assert counts(harness, target) == Counter(range(20))
+
+
 def test_upserts_may_run_again(harness: SparkHarness, tmp_path: Path) -> None:
     source = harness.create(EVENTS)
     target = harness.create(

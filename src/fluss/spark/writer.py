@@ -67,6 +67,7 @@ class SparkWriter:
         self._path = options.table_path
         """The table that tasks write to."""
         self._table_id = info.table_id
+        self._streaming = streaming
         self._exactly_once = self._delivery(info, streaming) == "exactly-once"
         self._transaction = f"txn:{options['txnAppId']}:{info.table_id}"
         """What the ledger has a transaction under: a name may be that of several tables, one after another."""
@@ -176,7 +177,8 @@ class SparkWriter:
             return None
         query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
         batch = None if context is None else context.getLocalProperty(BATCH_PROPERTY)
-        if query is None or batch is None:
+        # A function for micro-batches (foreachBatch) may write to a table more than once.
+        if not self._streaming or query is None or batch is None:
             return Delivery(f"job:{self._run}", 0, task)
         return Delivery(f"query:{query}:{self._table_id}", int(batch), task)
 
