@@ -125,6 +125,15 @@ def test_a_micro_batch_may_write_to_a_table_twice(harness: SparkHarness, tmp_pat
     assert counts(harness, target) == Counter(range(20))
 
 
+def test_exactly_once_needs_idempotent_writers(harness: SparkHarness, tmp_path: Path) -> None:
+    source, target = harness.create(EVENTS), harness.create(EVENTS)
+    harness.put(source, events(0, 5))
+    options = {"writer__enable-idempotence": "false"}
+    with pytest.raises(PySparkException, match=r"writer\.enable-idempotence"):
+        harness.start(harness.stream(source), target, tmp_path, **options).awaitTermination(200)
+    assert harness.read(target).count() == 0
+
+
 def test_upserts_may_run_again(harness: SparkHarness, tmp_path: Path) -> None:
     source = harness.create(EVENTS)
     target = harness.create(

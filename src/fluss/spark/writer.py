@@ -77,6 +77,11 @@ class SparkWriter:
                 f"log table {info.table_path} cannot take output mode complete, which replaces all rows each time; "
                 "use append, or a table with a primary key"
             )
+        if self._exactly_once and not client.connection.config.writer_enable_idempotence:
+            raise ConfigError(
+                "writer.enable-idempotence is false, but exactly-once needs the ids of idempotent writers; leave it "
+                "out, or set write.delivery to at-least-once"
+            )
         if self._exactly_once or options["txnAppId"] is not None:
             create_ledger(client, self._ledger_path())
         self._overwrite: Overwrite | None = None
