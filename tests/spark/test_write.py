@@ -192,6 +192,26 @@ def test_finer_times_are_cut_and_other_losses_refused(harness: SparkHarness) -> 
 
 
 @pytest.mark.parametrize(
+    ("arrow", "fits", "lost"),
+    [
+        (pa.timestamp("ns", "UTC"), "timestamp'2200-01-01'", "timestamp'9999-12-31'"),
+        (pa.timestamp("ns"), "timestamp_ntz'2200-01-01'", "timestamp_ntz'9999-12-31'"),
+        (pa.float32(), "0.1D", "1e300D"),
+        (pa.float32(), "double('inf')", "-1e300D"),
+        (pa.decimal128(10, 2), "1.2D", "1.239D"),
+    ],
+)
+def test_a_value_that_its_column_does_not_have_is_refused(
+    harness: SparkHarness, arrow: pa.DataType, fits: str, lost: str
+) -> None:
+    path = harness.create(pa.schema([("v", arrow)]), buckets=1)
+    harness.write(harness.spark.sql(f"select {fits} as v union all select null"), path)
+    with pytest.raises(PySparkException, match="cannot take a value"):
+        harness.write(harness.spark.sql(f"select {lost} as v"), path)
+    assert harness.read(path).count() == 2
+
+
+@pytest.mark.parametrize(
     ("expression", "options", "text"),
     [
         (["id", "id as nope"], {}, "has a column 'nope', which table"),

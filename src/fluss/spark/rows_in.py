@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as s
 from pyspark.sql.types import StructType
 
@@ -143,16 +144,19 @@ class RowsIn:
             raise InvalidRowError(f"table {self._path}: column '{field.name}' is NOT NULL and got a null")
         if array.type == field.type:
             return array
-        # A finer time is cut to the precision of its column, as a cast in SQL does; nothing else may lose anything.
-        timelike = pa.types.is_timestamp(field.type) or pa.types.is_time(field.type)
+        # A finer time is cut to the precision of its column, as a cast in SQL does, and a floating-point column takes
+        # the nearest number; nothing else may lose anything.
         if pa.types.is_timestamp(field.type) and pa.types.is_timestamp(array.type):
             array = _floor(array, field.type.unit)
         try:
-            return array.cast(field.type, safe=not timelike or field.type in (pa.timestamp("ns"),))
+            cast = array.cast(field.type, safe=not pa.types.is_time(field.type))
+            if not _fits(array, cast):
+                raise pa.ArrowInvalid(f"a number of type {array.type} has no equal")
         except pa.ArrowException as error:
             raise InvalidRowError(
                 f"table {self._path}: column '{field.name}' ({field.type}) cannot take a value: {error}"
             ) from None
+        return cast
 
     @contextlib.contextmanager
     def writer(self, client: BlockingClient, table: aio.FlussTable) -> Iterator[Callable[[pa.RecordBatch], object]]:
@@ -238,6 +242,19 @@ def _floor(array: pa.Array, unit: str) -> pa.Array:
     mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     zone = None if array.type.tz is None else "UTC"
     return pa.array(np.floor_divide(ticks, 1000**steps), pa.int64(), mask=mask).view(pa.timestamp(unit, zone))
+
+
+def _fits(array: pa.Array, cast: pa.Array) -> bool:
+    """Whether a cast kept floating-point numbers, which Arrow does not check: finite, and the same in decimals."""
+    if not pa.types.is_floating(array.type):
+        return True
+    if pa.types.is_floating(cast.type):
+        return bool(pc.is_finite(array).equals(pc.is_finite(cast)))
+    if not pa.types.is_decimal(cast.type):
+        return True
+    given, kept = (one.to_numpy(zero_copy_only=False) for one in (array, cast.cast(pa.float64())))
+    # The way back is exact but for the last bit.
+    return bool(np.isclose(kept, given, rtol=2 * np.finfo(given.dtype).eps, atol=0, equal_nan=True).all())
 
 
 def _mode(info: TableInfo, options: SourceOptions) -> str:
