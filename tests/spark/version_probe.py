@@ -73,17 +73,6 @@ def batch(probe: Probe) -> bool:
     return bool(read(probe.spark, "probe.rows", probe.servers, columns=["id"], where="k = 1").count() == 10)
 
 
-@feature("a DataFrame keeps the ends of its first use")
-def pinned(probe: Probe) -> bool:
-    create_table(probe.spark.range(1), "probe.grows", probe.servers, buckets=1)
-    rows = probe.spark.range(5).write.format("fluss").option("bootstrap.servers", probe.servers).mode("append")
-    rows.save("probe.grows")
-    frame = read(probe.spark, "probe.grows", probe.servers)
-    before = frame.count()
-    rows.save("probe.grows")
-    return bool((before, frame.count()) == (5, 5))
-
-
 @feature("options of the session under `spark.fluss.`")
 def session_wide(probe: Probe) -> bool:
     own = probe.spark.newSession()
