@@ -3,24 +3,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.server.log_support import connected, running_server
+from tests.server.test_handlers_kv import Table
+from tests.server.test_unreadable_files import unreadable
 from tests.waiting import wait_for
 
 import fluss
 from fluss.cli import main
 from fluss.errors import ConfigError, FlussError
+from fluss.metadata import TableBucket
 from fluss.server.command import build_config, restore_if_empty
 from fluss.server.local import LocalServer
-from fluss.server.replication.layout import Backup, BackupState, time_of
+from fluss.server.log.files import DamagedLogError
+from fluss.server.replication.layout import Backup, BackupState, Extent, time_of
 from fluss.server.replication.replicator import kept_manifests
 from fluss.server.replication.restoring import restore, verify
+from fluss.server.server import Server
 from fluss.tools.status import server_status
 
 # Small segments and quick snapshots: a backup has parts of several files, and logs that begin after 0.
@@ -264,6 +272,74 @@ def test_a_store_that_is_down_stops_nothing(tmp_path: Path, backup: Path) -> Non
     restore(str(backup), tmp_path / "new")
     with serve(tmp_path / "new", None) as server, fluss.connect(server.bootstrap_servers) as db:
         assert len(rows(db, "log")) == 20
+
+
+@contextlib.asynccontextmanager
+async def two_tables(tmp_path: Path, backup: Path) -> AsyncIterator[tuple[Server, Table, Table]]:
+    """Two tables with rows, a snapshot and a backup of them, whose rounds are those of the test."""
+    options = {"replication_url": str(backup), "replication_interval": "1 h", "kv_snapshot_interval": "1 h"}
+    async with running_server(tmp_path / "data", **options) as server, connected(server) as client:
+        one, other = [await Table.create(client, server, name=name) for name in ("one", "other")]
+        await back_up(server, one, other)
+        yield server, one, other
+
+
+async def back_up(server: Server, *tables: Table) -> dict[str, Any]:
+    """Write a row to each table, take snapshots, and upload; returns the files that the newest manifest has."""
+    for table in tables:
+        await table.put([(time.monotonic_ns(), "x", None)])
+    await server.kv.snapshotter.run_round(1)
+    assert server.replicator is not None
+    await server.replicator.run_round()
+    own = server.replicator._backup
+    return own.read_manifest(own.manifest_names()[-1]).files
+
+
+def error_of(server: Server) -> str | None:
+    return BackupState.load(server.catalog.data_dir).error
+
+
+async def test_a_file_that_cannot_be_read_stops_the_backup_of_its_bucket_only(tmp_path: Path, backup: Path) -> None:
+    async with two_tables(tmp_path, backup) as (server, one, other):
+        before = await back_up(server)
+        with unreadable("/one-0/log-0/", sum(extent.size_bytes for extent in log_of(before, "one"))):
+            after = await back_up(server, one, other)
+            assert "/one-0/log-0/" in str(error_of(server))
+        of_one = [path for path in before if "/one-0/" in path]
+        assert len(of_one) > 2
+        assert [after[path] for path in of_one] == [before[path] for path in of_one]
+        assert len([path for path in after if "/one-0/" in path]) == len(of_one)
+        assert log_of(after, "other") > log_of(before, "other")
+        last = await back_up(server)
+        assert error_of(server) is None
+        assert log_of(last, "one") > log_of(before, "one")
+
+
+def log_of(files: dict[str, Any], table: str) -> tuple[Extent, ...]:
+    (found,) = (extents for path, extents in files.items() if f"/{table}-" in path and path.endswith(".log"))
+    return tuple(found)
+
+
+async def test_a_round_that_fails_takes_nothing_away(
+    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its uploads are left to the next round, in which the bucket may be out of service."""
+
+    def fail(*_: object) -> None:
+        raise OSError("the store is down")
+
+    async with two_tables(tmp_path, backup) as (server, one, other):
+        before = await back_up(server)
+        with monkeypatch.context() as patch:
+            patch.setattr(server.replicator._backup.files, "put_chunks", fail)  # type: ignore[union-attr]
+            await back_up(server, one)
+            assert error_of(server) == "the store is down"
+        log = server.tablets.tablet(TableBucket(one.info.table_id, 0))
+        log.put_out_of_service(DamagedLogError("said so"))
+        after = await back_up(server, other)
+        assert error_of(server) is None
+        assert {path for path in after if "/one-0/" in path} == {path for path in before if "/one-0/" in path}
+        assert all(after[path] == before[path] for path in after if "/one-0/" in path)
 
 
 def test_damage_is_named_and_the_rest_restored(tmp_path: Path, lost: Path) -> None:

@@ -31,6 +31,8 @@ _MERGED_EXTENTS = 16
 """So many extents of a file become one, which is uploaded again. A file that grows by little in every round so has some
 dozens of extents, and each of its bytes is uploaded three or four times."""
 _ATTEMPTS_MAX = 3
+_UNREADABLE_MAX = 16
+"""So many buckets are left out of a round because a file cannot be read. With more, the store or disk has failed."""
 _LOOK_MS = MINUTE_MS
 """How often a server with nothing to upload notes that the backup has everything."""
 _EXPIRY_MS = 10 * MINUTE_MS
@@ -46,6 +48,17 @@ class _Range(NamedTuple):
     start: int
     stop: int
     level: int
+    end: int
+    """Where the last one of the file stops."""
+
+
+class UnreadableError(Exception):
+    """A file of the server cannot be read."""
+
+    def __init__(self, path: str, error: OSError) -> None:
+        super().__init__(path, error)
+        self.path = path
+        self.error = error
 
 
 class StoppedError(Exception):
@@ -75,6 +88,8 @@ class Replicator:
         self._manifest_name: str | None = None
         self._files: dict[str, tuple[Extent, ...]] = {}
         """What was uploaded, whether a manifest names it yet or not."""
+        self._begun: dict[str, tuple[Extent, ...]] = {}
+        """Of the files that are uploaded now, what a manifest will name."""
         self._checked: set[str] = set()
         """Files of which the backup is known to have a beginning."""
         self._objects = self._manifests = 0
@@ -220,27 +235,40 @@ class Replicator:
 
     def _upload(self, captured: Captured, time_ms: int) -> None:
         self._claim()
+        while True:
+            try:
+                self._upload_files(captured.files)
+                break
+            except UnreadableError as found:
+                captured.leave_out(found.path, found.error)
+                if len(captured.errors) > _UNREADABLE_MAX:
+                    raise OSError(captured.errors[0]) from None
         kept = tuple(captured.unreadable)
         gone = [path for path in self._files if path not in captured.files and not (kept and path.startswith(kept))]
         for path in gone:
             del self._files[path]
             self._checked.discard(path)
-        ranges = list(self._ranges(captured.files))
-        self.behind_bytes = sum(one.stop - one.start for one in ranges)
-        # Apart: the newest snapshot is soon replaced, and would be kept as long as rows that share its object.
-        for is_log in (True, False):
-            for batch in _objects([one for one in ranges if one.path.endswith(LOG_SUFFIX) == is_log]):
-                self._write_object(batch)
         if self._files != self._manifest.files:
             self._check_owner()
             self._write_manifest(time_ms)
             self._note_look(time_ms)
-        elif time_ms - self._looked_ms >= _LOOK_MS:
+        elif time_ms - self._looked_ms >= _LOOK_MS and not captured.errors:
             self._check_owner()
             self._note_look(time_ms)
         if time_ms - self._expired_ms >= min(_EXPIRY_MS, self._retention_ms):
             self._expire(time_ms)
             self._expired_ms = time_ms
+        if captured.errors:
+            raise OSError(captured.errors[0])
+
+    def _upload_files(self, sources: dict[str, Source]) -> None:
+        self._begun = {}
+        ranges = list(self._ranges(sources))
+        self.behind_bytes = sum(one.stop - one.start for one in ranges)
+        # Apart: the newest snapshot is soon replaced, and would be kept as long as rows that share its object.
+        for is_log in (True, False):
+            for batch in _objects([one for one in ranges if one.path.endswith(LOG_SUFFIX) == is_log]):
+                self._write_object(batch)
 
     def _ranges(self, sources: dict[str, Source]) -> Iterator[_Range]:
         """What the backup lacks of the files."""
@@ -255,8 +283,7 @@ class Replicator:
         uploaded = [(one.size_bytes, one.checksum) for one in self._files.get(path, ())]
         if uploaded == [(len(content), zlib.crc32(content))]:
             return None
-        self._files[path] = ()
-        return _Range(path, source, 0, len(content), 0)
+        return self._begin(path, source, (), len(content), 0)
 
     def _new_bytes(self, path: str, source: Source) -> _Range | None:
         """What a file has grown by. Small extents at its end are merged with it, and uploaded again."""
@@ -264,16 +291,25 @@ class Replicator:
         have = sum(one.size_bytes for one in extents)
         if path not in self._checked or have > source.size_bytes:
             # After a start, and when an operator put an older file in the place of a lost one.
-            if not _has(source, extents):
+            if _has(path, source, extents):
+                self._checked.add(path)
+            else:
                 extents, have = (), 0
-            self._checked.add(path)
         level = 0
         if have < source.size_bytes and source.store is None:
             while run := _run_of(extents, level, source.size_bytes - have):
                 have -= sum(one.size_bytes for one in run)
                 extents, level = extents[: -len(run)], level + 1
-        self._files[path] = extents
-        return _Range(path, source, have, source.size_bytes, level) if have < source.size_bytes else None
+        return self._begin(path, source, extents, source.size_bytes, level)
+
+    def _begin(self, path: str, source: Source, kept: tuple[Extent, ...], end: int, level: int) -> _Range | None:
+        """What of a file follows on the extents that are kept."""
+        start = sum(one.size_bytes for one in kept)
+        if start == end:
+            self._files[path] = kept
+            return None
+        self._begun[path] = kept
+        return _Range(path, source, start, end, level, end)
 
     def _write_object(self, ranges: list[_Range]) -> None:
         """Write one object, and note which extents of which files it has."""
@@ -284,7 +320,7 @@ class Replicator:
         def chunks() -> Iterator[memoryview]:
             started, sent = self._clock.monotonic(), 0
             for number, one in enumerate(ranges):
-                for chunk in one.source.chunks(one.start, one.stop):
+                for chunk in _chunks(one.path, one.source, one.start, one.stop):
                     checksums[number] = zlib.crc32(chunk, checksums[number])
                     sent += len(chunk)
                     wait_s = sent / self._bandwidth - (self._clock.monotonic() - started) if self._bandwidth else 0
@@ -292,11 +328,20 @@ class Replicator:
                         raise StoppedError
                     yield chunk
 
-        self._backup.files.put_chunks(chunks(), self._backup.path("objects", name))
+        try:
+            self._backup.files.put_chunks(chunks(), self._backup.path("objects", name))
+        except UnreadableError:
+            self._backup.remove("objects", [name])
+            raise
         position = 0
         for one, checksum in zip(ranges, checksums, strict=True):
             size_bytes = one.stop - one.start
-            self._files[one.path] += (Extent(name, position, size_bytes, checksum, one.level),)
+            self._begun[one.path] += (Extent(name, position, size_bytes, checksum, one.level),)
+            extents = self._begun[one.path]
+            # What replaces extents does so when it is complete: a manifest may have to name the file before.
+            if one.stop == one.end or extents[:-1] == self._files.get(one.path, ()):
+                self._files[one.path] = extents
+                self._checked.add(one.path)
             position += size_bytes
         self.behind_bytes -= position
         self.uploaded_bytes += position
@@ -344,16 +389,34 @@ def kept_manifests(names: list[str], now_ms: int, retention_ms: int) -> set[str]
     return {*kept.values(), max(names)}
 
 
-def _has(source: Source, extents: tuple[Extent, ...]) -> bool:
-    """Whether the extents are the beginning of a file: their last one is, and it is at least as long."""
+def _chunks(path: str, source: Source, start: int, stop: int) -> Iterator[memoryview]:
+    """Bytes of a file; raises `UnreadableError` when it is there, but cannot be read."""
+    try:
+        yield from source.chunks(start, stop)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UnreadableError(path, error) from None
+
+
+def _has(path: str, source: Source, extents: tuple[Extent, ...]) -> bool:
+    """Whether the extents are the beginning of a file: their last one is, and it is at least as long.
+
+    A whole file that cannot be read is taken for what was uploaded: nothing of it is missing.
+    """
     if not extents:
         return True
     end = sum(one.size_bytes for one in extents)
     if end > source.size_bytes:
         return False
     checksum = 0
-    for chunk in source.chunks(end - extents[-1].size_bytes, end):
-        checksum = zlib.crc32(chunk, checksum)
+    try:
+        for chunk in _chunks(path, source, end - extents[-1].size_bytes, end):
+            checksum = zlib.crc32(chunk, checksum)
+    except UnreadableError:
+        if end == source.size_bytes:
+            return True
+        raise
     return checksum == extents[-1].checksum
 
 

@@ -80,8 +80,18 @@ class Captured:
     """What the server had at one time."""
 
     files: dict[str, Source] = field(default_factory=dict)
+    buckets: list[tuple[str, ...]] = field(default_factory=list)
+    """The folders of each bucket."""
     unreadable: list[str] = field(default_factory=list)
-    """Folders of buckets that are out of service: what the backup has of them stays as it is."""
+    """Folders of buckets that are out of service or cannot be read: what the backup has of them stays as it is."""
+    errors: list[str] = field(default_factory=list)
+
+    def leave_out(self, path: str, error: OSError) -> None:
+        """Leave the bucket of a file out, because the file cannot be read."""
+        folders = next((folders for folders in self.buckets if path.startswith(folders)), (path,))
+        self.unreadable += folders
+        self.files = {path: source for path, source in self.files.items() if not path.startswith(folders)}
+        self.errors.append(f"'{path}' cannot be read, so the backup keeps what it has of its bucket: {error}")
 
 
 class Sources:
@@ -109,11 +119,20 @@ class Sources:
 
     async def _add(self, captured: Captured, log: LogTablet, entry: TableEntry) -> None:
         folder = log.folder.relative_to(self._root).as_posix()
-        snapshots = await self._snapshotter.loaded(entry, log.bucket) if entry.table_info.has_primary_key() else None
-        if log.damage is not None or log.failure is not None:
-            captured.unreadable.append(f"{folder}/")
+        folders: tuple[str, ...] = (f"{folder}/",)
+        snapshots = None
+        if entry.table_info.has_primary_key():
+            snapshots = self._snapshotter.of(entry, log.bucket)
+            folders += (f"{self._below_remote(snapshots.folder)}/",)
+        captured.buckets.append(folders)
+        try:
             if snapshots is not None:
-                captured.unreadable.append(f"{self._below_remote(snapshots.folder)}/")
+                await self._snapshotter.loaded(entry, log.bucket)
+        except OSError as error:
+            captured.leave_out(folders[-1], error)
+            return
+        if log.damage is not None or log.failure is not None:
+            captured.unreadable += folders
             return
         # No await from here on: snapshot and log are of one moment.
         local_start = log.segments[0].base_offset if log.segments else 0
