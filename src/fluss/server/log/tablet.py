@@ -166,6 +166,9 @@ class LogTablet:
                 raise missing_data(self.bucket, self.folder, f"'{self.folder}' has no log files")
             return None
         # Whatever the crash left in memory of the operating system becomes durable before anyone can read it.
+        if recovered.scanned_bytes or not recovered.segments[-1].size_bytes:
+            for folder in self.ancestors:
+                disk.sync_folder(folder)
         if recovered.scanned_bytes:
             for segment in recovered.segments:
                 if segment.end_offset > recovered.recovery_offset:
