@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.server.kv.test_snapshots import a_table, rows, snapshots_of, take
-from tests.server.log_support import connected, make_batch, running_server
+import pytest
+from tests.server.kv.test_snapshots import a_table, lose_state, rows, snapshots_of, take
+from tests.server.log_support import LogHarness, connected, make_batch, running_server
 
 from fluss.metadata import TableBucket
 from fluss.server import disk
+from fluss.server.kv import snapshots as snapshots_module
 from fluss.server.kv.snapshots import METADATA_NAME
+from fluss.server.kv.store import StoreMeta
 
 
 class Names:
@@ -137,3 +140,43 @@ async def test_every_name_of_a_remote_segment_is_durable_before_the_local_one_go
             assert names.unsafe(Path(log.remote.manifest_path or "")) == []
             assert names.unsafe(log.folder / "remote-log") == []
             assert names.unsafe(log.folder / "recovery-point") == []
+
+
+def test_names_that_a_crash_left_unflushed_are_durable_after_recovery(tmp_path: Path) -> None:
+    """With rows or without: the rows count as acknowledged, and the next ones are flushed without the names."""
+    for rows_written in (True, False):
+        names, folder = Names(tmp_path), tmp_path / str(rows_written) / "table" / "log-0"
+        with names.watched():
+            killed = LogHarness(folder)
+            killed.append(make_batch(0))
+            path = killed.log.segments[0].path
+            if not rows_written:
+                os.truncate(path, 0)
+            assert names.unsafe(path)
+            assert LogHarness(folder).log.end_offset == (3 if rows_written else 0)
+            assert names.unsafe(path) == []
+
+
+async def test_a_restored_state_is_durable_before_its_head_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocksDB takes a manifest that lost its end for an earlier state, and the head would not know."""
+    monkeypatch.setattr(snapshots_module, "MEMORY_BYTES_MAX", 0)
+    synced, sync, write = set[str](), disk.sync, StoreMeta.write
+    unflushed: list[set[str]] = []
+
+    def noted(fd: int) -> None:
+        sync(fd)
+        synced.add(os.readlink(f"/proc/self/fd/{fd}"))
+
+    def checked(meta: StoreMeta, folder: Path) -> None:
+        unflushed.append({str(folder / name) for name in disk.names(folder)} - synced)
+        write(meta, folder)
+
+    async with a_table(tmp_path / "data") as (server, table):
+        await table.put(rows(50))
+        await take(server)
+    lose_state(tmp_path / "data")
+    async with a_table(tmp_path / "data") as (_, table):
+        monkeypatch.setattr(disk, "sync", noted)
+        monkeypatch.setattr(StoreMeta, "write", checked)
+        assert await table.lookup(*range(50)) == rows(50)
+        assert unflushed == [set()]

@@ -228,6 +228,9 @@ class Store:
         self.wipe()
         disk.make_folders(self._folder)
         fill(self._folder)
+        for name in disk.names(self._folder):
+            # A power cut must not leave the head without them: RocksDB opens what is left of a manifest.
+            disk.sync_file(self._folder / name)
         # What follows on these files is not what followed on them before, so this is another disk part.
         meta._replace(reaches=meta.offset, store=self._identity, sequence=0).write(self._folder)
         self.open()
