@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from pathlib import Path
 
@@ -317,3 +318,18 @@ async def test_leftovers_of_a_drop_are_removed_at_start(tmp_path: Path) -> None:
     async with running_server(tmp_path):
         assert not orphan.parent.exists()
         assert kept.exists()
+
+
+@pytest.mark.parametrize("name", ["t-{id}.bak", "t-old-{id}", "../zz-copies/t-{id}"])
+async def test_copies_of_an_operator_are_left_alone_at_start(tmp_path: Path, name: str) -> None:
+    """They are neither deleted nor served in place of the table."""
+    async with running_server(tmp_path) as server, connected(server) as client:
+        table = await client.create_table()
+        await client.produce(table, make_batch(0))
+        folder = server.tablets.tablet(TableBucket(table, 0)).folder.parent
+    copy = folder.parent / name.format(id=table)
+    shutil.copytree(folder, copy)
+    async with running_server(tmp_path) as server, connected(server) as client:
+        await client.produce(table, make_batch(3))
+        assert server.tablets.tablet(TableBucket(table, 0)).folder.parent == folder
+        assert copy.exists()

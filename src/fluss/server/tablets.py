@@ -310,19 +310,24 @@ class Tablets:
                 log.registered = True
 
     def _scan_folders(self) -> Iterator[tuple[TableBucket, Path]]:
-        """The logs on disk. What belongs to nothing in the catalog is left from a drop that a crash cut short."""
+        """The logs on disk. What belongs to nothing in the catalog is left from a drop that a crash cut short.
+
+        A folder with another name, such as a copy that an operator made, stays as it is.
+        """
         for database in _folders(self._root):
             for table in _folders(database):
                 match = _TABLE_FOLDER.fullmatch(table.name)
-                if match is None or table.name.endswith(_DELETED_SUFFIX):
+                table_id = -1 if match is None else int(match.group(2))
+                entry = self._catalog.table_by_id(table_id)
+                if table.name.endswith(_DELETED_SUFFIX):
                     disk.remove_tree(table)
-                    continue
-                table_id = int(match.group(2))
-                if not self._catalog.owns_data_of(table_id):
+                elif match is None or (entry is not None and table != self.table_folder(entry)):
+                    logger.warning("'%s' is left alone: it is not the folder of a table", table)
+                elif not self._catalog.owns_data_of(table_id):
                     logger.info("removing '%s': its table was dropped", table)
                     disk.remove_tree(table)
-                    continue
-                yield from self._scan_table(table, table_id)
+                else:
+                    yield from self._scan_table(table, table_id)
 
     def _scan_table(self, table: Path, table_id: int) -> Iterator[tuple[TableBucket, Path]]:
         for folder in _folders(table):
@@ -339,6 +344,10 @@ class Tablets:
             if not self._catalog.owns_data_of(table_id, partition_id):
                 logger.info("removing '%s': its partition was dropped", folder)
                 disk.remove_tree(folder)
+                continue
+            owner = self._catalog.partition_by_id(partition_id)
+            if owner is not None and folder != self.partition_folder(*owner):
+                logger.warning("'%s' is left alone: it is not the folder of a partition", folder)
                 continue
             for inner in _folders(folder):
                 log = _LOG_FOLDER.fullmatch(inner.name)
