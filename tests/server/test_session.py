@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -297,6 +297,30 @@ async def test_a_server_that_stops_answers_the_writes_in_work(server: Server, mo
         gate.open()
         assert (await writing).base_offset == 0
     await stopping
+
+
+async def test_a_server_that_stops_reads_no_further_requests(server: Server) -> None:
+    """Not after an answer either: a client that always has requests in flight would hold the stop up."""
+    started: dict[int, asyncio.Event] = {}
+
+    async def answer(context: RequestContext, body: memoryview) -> Sequence[bytes]:
+        await started.setdefault(context.request_id, asyncio.Event()).wait()
+        return (b"",)
+
+    server.handlers[apis.LOOKUP.key] = answer
+    raw = await RawClient.open(server)
+    for number in (0, 1):
+        await raw.request(apis.LOOKUP.key, request_id=number)
+    await wait_until(lambda: len(started) == 2)
+    [session] = server.sessions
+    stopping = asyncio.ensure_future(server.stop())
+    await wait_until(lambda: not session.channel.reading)
+    started[0].set()
+    assert (await raw.response())[1] == 0
+    assert not session.channel.reading
+    started[1].set()
+    await stopping
+    await raw.close()
 
 
 async def test_who_leaves_before_the_answer_leaves_nothing_behind(

@@ -62,6 +62,9 @@ class OpenSession(Protocol):
     def waits_for_peer(self) -> bool:
         """Whether the next step is the peer's: to send the rest of a frame, or to take answers."""
 
+    def hold(self) -> None:
+        """Start no further request."""
+
     async def finish_requests(self) -> None:
         """Wait until all requests are answered."""
 

@@ -205,7 +205,7 @@ class Server(Services):
             await self.metrics_page.stop()
         for session in tuple(self.sessions):
             if session.is_established:
-                session.channel.pause_reading()
+                session.hold()
             else:
                 session.close()  # a refused login is held back for up to ten seconds
         for task in self._tasks:
