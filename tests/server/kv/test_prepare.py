@@ -192,6 +192,21 @@ async def test_writes_that_find_the_thread_busy_wait_and_share_a_job(jobs: list[
     assert jobs == [1, 1, 5]
 
 
+async def test_numbers_are_drawn_in_a_thread() -> None:
+    """Also for few bytes: to reserve numbers may wait for the disk."""
+    drawn_in: list[threading.Thread] = []
+
+    def draw() -> int:
+        drawn_in.append(threading.current_thread())
+        return 1
+
+    write = Stored(table(NUMBERED), [("k", None, "v")], 1, {}).write._replace(target_columns=(0, 2), generate=draw)
+    with ThreadPoolExecutor(1) as executor:
+        assert isinstance(await Preparer(executor, jobs_max=1).prepare(write), Prepared)
+    assert drawn_in
+    assert threading.main_thread() not in drawn_in
+
+
 async def test_a_pool_without_threads_fails_the_writes() -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()

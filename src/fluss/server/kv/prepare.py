@@ -118,7 +118,8 @@ class Preparer:
     def _start(self) -> None:
         self._scheduled = False
         while self._waiting:
-            if self._waiting_bytes < _INLINE_BYTES_MAX:
+            # Numbers may have to be reserved, which waits for the disk.
+            if self._waiting_bytes < _INLINE_BYTES_MAX and all(write.generate is None for write, _ in self._waiting):
                 writes, futures = self._take()
                 _complete(futures, _charged(writes, *timed(prepare, writes)))
             elif self._jobs < self._jobs_max:
