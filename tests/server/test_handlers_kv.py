@@ -187,6 +187,21 @@ async def test_lookups_of_many_keys_are_charged_before_they_are_made(
         assert peak == 1
 
 
+async def test_keys_of_many_buckets_are_looked_up_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_table(tmp_path, buckets=8) as (_, table):
+        answers: list[Any] = []
+        inner = handlers._look_up_at_once
+        monkeypatch.setattr(handlers, "_look_up_at_once", lambda *given: _noted(answers, inner(*given)))
+        for keys in (8, 60):
+            request = pb.LookupRequest(table_id=table.info.table_id)
+            for bucket in range(8):
+                await table.lookup(1, bucket=bucket)  # so that each state is ready
+                request.buckets_req.add(bucket_id=bucket, keys=[table.key(number) for number in range(keys)])
+            found = (await table.client.call(apis.LOOKUP, request)).buckets_resp
+            assert [len(one.values) for one in found] == [keys] * 8
+            assert (answers[-1] is None) == (keys == 60)
+
+
 async def test_one_key_is_answered_as_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lone key has a way of its own; the answers are those of the long way, and the rare cases take that."""
     async with a_table(tmp_path, buckets=2) as (_, table):
@@ -213,7 +228,7 @@ async def test_one_key_is_answered_as_among_many(tmp_path: Path, monkeypatch: py
         assert gone.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
 
 
-def _noted(notes: list[bytes | None], found: bytes | None) -> bytes | None:
+def _noted(notes: list[Any], found: Any) -> Any:
     notes.append(found)
     return found
 

@@ -83,7 +83,8 @@ _VALUES_PER_STEP = 5_000
 _BUCKETS_PER_LOOK = 8
 _ANSWER_AT_ONCE_BYTES_MAX = 64 * 1024
 """Answers up to this size are sent also while clients leave theirs in memory."""
-_INLINE_LOOKUP_BUCKETS_MAX = 256
+_INLINE_LOOKUPS_MAX = 256
+"""So many buckets and keys are looked up before requests have the event loop again."""
 _INLINE_VALUES_MAX = 5_000
 _BACKPRESSURE_VERSION = 2
 """Clients from this version of PUT_KV on know the code for back-pressure."""
@@ -297,7 +298,7 @@ def _look_up_lone_key(context: RequestContext, body: memoryview) -> bytes | None
 
 def _look_up_at_once(context: RequestContext, request: LookupRequest) -> list[LookedUpBucket] | None:
     """The answer if there is nothing to wait for, as is nearly always so; else None."""
-    if len(request.buckets) > _INLINE_LOOKUP_BUCKETS_MAX:
+    if sum(1 + len(part.keys) for part in request.buckets) > _INLINE_LOOKUPS_MAX:
         return None
     answers: list[LookedUpBucket] = []
     size_bytes = 0
