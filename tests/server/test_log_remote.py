@@ -8,6 +8,7 @@ import contextlib
 import errno
 import logging
 import os
+import shutil
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -140,6 +141,10 @@ async def test_offset_by_time_reaches_into_the_remote_log(tmp_path: Path) -> Non
         await server.tablets.move_to_remote()
         assert server.tablets.tablet(TableBucket(table, 0)).start_offset > 0
         assert [(await client.offsets(table, 2, at)).offset for at in times] == [n * 3 for n in range(8)]
+        shutil.rmtree(tmp_path / "remote" / "log")
+        lost = await client.offsets(table, 2, times[0])
+        assert lost.error_code == ErrorCode.LOG_STORAGE_EXCEPTION
+        assert "No such file" in lost.error_message
 
 
 async def test_expired_remote_segments_go(tmp_path: Path) -> None:
@@ -161,6 +166,26 @@ async def test_expired_remote_segments_go(tmp_path: Path) -> None:
         assert counters.remote_copy_bytes > sum(s.size_in_bytes for s in kept.segments) > 0
         assert counters.remote_copy > len(kept.segments)
         assert (counters.remote_copy_failed, counters.remote_delete, counters.remote_delete_failed) == (0, 1, 0)
+
+
+async def test_expired_segments_that_the_store_does_not_delete_go_with_a_later_upload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it does not delete them in the first attempt after that."""
+    clock = FakeClock()
+    async with moved(tmp_path, 6, clock, table_log_ttl="1 h") as (server, client, table):
+        remote = server.tablets.tablet(TableBucket(table, 0)).remote
+        assert remote is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(RemoteFiles, "remove_folder", lambda *_: False)
+            for first in (6, 10):
+                clock.time_ms += 2 * 3_600_000
+                await fill(client, table, 4, first)
+                await server.tablets.move_to_remote()
+        await fill(client, table, 4, 14)
+        await server.tablets.move_to_remote()
+        folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
+        assert {p.name for p in folder.iterdir()} == {s.segment_id for s in remote.segments} | {"metadata"}
 
 
 async def test_segments_that_are_not_copied_yet_do_not_expire(tmp_path: Path) -> None:

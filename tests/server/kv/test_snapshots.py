@@ -688,6 +688,28 @@ async def test_snapshots_that_fail_leave_no_files(tmp_path: Path, monkeypatch: p
         } == files_below(folder)
 
 
+@pytest.mark.parametrize("step", ["remove_folder", "remove_file"])
+async def test_snapshots_that_the_store_does_not_delete_go_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def refuse(*_: object) -> bool:
+        if step == "remove_file":
+            raise OSError("slow down")
+        return False
+
+    async with a_table(tmp_path / "data") as (server, table):
+        for text in ("a", "b", "c", "d"):
+            await table.put(rows(50, text))
+            with monkeypatch.context() as patch:
+                if text in "bc":
+                    patch.setattr(RemoteFiles, step, refuse)
+                await take(server, 1)
+        (newest,) = snapshots_of(server).snapshots
+        folder = snapshots_of(server).folder
+        assert set(disk.names(folder)) == {Path(newest.location).name, "shared"}
+        assert set(disk.names(f"{folder}/shared")) == {Path(file.path).name for file in newest.shared}
+
+
 async def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
     """They leave the local log up to the snapshot, and readers of the changelog find all of it."""
     properties = {"table.log.tiered.local-segments": "1"}

@@ -338,13 +338,15 @@ class BucketSnapshots:
         """Delete snapshots and all files that none of the kept ones has."""
         with self._lock:
             needed = {file.path for snapshot in kept for file in snapshot.shared}
+            swept, self._swept = self._swept, False  # what cannot be deleted now goes after the next snapshot
             for snapshot in expired:
                 self._files.remove_file(f"{snapshot.location}/{METADATA_NAME}")
                 self._files.sync_folder(snapshot.location)
-                self._files.remove_folder(snapshot.location)
+                swept = self._files.remove_folder(snapshot.location) and swept
                 for file in snapshot.shared:
                     if file.path not in needed:
                         self._files.remove_file(file.path)
+            self._swept = swept
 
     def discard_beyond(self, end_offset: int) -> None:
         """Delete snapshots of changes that the log has lost: it will give their offsets to others."""
@@ -361,15 +363,16 @@ class BucketSnapshots:
                 return
             kept = tuple(kept)
             locations = {snapshot.location for snapshot in kept}
+            swept = True
             for name in self._files.names(self.folder):
                 if _is_snapshot(name) and f"{self.folder}/{name}" not in locations:
-                    self._files.remove_folder(f"{self.folder}/{name}")
+                    swept = self._files.remove_folder(f"{self.folder}/{name}") and swept
             needed = {file.path for snapshot in kept for file in snapshot.shared}
             shared_folder = f"{self.folder}/{SHARED_NAME}"
             for name in self._files.names(shared_folder):
                 if f"{shared_folder}/{name}" not in needed:
                     self._files.remove_file(f"{shared_folder}/{name}")
-            self._swept = True
+            self._swept = swept
 
     def remove_all(self) -> None:
         """Delete the whole folder: the bucket was dropped."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import posixpath
+import threading
 import uuid
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from fluss.errors import FormatError
+from fluss.errors import FormatError, LogStorageError
 from fluss.metadata import TableBucket
 from fluss.metadata.documents import RemoteLogManifestFile, RemoteLogSegment
 from fluss.records.log_batch import crc_fits
@@ -41,7 +42,7 @@ _INDEXES_MAX = 16
 
 
 class RemoteLog:
-    """What is remote of one bucket. Methods that touch files run in a thread, one at a time."""
+    """What is remote of one bucket. Methods that touch files run in threads; those that change it one at a time."""
 
     def __init__(self, store: RemoteFiles, folder: str, local_folder: Path, empty: RemoteLogManifestFile) -> None:
         self._store = store
@@ -51,8 +52,11 @@ class RemoteLog:
         self.manifest_path: str | None = None
         self._expired_end = -1
         self._indexes: dict[str, SegmentIndex] = {}
+        self._indexes_lock = threading.Lock()
         self._swept = False
         """Whether there are no copies but those of the manifest."""
+        self._undeleted = False
+        """Whether the store did not delete a copy that it was asked to."""
         self._in_doubt = False
         """Whether the manifest beside the local log may be a later one, which was not confirmed."""
 
@@ -116,7 +120,7 @@ class RemoteLog:
 
         Ends early once the log is dropped.
         """
-        if not self._swept:
+        if not self._swept or self._undeleted:
             self._sweep()
         self._swept = False  # until the copies are in the manifest: those of an upload that fails would stay for ever
         added: list[RemoteLogSegment] = []
@@ -182,15 +186,21 @@ class RemoteLog:
         old_path, self.manifest_path = self.manifest_path, path
         self._expired_end = self.copied_end
         self.manifest, self._swept = manifest, True
-        for segment in gone:
-            self._indexes.pop(segment.segment_id, None)
+        with self._indexes_lock:
+            for segment in gone:
+                self._indexes.pop(segment.segment_id, None)
         return old_path, gone
 
     def clean_up(self, old_path: str | None, gone: tuple[RemoteLogSegment, ...]) -> None:
         for segment in gone:
-            self._store.remove_folder(f"{self.folder}/{segment.segment_id}")
+            self._remove_folder(segment.segment_id)
         if old_path is not None:
             self._remove_file(old_path)
+
+    def _remove_folder(self, name: str) -> None:
+        if not self._store.remove_folder(f"{self.folder}/{name}"):
+            self._undeleted = True
+            logger.warning("'%s/%s' cannot be deleted; the next upload tries again", self.folder, name)
 
     def _remove_file(self, path: str) -> None:
         """Delete a file that is not needed; one that stays does no harm."""
@@ -201,10 +211,11 @@ class RemoteLog:
         """Remove copies that a crash or a failure left outside the manifest."""
         if self._in_doubt:
             self._resolve_doubt()
+        self._undeleted = False
         known = {segment.segment_id for segment in self.segments} | {"metadata"}
         for name in self._store.names(self.folder):
             if name not in known:
-                self._store.remove_folder(f"{self.folder}/{name}")
+                self._remove_folder(name)
         current = posixpath.basename(self.manifest_path or "")
         for name in self._store.names(f"{self.folder}/metadata"):
             if name != current:
@@ -225,15 +236,16 @@ class RemoteLog:
             entry = self._index(segment).before_timestamp(timestamp)
             start = entry[1] if entry else 0
             path = f"{self.folder}/{segment.segment_id}/{segment.start_offset:020d}{LOG_SUFFIX}"
-            file = self._store.open(path)
             try:
-                for _, span, _ in walk_file(file, start, file.size_bytes, SCAN_WINDOW_BYTES):
-                    if span.timestamp >= timestamp:
-                        return span.base_offset
+                with contextlib.closing(self._store.open(path)) as file:
+                    for _, span, _ in walk_file(file, start, file.size_bytes, SCAN_WINDOW_BYTES):
+                        if span.timestamp >= timestamp:
+                            return span.base_offset
             except BadBatch as bad:
                 raise DamagedLogError(f"the remote log file '{path}' is damaged at byte {bad.position}") from None
-            finally:
-                file.close()
+            except OSError as error:
+                reason = self._store.explain(error)
+                raise LogStorageError(f"the remote log file '{path}' cannot be read: {reason}") from None
         return None
 
     def _index(self, segment: RemoteLogSegment) -> SegmentIndex:
@@ -245,9 +257,10 @@ class RemoteLog:
                 offsets, times = self._store.read(base + INDEX_SUFFIX), self._store.read(base + TIME_INDEX_SUFFIX)
                 parsed = SegmentIndex.parse(offsets, times, segment.size_in_bytes)
             index = parsed if parsed is not None else SegmentIndex()
-            if len(self._indexes) >= _INDEXES_MAX:
-                self._indexes.pop(next(iter(self._indexes)), None)
-            self._indexes[segment.segment_id] = index
+            with self._indexes_lock:
+                if len(self._indexes) >= _INDEXES_MAX:
+                    self._indexes.pop(next(iter(self._indexes)), None)
+                self._indexes[segment.segment_id] = index
         return index
 
 
