@@ -306,7 +306,10 @@ async def _offset(context: RequestContext, tablet: LogTablet, request: pb.ListOf
     if timestamp > tablet.max_timestamp:
         return tablet.high_watermark
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(context.server.executor, reader.offset_for_timestamp, tablet, timestamp)
+    try:
+        return await loop.run_in_executor(context.server.executor, reader.offset_for_timestamp, tablet, timestamp)
+    except OSError as error:
+        raise UnknownServerError(f"the log of {tablet.bucket} cannot be read: {error.strerror or error}") from error
 
 
 # LIMIT_SCAN ----------------------------------------------------------------------------------------------------------
