@@ -256,8 +256,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "replay-ignores-the-last-batch",
         f"{_KV}/tablet.py",
-        "            while offset < self.log.high_watermark:\n                plan",
-        "            while offset < self.log.high_watermark - 1:\n                plan",
+        "        while offset < self.log.high_watermark:\n            plan",
+        "        while offset < self.log.high_watermark - 1:\n            plan",
         _STATE,
     ),
     Mutant(
