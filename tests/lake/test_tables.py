@@ -14,6 +14,7 @@ import pytest
 from tests.lake.support import ROW, LakeHarness, every_format, every_format_and_key, row, rows_of, system_columns
 from tests.waiting import wait_for
 
+import fluss
 from fluss import DataTypes, Schema, TableDescriptor, TablePath
 from fluss.errors import (
     ConfigError,
@@ -23,6 +24,7 @@ from fluss.errors import (
     LakeTableAlreadyExistError,
     MissingDependencyError,
     StorageError,
+    TableAlreadyExistError,
 )
 from fluss.lake.layout import LakeConfig, lake_config
 from fluss.lake.registry import open_lake
@@ -54,6 +56,22 @@ def test_the_server_creates_the_lake_table_first(lake: LakeHarness) -> None:
     if lake.lake_format in ("paimon", "iceberg"):
         with pytest.raises(LakeTableAlreadyExistError, match="does not fit"):
             lake.create("made", primary_keys=["id"])
+
+
+def test_a_table_with_rows_in_the_lake_is_not_replaced(paimon: LakeHarness) -> None:
+    path = paimon.create("kept", buckets=1)
+    paimon.append(path, [row(1)])
+    paimon.tier(path)
+    options: dict[str, Any] = {"buckets": 1, "properties": {"table.datalake.enabled": "true"}}
+    with fluss.connect(paimon.server.bootstrap_servers, database=path.database_name) as db:
+        with pytest.raises(LakeTableAlreadyExistError, match="not empty"):
+            db.create_table("kept", ROW, replace=True, **options)
+        with pytest.raises(TableAlreadyExistError, match="exist_ok=True"):
+            db.create_table("kept", ROW, **options)
+        assert db.create_table("kept", ROW, exist_ok=True, **options).to_pylist() == [row(1)]
+        db.drop_table("kept")
+        with pytest.raises(LakeTableAlreadyExistError, match="not empty"):
+            db.create_table("kept", ROW, exist_ok=True, **options)
 
 
 def test_paimon_options(paimon: LakeHarness) -> None:

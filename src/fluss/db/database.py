@@ -36,6 +36,7 @@ from fluss.errors import (
     DatabaseNotExistError,
     FlussError,
     InvalidArgumentError,
+    LakeTableAlreadyExistError,
     TableAlreadyExistError,
     TableNotExistError,
 )
@@ -166,7 +167,9 @@ class Database(DatabaseSession):
             await self._admin.create_database(path.database_name, ignore_if_exists=True)
         try:
             await self._admin.create_table(path, descriptor, ignore_if_exists=False)
-        except TableAlreadyExistError:
+        except (TableAlreadyExistError, LakeTableAlreadyExistError) as error:
+            if isinstance(error, LakeTableAlreadyExistError) and (replace or not await self._admin.table_exists(path)):
+                raise
             if exist_ok:
                 table = await self._open(path, source)
                 if made.data is None:
