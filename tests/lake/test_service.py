@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from tests.lake.support import ROW, LakeHarness, every_format, row, rows_of
+from tests.lake.support import PARTITIONED, ROW, LakeHarness, every_format, row, rows_of
 from tests.waiting import wait_for
 
-from fluss.errors import FlussError
-from fluss.lake.rounds import RoundSettings
+from fluss.errors import FlussError, UnknownTableOrBucketError
+from fluss.lake import tasks
+from fluss.lake.layout import lake_config
+from fluss.lake.rounds import Round, RoundSettings
 from fluss.lake.service import ServiceSettings, TieringService
+from fluss.lake.tasks import BucketResult, BucketTask, LocalRunner
 from fluss.metadata import TablePath
 
 FAST = ServiceSettings(heartbeat_s=0.2, poll_s=0.1, backoff_s_min=0.3, backoff_s_max=0.6)
@@ -200,6 +205,34 @@ def test_long_ranges_are_cut_into_tasks(paimon: LakeHarness) -> None:
     report = paimon.tier(path, RoundSettings(rows_per_task_max=100))
     assert (report.rows, report.files) == (300, 3)
     assert rows_of(paimon.alone(path), ROW.names) == [row(i) for i in range(300)]
+
+
+def test_a_range_that_cannot_be_read_leaves_no_hole(paimon: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = paimon.create("holes", PARTITIONED, partitions={"day": ["mon"]}, buckets=1)
+    paimon.append(path, [row(i, day="mon") for i in range(30)])
+    (bucket,) = paimon.session.buckets(paimon.session.info(path))
+
+    class Moving(LocalRunner):
+        """Loses one range, as if its partition were dropped."""
+
+        def run(self, tasks: Sequence[BucketTask], done: Callable[[BucketResult], None]) -> list[BucketResult]:
+            first, second, third = sorted(super().run(tasks, done), key=lambda one: one.start)
+            return [first, replace(second, rows=0, written=None, gone=True), third]
+
+    settings = RoundSettings(duration_s_max=600.0, rows_per_task_max=10)
+    report = Round(paimon.session, paimon.client, Moving(1), settings=settings).run(path)
+    assert (report.offsets, report.rows, report.cut) == ({bucket: 10}, 10, True)
+    paimon.tier(path)
+    assert rows_of(paimon.alone(path), PARTITIONED.names) == [row(i, day="mon") for i in range(30)]
+
+    # The error of a dropped partition does not make it one: a server that restarts may answer so too.
+    info = paimon.session.info(path)
+    task = BucketTask(paimon.client, lake_config(info), path, info.table_id, bucket, ("mon",), 0, 5)
+    monkeypatch.setattr(tasks, "_copy", Mock(side_effect=UnknownTableOrBucketError("no such bucket")))
+    with pytest.raises(UnknownTableOrBucketError):
+        tasks.run_task(task)
+    paimon.session.run(paimon.session.admin.drop_partition(path, {"day": "mon"}))
+    assert tasks.run_task(task).gone
 
 
 def test_a_killed_server_is_waited_for(tmp_path: Any) -> None:

@@ -380,7 +380,7 @@ def _files_of(results: Sequence[BucketResult]) -> list[WrittenFiles]:
 
 
 def _contiguous(results: Sequence[BucketResult]) -> tuple[list[BucketResult], list[BucketResult]]:
-    """Results that follow each other without a hole, per bucket; and those after a task that was cut short."""
+    """Results that follow each other without a hole, per bucket; and those after a task that was cut short or gone."""
     kept, dropped = [], []
     cut: set[TableBucket] = set()
     for result in sorted(results, key=lambda one: (one.bucket.partition_id or 0, one.bucket.bucket_id, one.start)):
@@ -388,6 +388,6 @@ def _contiguous(results: Sequence[BucketResult]) -> tuple[list[BucketResult], li
             dropped.append(result)
             continue
         kept.append(result)
-        if result.cut:
+        if result.cut or result.gone:
             cut.add(result.bucket)
     return kept, dropped
