@@ -103,6 +103,10 @@ def test_iceberg_layout(iceberg: LakeHarness) -> None:
     assert [field.name for field in plain.spec().fields] == ["__bucket"]
     with pytest.raises(InvalidTableError, match="one bucket key"):
         iceberg.create("two", bucket_keys=["id", "name"])
+    fine = pa.schema([pa.field("at", pa.timestamp("ns"), nullable=False), ("name", pa.string())])
+    with pytest.raises(InvalidTableError, match="microseconds"):
+        iceberg.create("fine", fine, primary_keys=["at"])
+    iceberg.create("fine", fine)
 
 
 @every_format

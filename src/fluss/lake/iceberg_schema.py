@@ -108,6 +108,13 @@ def iceberg_schema(descriptor: m.TableDescriptor, *, clean: bool = False) -> Sch
     """
     check_column_names(descriptor)
     columns = descriptor.schema.columns
+    for column in columns:
+        kind = column.data_type
+        fine = isinstance(kind, (m.TimestampType, m.TimestampLtzType)) and kind.precision > 6
+        if fine and column.name in descriptor.schema.primary_key:
+            raise InvalidTableError(
+                f"Iceberg keeps microseconds, so keys of '{column.name}' ({kind}) could become one; use precision 6"
+            )
     system = {} if clean else _SYSTEM_TYPES
     next_id = itertools.count(len(columns) + len(system) + 1).__next__
     fields = [
