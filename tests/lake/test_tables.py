@@ -118,6 +118,7 @@ def test_added_columns(lake: LakeHarness) -> None:
     lake.append(path, [{**row(2), "extra": 7}])
     truth = [{**row(1), "extra": None}, {**row(2), "extra": 7}]
     assert lake.union(path) == truth
+    assert lake.union(path, columns=["extra"]) == [{"extra": 7}, {"extra": None}], "files without it have rows too"
     lake.tier(path)
     alone = lake.alone(path)
     names = [*ROW.names, "extra", *system_columns(lake.lake_format)]
@@ -130,6 +131,9 @@ def test_added_columns(lake: LakeHarness) -> None:
 @every_format
 def test_columns_the_lake_did_not_get_yet_are_added_by_the_round(lake: LakeHarness) -> None:
     path = lake.create("late")
+    lake.append(path, [row(1)])
+    snapshot_id = lake.tier(path).snapshot_id
+    assert snapshot_id is not None
     info = lake.session.info(path)
     columns = [Column(column.name, column.data_type) for column in info.schema.columns]
     columns.append(Column("extra", DataTypes.string()))
@@ -146,6 +150,8 @@ def test_columns_the_lake_did_not_get_yet_are_added_by_the_round(lake: LakeHarne
         assert [column.name for column in table.missing_columns(wider)] == ["extra"]
         with pytest.raises(FlussError, match="'extra' is missing"):
             table.check(wider)
+        found = [batch for split in table.plan(snapshot_id) for batch in table.read(split, wider, ["extra"])]
+        assert pa.Table.from_batches(found).to_pylist() == [{"extra": None}]
         opened.add_columns(path, table.missing_columns(wider))
         opened.add_columns(path, [columns[-1]])
         opened.table(path).check(wider)

@@ -256,8 +256,9 @@ class IcebergTable(IcebergStore):
 
     def read(self, split: LakeSplit, info: TableInfo, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         schema = read_schema(info, columns)
-        known = {field.name for field in self.table.schema().fields}
-        projected = self.table.schema().select(*(name for name in columns if name in known))
+        known = [field.name for field in self.table.schema().fields]
+        # A batch without columns would not have its row count.
+        projected = self.table.schema().select(*([name for name in columns if name in known] or known[:1]))
         for batch in self.read_files([split.payload], projected):
             yield to_fluss(batch, schema)
 
