@@ -8,7 +8,7 @@ import pytest
 from tests.lake.support import PARTITIONED, ROW, LakeHarness, row, rows_of
 
 from fluss import DataTypes, TablePath
-from fluss.errors import FlussError, InvalidTableError
+from fluss.errors import FlussError, InvalidArgumentError, InvalidTableError
 from fluss.lake.layout import LakeConfig
 from fluss.lake.registry import open_lake
 
@@ -119,6 +119,16 @@ def test_an_append_from_outside_during_the_commit_ends_the_round(lance: LakeHarn
         opened._merge([], "/offsets")  # type: ignore[attr-defined]
     lance.tier(path)
     assert rows_of(lance.alone(path)) == [row(1), row(100)]
+
+
+def test_where_rows_came_from_is_not_known(lance: LakeHarness) -> None:
+    path = lance.create("placed", buckets=1)
+    lance.append(path, [row(1)])
+    lance.tier(path)
+    assert [one["_commit_timestamp"] for one in lance.spark_union(path, columns="id,_commit_timestamp")] == [None]
+    for name in ("_bucket", "_log_offset"):
+        with pytest.raises(InvalidArgumentError, match="has no column __"):
+            lance.spark_union(path, columns=f"id,{name}")
 
 
 def test_options_of_the_table_are_used(lance: LakeHarness) -> None:

@@ -211,6 +211,13 @@ def read_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:
 def to_fluss(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch read from the lake in the columns and types of the Fluss table; columns added later are null."""
     known = {name: i for i, name in enumerate(batch.schema.names)}
+    for name in (BUCKET_COLUMN, OFFSET_COLUMN):
+        if name in schema.names and name not in known:
+            # Null would be read as 0 by readers that know these columns as never null.
+            raise InvalidArgumentError(
+                f"the lake table has no column {name}: it does not keep where rows were in the log. Leave out the "
+                "columns of bucket and offset (_bucket and _log_offset in Spark)"
+            )
     arrays = [
         cast_array(batch.column(known[field.name]), field.type)
         if field.name in known
