@@ -578,6 +578,27 @@ def test_planning_of_streams(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch)
         reader.partitions(start, gone)
 
 
+@quick("paimon")
+def test_a_partition_that_is_tiered_while_a_query_starts_is_read_once(lake: LakeHarness) -> None:
+    path = lake.create("born", PARTITIONED, partitions={"day": ["mon"]}, buckets=1)
+    lake.append(path, [row(1, day="mon")])
+    assert lake.spark_union(path, read__optimized=True) == [], "nothing is in the lake yet"
+    lake.tier(path)
+    reader = stream_reader(lake, path)
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    lake.session.run(lake.session.admin.create_partition(path, {"day": "tue"}))
+    lake.append(path, [row(2, day="tue")])
+    lake.tier(path)
+    seen = []
+    for _ in range(2):
+        while (end := reader.latestOffset(start, ReadAllAvailable())) != start:
+            seen += [found["id"] for found in stream_rows(reader, start, end)]
+            start = end
+        reader = stream_reader(lake, path)
+    assert sorted(seen) == [1, 2]
+
+
 @needs_start
 @pytest.mark.slow
 def test_a_stream_while_writes_and_tiering_go_on(lake: LakeHarness, lake_spark: SparkHarness, tmp_path: Path) -> None:

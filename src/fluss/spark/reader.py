@@ -15,7 +15,7 @@ from fluss import aio
 from fluss.aio import RecordBatch
 from fluss.client.blocking_client import BlockingClient
 from fluss.client.scan.views import CHANGE_TYPE, Binlog, view_info
-from fluss.client.table import LAKE, check_view
+from fluss.client.table import check_view
 from fluss.db.reads import keys_of
 from fluss.errors import (
     ConfigError,
@@ -82,7 +82,7 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
             )
             if plan is not None:
                 return parts_of(options, info, plan) or [Nothing()]
-            if options.view == LAKE:
+            if options["read.optimized"]:
                 return [Nothing()]
         keys = self._keys(info)
         if keys is not None:

@@ -149,12 +149,18 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the micro-batch that starts there."""
         self._check_table(start)
+        found = self._lake_snapshot() if start.get(SNAPSHOT) else None  # before the ends, as in `_first_end`
         layout = self._layout()
         latest = self._latest(layout)
         if self._target is not None:
+            if found is not None:
+                # It may hold partitions that are newer than the target: their rows are read with the snapshot.
+                offsets = found.table_buckets_offset
+                tiered = {bucket: offsets.get(bucket.of(self._info.table_id)) for bucket in latest}
+                self._target = {b: offset for b, offset in tiered.items() if offset is not None} | self._target
             latest = {bucket: min(latest[bucket], end) for bucket, end in self._target.items() if bucket in latest}
         lake: dict[str, Any] | None = None
-        if start.get(SNAPSHOT) and (found := self._lake_snapshot()) is not None:
+        if found is not None:
             end, listed = after_snapshot(self._info, found, latest, layout)
             lake = {SNAPSHOT: found.snapshot_id, "listed": sorted(bucket.key for bucket in listed)}
         elif start.get(SNAPSHOT) and self._info.has_primary_key():
