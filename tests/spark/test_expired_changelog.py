@@ -108,19 +108,20 @@ def test_a_time_before_the_log_is_refused(db: fluss.Database, key: str | None) -
         reader.partitions()
 
 
-def test_a_new_partition_whose_changes_are_gone_is_loss(db: fluss.Database) -> None:
-    """Its rows are in the table, but not in the changelog that the stream goes on with."""
+@pytest.mark.parametrize("key", [["id", "day"], None])
+def test_a_new_partition_whose_first_rows_are_gone_is_loss(db: fluss.Database, key: list[str] | None) -> None:
     table = db.create_table(
-        "parts", COLUMNS, primary_key=["id", "day"], partition_by=["day"], buckets=1, properties=TTL, replace=True
+        "parts", COLUMNS, primary_key=key, partition_by=["day"], buckets=1, properties=TTL, replace=True
     )
-    table.upsert([{"id": 1, "day": "a", "v": 1}])
+    write = table.upsert if key else table.append
+    write([{"id": 1, "day": "a", "v": 1}])
     strict = reader_of(FlussStreamReader, db, table)
     lenient = reader_of(FlussStreamReader, db, table, failOnDataLoss="false")
     start = strict.initialOffset()
     first = strict.latestOffset(start, ReadAllAvailable())
-    table.upsert([{"id": 2, "day": "b", "v": 1}])
+    write([{"id": 2, "day": "b", "v": 1}])
     expire(db, table)
-    table.upsert([{"id": 3, "day": "b", "v": 1}])
+    write([{"id": 3, "day": "b", "v": 1}])
     end = strict.latestOffset(first, ReadAllAvailable())
     with pytest.raises(LogOffsetOutOfRangeError, match="rows from 0 on are gone"):
         strict.partitions(first, end)

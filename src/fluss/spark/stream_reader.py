@@ -192,16 +192,9 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         known = from_json(start)
         new = {i: name for i, name in layout.partitions.items() if not any(b.partition_id == i for b in known)}
         if new:
-            known.update(self._first_rows(layout.keep(new).earliest()))
+            # At 0 even if its first rows have expired: that is loss, as it is of partitions that were there before.
+            known.update(dict.fromkeys(layout.keep(new).buckets, 0))
         return known
-
-    def _first_rows(self, earliest: Mapping[Bucket, int]) -> dict[Bucket, int]:
-        """Where a partition begins that this query has read nothing of.
-
-        Rows of a primary-key table stay when their changes have expired, so a changelog that begins later lacks rows:
-        that is loss. Expired rows of a log table are not: they were not meant to stay.
-        """
-        return dict.fromkeys(earliest, 0) if self._info.has_primary_key() else dict(earliest)
 
     def _check_dropped(self, begin: Mapping[Bucket, int], layout: Layout) -> None:
         if not self._options["failOnDataLoss"]:
@@ -318,10 +311,9 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if not unread:
             return []
         earliest = layout.earliest()
-        begins = self._first_rows(earliest) | dict(begin)
         first = {}
         for bucket in unread:
-            wanted = begins.get(bucket, 0)
+            wanted = begin.get(bucket, 0)
             first[bucket] = max(wanted, earliest.get(bucket, 0))
             if first[bucket] > wanted and self._options["failOnDataLoss"]:
                 raise LogOffsetOutOfRangeError(
