@@ -377,7 +377,7 @@ if TYPE_CHECKING:
         "LogScanner": Blocking(
             ["client/scan/scanner.py:LogScanner", "client/scan/subscriptions.py:Subscriptions"],
             "LogScannerBase[ItemT]",
-            {*SCANNER_BY_HAND, "poll", "poll_items", "poll_leftover", "read_batches"},
+            {*SCANNER_BY_HAND, "poll", "poll_leftover", "read_batches"},
         ),
         "BatchScanner": Blocking(
             ["client/scan/batch_scanner.py:BatchScanner", "client/scan/one_shot.py:OneShotScanner"],

@@ -63,10 +63,6 @@ class Promise(Generic[T]):
             self._error = error
             self.done = True
 
-    @property
-    def error(self) -> BaseException | None:
-        return self._error
-
     async def wait(self) -> T:
         """The result, awaited on whatever loop the caller runs."""
         if not self.done:

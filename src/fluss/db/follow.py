@@ -98,13 +98,6 @@ class Feed(Generic[T]):
         end = "stop_at_end" if self._stop_at_end else "endless" if self.endless else f"timeout={self._timeout_s:g}"
         return f"{self._path} from {start}, {end}{', ended' if self._ended else ''}"
 
-    @property
-    def position(self) -> Position | None:
-        """Where the next batch begins; None before the first was asked for."""
-        if self._info is None:
-            return None
-        return Position(self._info.table_id, self._read, full=self._full is not None)
-
     async def next(self) -> ChangeBatch | None:
         """The next changes; None at the end."""
         if self._ended:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fluss.errors import FormatError, InvalidArgumentError
 from fluss.metadata.schema import Schema
-from fluss.records.arrow import DECODED_BYTES_MAX, decode_arrow_batch
+from fluss.records.arrow import decode_arrow_batch
 from fluss.records.log_batch import LogBatch
 
 
@@ -41,16 +41,10 @@ def _as_type(array: pa.Array, field: pa.Field) -> pa.Array:
         ) from error
 
 
-def decode_log_batch(
-    batch: LogBatch,
-    schema: Schema,
-    log_format: str = "ARROW",
-    *,
-    max_bytes: int = DECODED_BYTES_MAX,
-) -> pa.RecordBatch:
+def decode_log_batch(batch: LogBatch, schema: Schema, log_format: str = "ARROW") -> pa.RecordBatch:
     """Decode a batch of any log format, written with `schema`."""
     if log_format == "ARROW":
-        return decode_arrow_batch(batch, schema.arrow_schema, max_bytes=max_bytes)
+        return decode_arrow_batch(batch, schema.arrow_schema)
     from fluss.records.row_batch import decode_row_batch
 
     return decode_row_batch(batch, log_format, schema.row_type)

@@ -186,17 +186,6 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing waits on it
             self._loop.call_soon_threadsafe(self._fetcher.wake)
 
-    async def poll_items(self, timeout_ms: int) -> Sequence[ItemT]:
-        """Records or batches, whichever this scanner gives.
-
-        Example:
-            items = await scanner.poll_items(timeout_ms=1000)
-        """
-        taken = await self._collect(timeout_ms)
-        if self._batches:
-            return cast("Sequence[ItemT]", [_shown(self._view, found) for _, found in taken])
-        return cast("Sequence[ItemT]", list(self._records_of(taken)))
-
     async def _collect(self, timeout_ms: int) -> list[Fetched]:
         """Take what a poll gives."""
         deadline = self._loop.time() + max(0, integer("poll", "timeout_ms", timeout_ms)) / 1000

@@ -121,15 +121,12 @@ class Sticky:
 
 
 class RoundRobin:
-    """Every row to the next bucket, round robin. `current` starts a run; rows follow it one by one."""
+    """Every row to the next bucket, round robin."""
 
     def __init__(self, num_buckets: int, available: Callable[[], Sequence[int]]) -> None:
         self.num_buckets = num_buckets
         self._available = available
         self._next = random.randrange(2**31)
-
-    def current(self) -> int:
-        return self.take(1)[0]
 
     def take(self, rows: int) -> list[int]:
         choices = self._available() or range(self.num_buckets)
