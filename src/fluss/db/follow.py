@@ -27,7 +27,7 @@ from fluss.errors import (
     PartitionNotExistsError,
     UnknownTableOrBucketError,
 )
-from fluss.metadata import ChangeType, DataType, OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.metadata import ChangeType, DataType, OffsetSpec, TableBucket, TableInfo, TablePath, datetime_from_text
 from fluss.net.deadline import LONGEST_S
 from fluss.net.eager import retrieve_exception
 
@@ -195,7 +195,7 @@ class Feed(Generic[T]):
             return {bucket: known[bucket] if bucket in known else first[bucket] for bucket in buckets}
         if isinstance(start, str) and start[:1].isdigit():
             with contextlib.suppress(ValueError):  # which is reported below
-                start = dt.datetime.fromisoformat(start.replace("Z", "+00:00"))
+                start = datetime_from_text(start)
         if isinstance(start, dt.datetime):
             # A datetime without a zone is one of this machine's clock, as everywhere in Python.
             spec = OffsetSpec.timestamp(int(start.timestamp() * 1000))

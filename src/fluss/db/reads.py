@@ -41,6 +41,7 @@ from fluss.metadata import (
     TablePath,
     TimestampLtzType,
     TimestampType,
+    datetime_from_text,
     key_values,
 )
 from fluss.metadata import matching_partitions as _matching_partitions
@@ -356,7 +357,7 @@ def time_ms(at: Moment) -> int:
     moment = at
     if isinstance(moment, str):
         with contextlib.suppress(ValueError):  # which is reported below
-            moment = datetime.fromisoformat(moment.replace("Z", "+00:00"))
+            moment = datetime_from_text(moment)
     if not isinstance(moment, datetime):
         raise InvalidArgumentError(f"the past takes a time such as '2026-07-01T12:00' or a datetime, not {at!r:.60}")
     return int(moment.timestamp() * 1000)  # without a zone it is one of this machine's clock

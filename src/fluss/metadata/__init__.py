@@ -17,7 +17,9 @@ NAMES = {
         FileSystemCredentials LakeOffsets LakeSnapshotFiles LakeTable RemoteLogManifestFile RemoteLogPointer
         RemoteLogSegment
     """,
-    "fluss.metadata.info": "DatabaseInfo EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec TableInfo",
+    "fluss.metadata.info": """
+        DatabaseInfo EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec TableInfo datetime_from_text
+    """,
     "fluss.metadata.partition": """
         PARTITION_KEY_TYPES PartitionInfo PartitionSpec format_partition_value parse_partition_value
         partition_name qualified_partition_name split_partition_name validate_partition_value

@@ -26,6 +26,7 @@ from fluss.metadata.info import DatabaseInfo as DatabaseInfo
 from fluss.metadata.info import LakeSnapshot as LakeSnapshot
 from fluss.metadata.info import OffsetSpec as OffsetSpec
 from fluss.metadata.info import TableInfo as TableInfo
+from fluss.metadata.info import datetime_from_text as datetime_from_text
 from fluss.metadata.partition import PARTITION_KEY_TYPES as PARTITION_KEY_TYPES
 from fluss.metadata.partition import PartitionInfo as PartitionInfo
 from fluss.metadata.partition import PartitionSpec as PartitionSpec
@@ -164,6 +165,7 @@ __all__ = [
     "col",
     "data_type_from_arrow",
     "data_type_from_json",
+    "datetime_from_text",
     "format_partition_value",
     "key_values",
     "matching_partitions",

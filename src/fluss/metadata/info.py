@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -240,6 +241,11 @@ class LakeSnapshot:
 
     def __repr__(self) -> str:
         return f"LakeSnapshot(snapshot_id={self.snapshot_id}, buckets_count={len(self.table_buckets_offset)})"
+
+
+def datetime_from_text(text: str) -> datetime:
+    """Read a time in ISO form, such as one to begin at; raise ValueError for any other text."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 does not read the Z
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from urllib.parse import quote, urlencode, urlsplit
 
 from fluss.errors import SecurityTokenError
-from fluss.metadata import FileSystemCredentials
+from fluss.metadata import FileSystemCredentials, datetime_from_text
 from fluss.net.filesystems import S3_SCHEMES, scheme_of, scrub
 
 _DURATION_S = 3600
@@ -181,7 +181,7 @@ def sign(endpoint: str, body: bytes, keys: tuple[str, str, str | None], region: 
 def _credentials(answer: bytes) -> tuple[FileSystemCredentials, int]:
     found = _elements(answer)
     try:
-        expires = datetime.fromisoformat(found["Expiration"].replace("Z", "+00:00"))
+        expires = datetime_from_text(found["Expiration"])
         keys = FileSystemCredentials(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
     except (KeyError, ValueError):
         raise ValueError("the answer has no AccessKeyId, SecretAccessKey, SessionToken and Expiration") from None

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from typing import TypeVar
 
+from fluss.metadata import datetime_from_text
 from fluss.options import LONG_MAX, Choice, Option, OptionType
 
 EARLIEST = -2
@@ -31,8 +31,7 @@ class Moment(OptionType[int]):
         if text.isascii() and text.isdigit() and len(text) <= 18:
             return int(text)
         try:
-            moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
-            return int(moment.timestamp() * 1000)
+            return int(datetime_from_text(text).timestamp() * 1000)
         except (ValueError, OverflowError, OSError):
             return None
 

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
-from fluss.metadata import Column, TableInfo
+from fluss.metadata import Column, TableInfo, datetime_from_text
 from fluss.metadata import types as t
 from fluss.rows import BadValues, ColumnConverter
 from fluss.tools.files import (
@@ -527,7 +527,7 @@ def _convert(value: Any, data_type: t.DataType, name: str) -> Any:
     if isinstance(data_type, t.TIMESTAMP_TYPES):
         with contextlib.suppress(pa.ArrowException):
             return _nanoseconds(pa.scalar(value).cast(data_type.to_arrow()))
-        return dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
+        return datetime_from_text(value)
     if isinstance(data_type, t.BYTES_TYPES):
         return base64.b64decode(value, validate=True)
     if isinstance(data_type, t.ArrayType):

@@ -20,7 +20,7 @@ from fluss.client.buckets import bucket_offsets as offsets_of
 from fluss.client.buckets import table_buckets
 from fluss.db.internals import admin_call
 from fluss.errors import FlussError, InvalidArgumentError, InvalidTimestampError
-from fluss.metadata import OffsetSpec, TableBucket, TableInfo
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo, datetime_from_text
 from fluss.metadata.info import ConfigEntry
 from fluss.server.replication.layout import BackupState
 
@@ -318,7 +318,7 @@ def parse_time(text: str, now: dt.datetime | None = None) -> dt.datetime | None:
         except OverflowError:
             raise InvalidArgumentError(f"{text!r} is too long ago") from None
     try:
-        return dt.datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+        return datetime_from_text(text)
     except ValueError:
         return None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from fluss.console.state import Call
 from fluss.db.changes import ChangeBatch, Position
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, NetworkError
-from fluss.metadata import OffsetSpec, TableBucket, TableInfo
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo, datetime_from_text
 from fluss.metadata.where import parse_where
 from fluss.net.deadline import wait_for
 
@@ -45,7 +44,7 @@ def start_of(text: str) -> Any:
     if text in ("earliest", "latest") or text.startswith("{"):
         return text
     try:
-        moment = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
+        moment = datetime_from_text(text)
     except ValueError:
         raise InvalidArgumentError(
             f"Begin at 'earliest', 'latest', an offset or a time such as 2026-07-01T12:30, not {text!r:.60}."
