@@ -76,7 +76,7 @@ _ROWS: tuple[tuple[Api[Any, Any], Need], ...] = (
     # The connection itself.
     (apis.API_VERSIONS, _NOTHING),
     (apis.AUTHENTICATE, _NOTHING),
-    # The token is empty here, and clients ask for it before they name a table.
+    # Every client that can connect gets the token, as in Apache Fluss, and asks for it before it names a table.
     (apis.GET_FILESYSTEM_SECURITY_TOKEN, _NOTHING),
     # Databases.
     (apis.CREATE_DATABASE, Need(Scope.CLUSTER, _CREATE)),
@@ -115,7 +115,7 @@ _ROWS: tuple[tuple[Api[Any, Any], Need], ...] = (
     (apis.LIST_REMOTE_LOG_MANIFESTS, Need(Scope.TABLE_ID, _DESCRIBE)),
     (apis.ACQUIRE_KV_SNAPSHOT_LEASE, Need(Scope.TABLE_ID, _READ)),
     (apis.RELEASE_KV_SNAPSHOT_LEASE, Need(Scope.TABLE_ID, _READ)),
-    # READ on the tables of the lease; there are no leases here, so there is never a table to check.
+    # READ on the tables of the lease; the key of a lease has its owner, so nothing but one's own can be dropped.
     (apis.DROP_KV_SNAPSHOT_LEASE, _NOTHING),
     # The lake.
     (apis.GET_LAKE_SNAPSHOT, Need(Scope.TABLE, _DESCRIBE)),

@@ -166,7 +166,7 @@ class OpenFiles:
     """The open files of all logs: a bounded number, the least recently used closed first.
 
     A file that is written, flushed or sent stays open beyond that until its last user is done, so the number of open
-    files can exceed that of cached ones. Who wants to open one more for writing asks `has_room` first.
+    files can exceed that of cached ones. A caller that opens one more for writing looks at `room` first.
     """
 
     def __init__(self, handles_max: int = HANDLES_MAX, check_folder: Callable[[], None] = lambda: None) -> None:
