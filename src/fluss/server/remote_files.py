@@ -126,15 +126,12 @@ class RemoteFiles:
         return [info.base_name for info in found]
 
     def make_folder(self, path: str) -> None:
-        inner = self._inner(path)
+        # An object store has no folders; Arrow would write an empty object for each.
         if self._filesystem is None:
-            disk.make_folders_durably(Path(inner))
+            disk.make_folders_durably(Path(self._inner(path)))
             below = path[len(self.root) :].strip("/").split("/")
             for depth in range(1, len(below) + 1):
                 disk.share_like(posixpath.join(self._base, *below[:depth]), self._base)
-        elif isinstance(self._filesystem, fs.LocalFileSystem):
-            # An object store has no folders; Arrow would write an empty object for each.
-            self._filesystem.create_dir(inner, recursive=True)
 
     def sync_folder(self, path: str) -> None:
         if self._filesystem is None:

@@ -152,7 +152,6 @@ async def _create(catalog: CatalogState, entry: TableEntry, spec: dict[str, str]
     partition = await catalog.in_storage_thread(write)
     entry.partitions[partition.name] = partition
     catalog.partitions_by_id[partition.partition_id] = (entry, partition)
-    await catalog.notify(catalog.on_partition_created, entry, partition)
 
 
 async def drop_partition(catalog: CatalogState, path: TablePath, pairs: Pairs, *, ignore_if_not_exists: bool) -> None:

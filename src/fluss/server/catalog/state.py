@@ -53,7 +53,6 @@ class CatalogState:
         self.on_table_created: list[TableListener] = []
         self.on_table_dropped: list[TableListener] = []
         self.on_table_altered: list[TableListener] = []
-        self.on_partition_created: list[PartitionListener] = []
         self.on_partition_dropped: list[PartitionListener] = []
 
         self.lake_hook: LakeHook | None = None

@@ -99,11 +99,6 @@ class WriterStates:
             del self._batches[writer]
         return len(gone)
 
-    def copy(self) -> WriterStates:
-        other = WriterStates()
-        other._batches, other._evicted_max = dict(self._batches), self._evicted_max
-        return other
-
     # Snapshots: a line of JSON and its checksum. --------------------------------------------------------------------
 
     def to_snapshot(self) -> bytes:
