@@ -182,8 +182,8 @@ async def test_lookups_of_many_keys_are_charged_before_they_are_made(
         await table.put([A])
         monkeypatch.setattr(KvTablet, "lookup", counted)
         other = Table(other_client, table.info)
-        answers = await asyncio.gather(*(one.lookup(*[1] * 100) for one in (table, other) * 10))
-        assert answers == [[A] * 100] * 20
+        answers = await asyncio.gather(*(one.lookup(*[1] * 1_100) for one in (table, other) * 10))
+        assert answers == [[A] * 1_100] * 20
         assert peak == 1
 
 

@@ -48,7 +48,7 @@ _REPLAY_BYTES = 4 * 1024 * 1024
 _INLINE_RECORDS_MAX = 64
 _INLINE_SORT_MAX = 10_000
 _INLINE_ROWS_MAX = 1_000
-"""Fewer rows are read in order at once, more of them in slices from a view of their own."""
+"""Fewer rows are read in order at once, more of them in slices from a view of their own. In memory by key as well."""
 _KEYS_PER_STEP = 10_000
 """Looking up so many keys in memory keeps the other threads waiting for a few milliseconds."""
 _READ_BYTES_MAX = 128 * 1024 * 1024
@@ -372,7 +372,8 @@ class KvTablet:
 
     def lookup_at_once(self, keys: Sequence[bytes]) -> list[bytes | None] | None:
         """What `lookup` finds, or None if that has to be waited for: many keys, or a state that is not ready."""
-        if len(keys) <= _INLINE_RECORDS_MAX and self._is_ready:
+        few = _INLINE_ROWS_MAX if self.store.is_in_memory else _INLINE_RECORDS_MAX
+        if len(keys) <= few and self._is_ready:
             try:
                 return self.store.get_many(keys)
             except DamagedStoreError as error:
