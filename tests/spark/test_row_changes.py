@@ -66,6 +66,26 @@ def test_merge(sql: Sql) -> None:
     assert sql(f"SELECT * FROM {path}") == [wanted[i] for i in sorted(wanted)]
 
 
+def test_merge_inserts_a_key_that_it_deletes(sql: Sql) -> None:
+    """By another condition than equal keys: Spark finds delete and insert in tasks that need not run at once."""
+    path, rows = "fluss.cat.versions", 1000
+    settings = {"spark.sql.shuffle.partitions": "4", "spark.sql.adaptive.coalescePartitions.enabled": "false"}
+    sql(f"CREATE TABLE {path} (id BIGINT, v BIGINT) TBLPROPERTIES ('primary.key' 'id', 'bucket.num' '2')")
+    sql(f"INSERT INTO {path} SELECT id, 1 FROM range({rows})")
+    for name, value in settings.items():
+        sql.spark.conf.set(name, value)
+    try:
+        sql(
+            f"""MERGE INTO {path} t USING (SELECT id, id % 1 + 2 AS v FROM range({rows})) f ON t.id = f.id AND t.v = f.v
+            WHEN NOT MATCHED THEN INSERT *
+            WHEN NOT MATCHED BY SOURCE THEN DELETE"""
+        )
+    finally:
+        for name in settings:
+            sql.spark.conf.unset(name)
+    assert sql(f"SELECT v, count(*) FROM {path} GROUP BY v") == [(2, rows)]
+
+
 def test_changes_of_more_rows_than_a_batch(sql: Sql) -> None:
     rows = 150_000
     path = table(sql, "many", rows)

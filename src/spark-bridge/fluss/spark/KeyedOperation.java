@@ -3,8 +3,13 @@ package fluss.spark;
 
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.util.RowDeltaUtils;
+import org.apache.spark.sql.connector.distributions.Distribution;
+import org.apache.spark.sql.connector.distributions.Distributions;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.SortDirection;
+import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DeltaBatchWrite;
@@ -13,6 +18,7 @@ import org.apache.spark.sql.connector.write.DeltaWriteBuilder;
 import org.apache.spark.sql.connector.write.DeltaWriterFactory;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
+import org.apache.spark.sql.connector.write.RequiresDistributionAndOrdering;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.connector.write.SupportsDelta;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
@@ -41,14 +47,42 @@ record KeyedOperation(CatalogTable table, RowLevelOperation.Command command, Lis
     return new DeltaWriteBuilder() {
       @Override
       public DeltaWrite build() {
-        return new DeltaWrite() {
-          @Override
-          public DeltaBatchWrite toBatch() {
-            return new Changes(info);
-          }
-        };
+        return command == Command.MERGE ? new Merge(info) : new Write(info);
       }
     };
+  }
+
+  private class Write implements DeltaWrite {
+    final LogicalWriteInfo info;
+
+    Write(LogicalWriteInfo info) {
+      this.info = info;
+    }
+
+    @Override
+    public DeltaBatchWrite toBatch() {
+      return new Changes(info);
+    }
+  }
+
+  /** May delete a key and insert it again: one task gets both, the delete first, so that the new row stays. */
+  private class Merge extends Write implements RequiresDistributionAndOrdering {
+    Merge(LogicalWriteInfo info) {
+      super(info);
+    }
+
+    @Override
+    public Distribution requiredDistribution() {
+      StructType row = info.schema(); // without a column of the key that Python fills
+      return Distributions.clustered(
+          key.stream().filter(name -> row.getFieldIndex(name).isDefined()).map(Expressions::column).toArray(NamedReference[]::new));
+    }
+
+    @Override
+    public SortOrder[] requiredOrdering() {
+      NamedReference operation = Expressions.column(RowDeltaUtils.OPERATION_COLUMN());
+      return new SortOrder[] {Expressions.sort(operation, SortDirection.ASCENDING)};
+    }
   }
 
   /** Two writes in Python: one for rows, and one for the keys of rows to delete. */

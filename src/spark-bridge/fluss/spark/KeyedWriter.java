@@ -58,6 +58,9 @@ class KeyedWriter implements DeltaWriter<InternalRow> {
 
   @Override
   public void insert(InternalRow row) throws IOException {
+    if (deletes != null) {
+      deletes.flush(); // they come first, and one may be of the same key
+    }
     upserts.add(row);
   }
 
@@ -114,7 +117,7 @@ class KeyedWriter implements DeltaWriter<InternalRow> {
       }
     }
 
-    private void flush() throws IOException {
+    void flush() throws IOException {
       if (!rows.isEmpty()) {
         DataWriter<InternalRow> writer = python.createWriter(partitionId, taskId);
         writer.writeAll(rows.iterator());
