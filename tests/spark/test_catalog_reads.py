@@ -98,3 +98,14 @@ def test_partitions_that_have_new_rows_are_replaced(sql: Sql) -> None:
 def test_fields_within_a_column(sql: Sql) -> None:
     sql("CREATE TABLE fluss.cat.nested AS SELECT id, named_struct('a', id * 2, 'b', 'x') AS s FROM range(3)")
     assert sql("SELECT s.a FROM fluss.cat.nested WHERE s.b = 'x'") == [(0,), (2,), (4,)]
+
+
+def test_times_of_the_julian_calendar_are_filtered_by_their_instant(sql: Sql) -> None:
+    sql.spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    try:
+        sql("CREATE TABLE fluss.cat.old (ts TIMESTAMP)")
+        for day in ("1500-01-01", "1850-01-01", "2024-01-01"):
+            sql(f"INSERT INTO fluss.cat.old VALUES (timestamp'{day}')")
+            assert sql(f"SELECT date_format(ts, 'y-MM-dd') FROM fluss.cat.old WHERE ts = timestamp'{day}'") == [(day,)]
+    finally:
+        sql.spark.conf.unset("spark.sql.session.timeZone")

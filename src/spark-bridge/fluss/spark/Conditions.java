@@ -8,6 +8,7 @@ import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Pattern;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.sources.And;
 import org.apache.spark.sql.sources.EqualTo;
 import org.apache.spark.sql.sources.Filter;
@@ -102,7 +103,8 @@ final class Conditions {
       return "date " + quoted(day.toString());
     }
     if (value instanceof java.sql.Timestamp moment) {
-      return instant(moment.toInstant());
+      // Spark gives the local time of the Julian calendar before 1582, which is another instant.
+      return instant(DateTimeUtils.microsToInstant(DateTimeUtils.fromJavaTimestamp(moment)));
     }
     if (value instanceof Instant moment) {
       return instant(moment);
