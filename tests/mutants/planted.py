@@ -448,8 +448,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "bucket-of-a-key-shifted",
         "src/fluss/rows/bucketing.py",
-        "        return scramble(fluss_hash(key, variant)) % num_buckets",
-        "        return (scramble(fluss_hash(key, variant)) + 1) % num_buckets",
+        "    return bucket_hash(key, lake_format, variant) % num_buckets",
+        "    return (bucket_hash(key, lake_format, variant) + 1) % num_buckets",
         _BUCKETING,
     ),
     Mutant(
@@ -462,8 +462,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "iceberg-bucket-keeps-the-sign",
         "src/fluss/rows/bucketing.py",
-        "    return (murmur3_32(key) & 0x7FFF_FFFF) % num_buckets",
-        "    return abs(murmur3_32(key)) % num_buckets",
+        "    return murmur3_32(key) & 0x7FFF_FFFF\n",
+        "    return abs(murmur3_32(key))\n",
         _BUCKETING,
     ),
     # -- authorization ----------------------------------------------------------------------------------------------

@@ -49,3 +49,7 @@ def test_a_bug_whose_place_has_changed_is_reported(tree: runner.Tree) -> None:
 
 def test_names_are_unique() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+def test_every_bug_can_be_planted() -> None:
+    assert [problem for mutant in MUTANTS if (problem := mutant.problem(runner.ROOT))] == []
