@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.NamedRelation;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -62,6 +63,7 @@ public class FlowListener extends SparkListener {
   }
 
   private static void note(String call, Map<String, ?> arguments) {
-    CatalogProcess.call(call, FlussSource.sessionOptions(), arguments);
+    // The thread of listeners has whatever session was active where it was started.
+    CatalogProcess.call(call, FlussSource.optionsOf(SparkSession.getDefaultSession().get()), arguments);
   }
 }

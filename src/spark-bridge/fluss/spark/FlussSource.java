@@ -40,9 +40,12 @@ public class FlussSource implements TableProvider, DataSourceRegister {
 
   /** The options under {@code spark.fluss.} of the configuration of the session. */
   static Map<String, String> sessionOptions() {
+    return optionsOf(SparkSession.active());
+  }
+
+  static Map<String, String> optionsOf(SparkSession session) {
     Map<String, String> found = new LinkedHashMap<>();
-    scala.collection.Iterator<scala.Tuple2<String, String>> settings =
-        SparkSession.active().conf().getAll().iterator();
+    scala.collection.Iterator<scala.Tuple2<String, String>> settings = session.conf().getAll().iterator();
     while (settings.hasNext()) {
       scala.Tuple2<String, String> setting = settings.next();
       if (setting._1().startsWith(CONF_PREFIX)) {
