@@ -325,6 +325,7 @@ def _must_wait(context: RequestContext, size_bytes: int) -> bool:
 async def _look_up(
     context: RequestContext, request: LookupRequest, failures: Mapping[int, FlussError]
 ) -> Sequence[Buffer]:
+    insert = bool(request.insert_if_not_exists)
     answers: list[LookedUpBucket] = []
     size_bytes = key_count = 0
     async for number, part in context.each(enumerate(request.buckets)):
@@ -333,7 +334,7 @@ async def _look_up(
         try:
             if number in failures:
                 raise failures[number]
-            answer.values = await _readable_tablet(context, request, part).lookup(part.keys)
+            answer.values = await _readable_tablet(context, request, part, insert=insert).lookup(part.keys)
             size_bytes = _checked_size(size_bytes, answer.values)
         except FlussError as error:
             answer.values = ()
