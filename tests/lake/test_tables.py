@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
+import threading
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +28,7 @@ from fluss.errors import (
     StorageError,
     TableAlreadyExistError,
 )
+from fluss.lake.api import LakeBucket
 from fluss.lake.layout import LakeConfig, lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.rounds import RoundSettings
@@ -425,3 +428,24 @@ def test_jdbc_options_become_sql_options() -> None:
     )
     assert found == {"type": "sql", "uri": "postgresql://me:pw@host/db", "warehouse": "w"}
     assert catalog_options({"type": "jdbc", "uri": "jdbc:sqlite:/a/b.db"})["uri"] == "sqlite:////a/b.db"
+
+
+def test_a_writer_that_is_given_up_leaves_nothing_to_other_threads(
+    paimon: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The native writer belongs to its thread: dropped by the garbage collector in another one, it is an error."""
+    path = paimon.create("given_up")
+    dropped: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", dropped.append)
+
+    def give_up() -> None:
+        writer = paimon.table(path).writer(LakeBucket(0, None), paimon.session.info(path))
+        circle = [writer]
+        circle.append(circle)  # type: ignore[arg-type]
+        writer.abort()
+
+    thread = threading.Thread(target=give_up)
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert dropped == []

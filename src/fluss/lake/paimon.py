@@ -281,6 +281,7 @@ class _PaimonWriter(LakeWriter):
             self._close()
 
     def _close(self) -> None:
-        for writer in (self._native, self._python):
-            if writer is not None:
-                writer.close()
+        # The native writer may be dropped in this thread only: what holds on to this object may be garbage in another.
+        writer, self._native, self._python = self._native or self._python, None, None
+        if writer is not None:
+            writer.close()

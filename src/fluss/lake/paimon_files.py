@@ -310,6 +310,9 @@ class PaimonStore(OpenLakeTable):
         finally:
             with contextlib.suppress(Exception):
                 writer.close()
+            del (
+                writer
+            )  # here: it may be dropped in this thread only, and an error would keep it until garbage is collected
         new = [file for message in messages for file in message.new_files]
         if raw.is_primary_key_table and len(new) == 1:
             # One sorted run that holds all there is: readers need not merge it with anything.
