@@ -28,16 +28,16 @@ BUCKETS = 4
 MEMBERS = 64
 PROCESSES = 4
 SHARED_BUCKETS = 256
-_SETTLE_S_MAX = 60.0
+_DIVIDE_S_MAX = 60.0
 
 
 def group_cases(settings: Settings) -> Iterator[Result]:
-    """One member against a reader without a group, and the time until many members have settled."""
+    """One member against a reader without a group, and the time until many members have divided the buckets."""
     with fluss.LocalServer() as server, fluss.connect(server.bootstrap_servers, timeout=30) as db:
         if settings.wanted("follow() in a group"):
             yield _one_member(settings, db)
-        if settings.wanted("64 members of a group settle"):
-            yield _settling(settings, server.bootstrap_servers, db)
+        if settings.wanted("64 members divide buckets"):
+            yield _dividing(settings, server.bootstrap_servers, db)
 
 
 def _one_member(settings: Settings, db: fluss.Database) -> Result:
@@ -63,7 +63,7 @@ def _one_member(settings: Settings, db: fluss.Database) -> Result:
     )
 
 
-def _settling(settings: Settings, address: str, db: fluss.Database) -> Result:
+def _dividing(settings: Settings, address: str, db: fluss.Database) -> Result:
     table = db.create_table("divided", "id bigint", bucket_key="id", buckets=SHARED_BUCKETS)
     program = [sys.executable, "-m", "benchmarks.cases.groups", address, str(table.path), str(MEMBERS // PROCESSES)]
     with table.follow("latest", group="first", timeout=0) as changes:
@@ -80,18 +80,18 @@ def _settling(settings: Settings, address: str, db: fluss.Database) -> Result:
         _all_say(processes, "ready")
         for number in range(settings.repeats):
             began = time.monotonic()
-            _ask_all(processes, f"settling-{number}")
-            while not _is_settled(db, table, f"settling-{number}"):
-                if time.monotonic() - began > _SETTLE_S_MAX:
-                    raise TimeoutError(f"the members of a group did not settle within {_SETTLE_S_MAX:g} s")
+            _ask_all(processes, f"dividing-{number}")
+            while not _is_divided(db, table, f"dividing-{number}"):
+                if time.monotonic() - began > _DIVIDE_S_MAX:
+                    raise TimeoutError(f"the members of a group did not divide the buckets within {_DIVIDE_S_MAX:g} s")
                 time.sleep(0.05)
             seconds.append(time.monotonic() - began)
             _ask_all(processes, "leave")
             _all_say(processes, "left")
-    return Result("64 members of a group settle", seconds, [], "s", None, Bar(5.0, 3.0, "s", False), note="256 buckets")
+    return Result("64 members divide buckets", seconds, [], "s", None, Bar(5.0, 3.0, "s", False), note="256 buckets")
 
 
-def _is_settled(db: fluss.Database, table: fluss.Table[Any], group: str) -> bool:
+def _is_divided(db: fluss.Database, table: fluss.Table[Any], group: str) -> bool:
     """Whether all buckets are owned, as many by each member."""
     rows = db.table(str(GROUPS_TABLE)).prefix(group, str(table.path))
     members = [MemberRow.from_json(row["member"], row["state"]) for row in rows]
