@@ -287,6 +287,11 @@ def test_columns_take_the_short_way_only_when_it_is_exact() -> None:
             t.MapType(t.StringType(), t.IntType()),
             [[("x", 1)]],
         ),
+        (
+            pa.array([[("w", 0.0)], [("x", 1.5)], None], pa.map_(pa.string(), pa.float64())).slice(1),
+            t.MapType(t.StringType(), t.FloatType()),
+            [[("x", 1.5)], None],
+        ),
     ],
 )
 def test_conform(array: pa.Array, dtype: t.DataType, expected: list[Any]) -> None:

@@ -199,6 +199,12 @@ def test_finer_times_are_cut_and_other_losses_refused(harness: SparkHarness) -> 
         (pa.float32(), "0.1D", "1e300D"),
         (pa.float32(), "double('inf')", "-1e300D"),
         (pa.decimal128(10, 2), "1.2D", "1.239D"),
+        (
+            pa.list_(pa.struct([("f", pa.float32())])),
+            "array(named_struct('f', 0.1D))",
+            "array(named_struct('f', 1e300D))",
+        ),
+        (pa.map_(pa.string(), pa.decimal128(10, 2)), "map('a', 1.2D)", "map('a', 1.239D)"),
     ],
 )
 def test_a_value_that_its_column_does_not_have_is_refused(

@@ -7,7 +7,7 @@ type of its column, and what could not be converted without loss has been refuse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -146,23 +146,32 @@ def _check_family(source: pa.DataType, dtype: t.DataType) -> None:
             _check_family(field.type, types[field.name])
 
 
+def leaves(before: pa.Array, after: pa.Array) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """The values inside an array and its cast to another type, those of structs, maps and lists each for itself."""
+    if not _is.is_nested(after.type) or _is.is_null(before.type):
+        yield before, after
+    elif _is.is_struct(after.type):
+        for field in before.type:
+            yield from leaves(before.field(field.name), after.field(field.name))
+    elif _is.is_map(after.type):
+        # Keys and items go beyond the ends of a slice.
+        first, first_cast = before.offsets[0].as_py(), after.offsets[0].as_py()
+        size = before.offsets[-1].as_py() - first
+        for given, cast in ((before.keys, after.keys), (before.items, after.items)):
+            yield from leaves(given.slice(first, size), cast.slice(first_cast, size))
+    else:
+        yield from leaves(before.flatten(), after.flatten())
+
+
 def _check_overflow(before: pa.Array, after: pa.Array) -> None:
     """Arrow turns floats that are too large for 32 bits into infinity."""
-    if _is.is_nested(after.type) and not _is.is_null(before.type):
-        if _is.is_struct(after.type):
-            for field in before.type:
-                _check_overflow(before.field(field.name), after.field(field.name))
-        elif _is.is_map(after.type):
-            _check_overflow(before.keys, after.keys)
-            _check_overflow(before.items, after.items)
-        else:
-            _check_overflow(before.flatten(), after.flatten())
-    elif (
-        _is.is_float32(after.type)
-        and _is.is_floating(before.type)
-        and pc.any(pc.and_(pc.is_inf(after), pc.is_finite(before))).as_py()
-    ):
-        raise InvalidRowError(f"an Arrow array of type {before.type} has values that do not fit 32 bits")
+    for given, cast in leaves(before, after):
+        if (
+            _is.is_float32(cast.type)
+            and _is.is_floating(given.type)
+            and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(given))).as_py()
+        ):
+            raise InvalidRowError(f"an Arrow array of type {given.type} has values that do not fit 32 bits")
 
 
 def from_arrow(array: pa.Array | pa.ChunkedArray, dtype: t.DataType) -> list[Any]:

@@ -18,6 +18,7 @@ from fluss.client.blocking_client import BlockingClient
 from fluss.errors import ConfigError, InvalidArgumentError, InvalidRowError
 from fluss.metadata import TableInfo
 from fluss.metadata.validation import check_target_columns
+from fluss.rows.arrow_values import leaves
 from fluss.spark.history import SEQUENCE, copied, source_of
 from fluss.spark.options import SourceOptions
 from fluss.spark.types import to_fluss_type, to_spark_type
@@ -150,8 +151,9 @@ class RowsIn:
             array = _floor(array, field.type.unit)
         try:
             cast = array.cast(field.type, safe=not pa.types.is_time(field.type))
-            if not _fits(array, cast):
-                raise pa.ArrowInvalid(f"a number of type {array.type} has no equal")
+            for given, kept in leaves(array, cast):
+                if not _fits(given, kept):
+                    raise pa.ArrowInvalid(f"a number of type {given.type} has no equal")
         except pa.ArrowException as error:
             raise InvalidRowError(
                 f"table {self._path}: column '{field.name}' ({field.type}) cannot take a value: {error}"
