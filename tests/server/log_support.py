@@ -22,6 +22,7 @@ from fluss.records.arrow import decode_arrow_batch
 from fluss.server.clock import Clock
 from fluss.server.environment import Environment
 from fluss.server.log import reader
+from fluss.server.log.appends import AppendResult
 from fluss.server.log.files import OpenFiles
 from fluss.server.log.flush import run_checkpoint, run_sync
 from fluss.server.log.segment import LogSettings
@@ -75,6 +76,15 @@ def ids_of(data: bytes | memoryview, schema: pa.Schema = ARROW_SCHEMA) -> list[i
     return ids
 
 
+def append(log: LogTablet, records: bytes | bytearray) -> AppendResult:
+    """Append a few rows, which needs no event loop."""
+    outcomes: list[AppendResult | Exception] = []
+    log.append_then(memoryview(records), outcomes.append)
+    if isinstance(outcomes[0], Exception):
+        raise outcomes[0]
+    return outcomes[0]
+
+
 class LogHarness:
     """A log without a server: commits are made by hand."""
 
@@ -98,7 +108,7 @@ class LogHarness:
         OPENED.append(self)
 
     def append(self, *batches: bytearray) -> int:
-        return self.log.append(b"".join(batches)).base_offset
+        return append(self.log, b"".join(batches)).base_offset
 
     def commit(self, *, checkpoint: bool = False) -> None:
         plan = self.log.sync_plan(checkpoint=checkpoint)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import BUCKET, FakeClock, ids_of, make_batch
+from tests.server.log_support import BUCKET, FakeClock, append, ids_of, make_batch
 from tests.waiting import wait_until
 
 from fluss.errors import LogStorageError, RequestTimeOutError
@@ -76,7 +76,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 
 async def test_readers_see_only_what_is_on_disk(bench: Bench, gate: Gate) -> None:
-    result = bench.log.append(make_batch(0))
+    result = append(bench.log, make_batch(0))
     waiting = bench.log.committed(result.end_offset)
     await asyncio.sleep(0.1)
     assert not waiting.done()
@@ -90,10 +90,10 @@ async def test_readers_see_only_what_is_on_disk(bench: Bench, gate: Gate) -> Non
 
 
 async def test_one_flush_serves_all_that_came_meanwhile(bench: Bench, gate: Gate) -> None:
-    bench.log.append(make_batch(0))
+    append(bench.log, make_batch(0))
     await asyncio.sleep(0.1)
     assert gate[1] == [1]
-    results = [bench.log.append(make_batch(number * 3)) for number in range(1, 50)]
+    results = [append(bench.log, make_batch(number * 3)) for number in range(1, 50)]
     waiting = [bench.log.committed(result.end_offset) for result in results]
     gate[0].set()
     await asyncio.wait_for(asyncio.gather(*waiting), 5)
@@ -101,7 +101,7 @@ async def test_one_flush_serves_all_that_came_meanwhile(bench: Bench, gate: Gate
 
 
 async def test_each_waits_as_long_as_it_may(bench: Bench, gate: Gate) -> None:
-    end = bench.log.append(make_batch(0)).end_offset
+    end = append(bench.log, make_batch(0)).end_offset
     patient, endless = bench.log.committed(end, 20_000), bench.log.committed(end)
     hasty, later = bench.log.committed(end, 30), bench.log.committed(end, 150)
     with pytest.raises(RequestTimeOutError, match=r"TableBucket.* was not committed within 30 ms; it may still be"):
@@ -124,7 +124,7 @@ async def test_a_waiter_that_fails_does_not_keep_the_outcome_from_others(
     def broken(_: Exception | None) -> None:
         raise ValueError("no ears")
 
-    end = bench.log.append(make_batch(0)).end_offset
+    end = append(bench.log, make_batch(0)).end_offset
     bench.log.when_committed(end, broken, None)
     bench.log.when_committed(end, heard.append, None)
     gate[0].set()
@@ -147,11 +147,11 @@ async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_commi
     bench = Bench(tmp_path / "broken")
     with monkeypatch.context() as patch:
         patch.setattr(commit, "run_sync", broken)
-        result = bench.log.append(make_batch(0))
+        result = append(bench.log, make_batch(0))
         with pytest.raises(LogStorageError, match="not an error of the disk"):
             await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
     whole = bench.open_log(tmp_path / "whole")
-    result = whole.append(make_batch(0))
+    result = append(whole, make_batch(0))
     await asyncio.wait_for(whole.committed(result.end_offset), 5)
     assert len(flushers()) == 1
     whole.release()
@@ -172,7 +172,7 @@ async def test_a_checkpoint_goes_on_when_its_caller_is_cancelled(bench: Bench, m
 
     monkeypatch.setattr(SegmentFile, "sync", sync)
     bench.committer._loop = None  # no round begins by itself
-    result = bench.log.append(make_batch(0))
+    result = append(bench.log, make_batch(0))
     checkpoint = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
     await wait_until(begun.is_set)
     bench.committer.start()
@@ -191,7 +191,7 @@ async def test_a_checkpoint_goes_on_when_its_caller_is_cancelled(bench: Bench, m
 async def test_commit_listeners_run_before_readers_see_it(bench: Bench) -> None:
     seen: list[tuple[int, int]] = []
     bench.log.before_commit.append(lambda offset: seen.append((offset, bench.log.high_watermark)))
-    result = bench.log.append(make_batch(0))
+    result = append(bench.log, make_batch(0))
     await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
     assert seen == [(3, 0)]
 
@@ -205,16 +205,16 @@ async def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(SegmentFile, "sync", sync)
-    result = bench.log.append(make_batch(0))
+    result = append(bench.log, make_batch(0))
     with pytest.raises(LogStorageError, match="Input/output error"):
         await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
     with pytest.raises(LogStorageError, match="is repairing it"):
-        bench.log.append(make_batch(3))
+        append(bench.log, make_batch(3))
     assert bench.log.high_watermark == 0
     monkeypatch.undo()
     await wait_until(lambda: bench.log.failure is None)
     assert (bench.log.high_watermark, bench.log.end_offset) == (0, 0)
-    result = bench.log.append(make_batch(6))
+    result = append(bench.log, make_batch(6))
     assert result.base_offset == 0
     await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
     data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
@@ -223,7 +223,7 @@ async def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
 
 async def test_without_sync_nothing_is_flushed(tmp_path: Path, gate: Gate) -> None:
     bench = Bench(tmp_path / "log", sync=False)
-    result = bench.log.append(make_batch(0))
+    result = append(bench.log, make_batch(0))
     await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
     assert gate[1] == [0]
     gate[0].set()
@@ -234,7 +234,7 @@ async def test_recovery_points_move_with_the_log(tmp_path: Path) -> None:
     size = len(make_batch(0))
     bench = Bench(tmp_path / "log", recovery_point_interval_bytes=size * 4, segment_bytes_max=size * 10)
     for number in range(25):
-        result = bench.log.append(make_batch(number * 3))
+        result = append(bench.log, make_batch(number * 3))
         await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
         # Recovery points are written beside the acknowledgements; on a busy machine they would fall behind here.
         await asyncio.gather(*bench.committer._checkpoints)
@@ -251,7 +251,7 @@ async def test_recovery_points_move_with_the_log(tmp_path: Path) -> None:
 
 
 async def test_a_checkpoint_does_not_overtake_a_flush(bench: Bench, gate: Gate) -> None:
-    result = bench.log.append(make_batch(0))
+    result = append(bench.log, make_batch(0))
     await asyncio.sleep(0.1)
     assert gate[1][0] == 1
     # The flush above has taken the file, so this checkpoint has nothing to flush; still it must not commit.

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import FakeClock, LogHarness, ids_of, make_batch
+from tests.server.log_support import FakeClock, LogHarness, append, ids_of, make_batch
 
 from fluss.errors import FlussError, OutOfOrderSequenceError
 from fluss.records import iter_log_batches
@@ -66,7 +66,7 @@ def test_crash_reopen_keeps_everything(tmp_path: Path) -> None:
         assert harness.read_all() == list(range((round_number + 1) * 9))
         with pytest.raises(OutOfOrderSequenceError):
             harness.append(make_batch(writer_id=1, sequence=(round_number + 1) * 3 + 1))
-        last = harness.log.append(make_batch(writer_id=1, sequence=(round_number + 1) * 3 - 1))
+        last = append(harness.log, make_batch(writer_id=1, sequence=(round_number + 1) * 3 - 1))
         assert last.duplicate
 
 

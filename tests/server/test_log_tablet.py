@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.log_support import FakeClock, LogHarness, make_batch, run
+from tests.server.log_support import FakeClock, LogHarness, append, make_batch, run
 
 from fluss.errors import CorruptRecordError, LogStorageError, OutOfOrderSequenceError
 from fluss.records import iter_log_batches
 from fluss.server import disk
 from fluss.server.log import tablet, writers
-from fluss.server.log.appends import AppendResult
+from fluss.server.log.appends import AppendResult, complete
 from fluss.server.log.writers import SEQUENCE_MAX, WrittenBatch
 
 
@@ -53,7 +53,7 @@ def test_timestamps_never_fall(harness: LogHarness) -> None:
 
 
 def test_empty_records_append_nothing(harness: LogHarness) -> None:
-    result = harness.log.append(b"")
+    result = append(harness.log, b"")
     assert (result.base_offset, harness.log.end_offset) == (-1, 0)
     assert harness.dirty == []
 
@@ -88,7 +88,7 @@ class TestIdempotence:
         for sequence in range(6):
             harness.write(make_batch(sequence * 3, writer_id=7, sequence=sequence))
         for sequence in range(1, 6):
-            result = harness.log.append(make_batch(sequence * 3, writer_id=7, sequence=sequence))
+            result = append(harness.log, make_batch(sequence * 3, writer_id=7, sequence=sequence))
             assert (result.base_offset, result.end_offset, result.duplicate) == (sequence * 3, sequence * 3 + 3, True)
         assert harness.log.end_offset == 18
 
@@ -116,14 +116,14 @@ class TestIdempotence:
     def test_new_batches_beside_duplicates_are_written(self, harness: LogHarness) -> None:
         first, second = make_batch(0, writer_id=7, sequence=0), make_batch(3, writer_id=7, sequence=1)
         harness.write(first, second)
-        both = harness.log.append(first + second)
+        both = append(harness.log, first + second)
         assert both == AppendResult(0, 6, both.timestamp, duplicate=True), "acknowledged when both are durable"
         third, other = make_batch(6, writer_id=7, sequence=2), make_batch(9, writer_id=8, sequence=0)
-        mixed = harness.log.append(second + third + other + make_batch(12))
+        mixed = append(harness.log, second + third + other + make_batch(12))
         assert mixed == AppendResult(3, 15, mixed.timestamp)
         harness.commit()
         assert harness.read_all() == list(range(15))
-        again = harness.log.append(other + third)
+        again = append(harness.log, other + third)
         assert (again.base_offset, again.end_offset, again.duplicate) == (9, 12, True)
         with pytest.raises(OutOfOrderSequenceError):
             harness.append(make_batch(15, writer_id=7, sequence=3), third)
@@ -143,7 +143,7 @@ class TestIdempotence:
             for evicted in (10, 11, 9):  # 9 never wrote, which is not known
                 with pytest.raises(OutOfOrderSequenceError, match="no longer known"):
                     harness.append(make_batch(writer_id=evicted, sequence=0))
-            assert harness.log.append(make_batch(12, 1, writer_id=12, sequence=0)).duplicate
+            assert append(harness.log, make_batch(12, 1, writer_id=12, sequence=0)).duplicate
         harness.write(make_batch(15, 1, writer_id=15, sequence=0))
         assert harness.read_all() == list(range(10, 16))
         harness.crash()
@@ -206,6 +206,12 @@ def threads_used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
+def submit(log: tablet.LogTablet, records: bytearray) -> asyncio.Future[AppendResult]:
+    future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+    log.append_then(memoryview(records), lambda outcome: complete(future, outcome))
+    return future
+
+
 async def test_large_appends_keep_their_order(tmp_path: Path, threads_used: set[str]) -> None:
     """Small appends run on the loop and large ones in a thread; the order of the calls holds all the same."""
     harness = LogHarness(tmp_path / "log-0")
@@ -215,7 +221,7 @@ async def test_large_appends_keep_their_order(tmp_path: Path, threads_used: set[
     for sequence in range(12):
         count = large if sequence % 3 == 0 else small
         batch = make_batch(first, count, writer_id=1, sequence=sequence)
-        futures.append((first, harness.log.submit(memoryview(batch))))
+        futures.append((first, submit(harness.log, batch)))
         first += count
     for expected, future in futures:
         assert (await future).base_offset == expected
@@ -229,8 +235,8 @@ async def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path, th
     bad = make_batch(0, 6000)
     bad[-1] ^= 1
     outcomes = await asyncio.gather(
-        harness.log.submit(memoryview(bad)),
-        harness.log.submit(memoryview(make_batch(0, 6000))),
+        submit(harness.log, bad),
+        submit(harness.log, make_batch(0, 6000)),
         return_exceptions=True,
     )
     assert isinstance(outcomes[0], CorruptRecordError)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
-from fluss.errors import FlussError, LogStorageError, UnknownTableOrBucketError
+from fluss.errors import LogStorageError, UnknownTableOrBucketError
 from fluss.metadata import TableBucket
 from fluss.records.log_batch import BatchSpan, patch_batch
 from fluss.server import disk
@@ -212,41 +212,14 @@ class LogTablet:
 
     # Append ------------------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview | bytearray | bytes) -> AppendResult:
-        """Append one or more whole batches now, on the calling thread, which must be the event loop's.
-
-        For callers that keep their own order (the key-value store); it must not be mixed with ``submit``.
-        """
-        if self._writing or self._queue:
-            raise LogStorageError(f"{self.bucket} has an append in flight")
-        pending = self._prepare(writable(records))
-        if isinstance(pending, AppendResult):
-            return pending
-        write_append(pending, self.bucket)
-        return self._publish(pending)
-
-    def submit(self, records: memoryview) -> asyncio.Future[AppendResult]:
-        """Append in the order of the calls. The place in that order is taken before this returns."""
-        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        self.append_then(records, lambda outcome: complete(future, outcome))
-        return future
-
     def append_then(self, records: memoryview, done: WhenAppended) -> None:
-        """Like `submit`, but calls `done` with what came of it, perhaps before this returns."""
-        if self._writing or self._queue or len(records) > INLINE_APPEND_BYTES_MAX or not self._is_open:
-            self._queue.append((records, done))
-            if not self._writing:
-                self._write_next()
-            return
-        try:
-            outcome: AppendResult | Exception = self.append(records)
-        except FlussError as error:
-            outcome = error
-        done(outcome)
+        """Append whole batches in the order of the calls, and call `done` with the outcome, perhaps at once."""
+        self._queue.append((records, done))
+        if not self._writing:
+            self._write_next()
 
     def _write_next(self) -> None:
         """Take appends from the queue until one is in flight in a thread, or a file has to be opened."""
-        loop = asyncio.get_running_loop()
         while self._queue and not self._writing:
             if not self._is_open and self._opener is not None:
                 self._writing = True
@@ -263,7 +236,7 @@ class LogTablet:
                     outcome = self._publish(pending)
                 else:
                     self._writing = True
-                    work = loop.run_in_executor(self.executor, write_append, pending, self.bucket)
+                    work = asyncio.get_running_loop().run_in_executor(self.executor, write_append, pending, self.bucket)
                     work.add_done_callback(lambda work, p=pending, d=done: self._written(work, p, d))  # type: ignore[misc]
                     return
             except Exception as error:  # of the one append, and not of those behind it
