@@ -68,8 +68,7 @@ class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):
         """A builder of scanners."""
         from fluss.client.scan import ScanPlan, TableScan
 
-        plan = ScanPlan(self._runner.cluster, self._state.table_info, view=self._view)
-        return TableScan(self._runner.cluster, self._state, plan)
+        return TableScan(ScanPlan(self._runner.cluster, self._state.table_info, view=self._view))
 
 
 NOT_CREATED = (

@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.arguments import instance, integer
-from fluss.client.cluster import Cluster
-from fluss.client.metadata_cache import TableState
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch, ScanRecord
 from fluss.client.scan.scanner import LogScanner
@@ -28,13 +26,8 @@ class TableScan:
         scanner = await table.new_scan().project_by_name(["id", "name"]).create_record_batch_log_scanner()
     """
 
-    def __init__(self, cluster: Cluster, state: TableState, plan: ScanPlan | None = None) -> None:
-        self._cluster = cluster
-        self._state = state
-        self._plan = plan if plan is not None else ScanPlan(cluster, state.table_info)
-
-    def _with(self, plan: ScanPlan) -> TableScan:
-        return TableScan(self._cluster, self._state, plan)
+    def __init__(self, plan: ScanPlan) -> None:
+        self._plan = plan
 
     def project(self, indices: Sequence[int]) -> TableScan:
         """Read only the columns at these positions, in this order.
@@ -42,7 +35,7 @@ class TableScan:
         Example:
             scan = table.new_scan().project([0, 2])
         """
-        return self._with(self._plan.project(indices))
+        return TableScan(self._plan.project(indices))
 
     def project_by_name(self, names: Sequence[str]) -> TableScan:
         """Read only these columns, in this order.
@@ -50,7 +43,7 @@ class TableScan:
         Example:
             scan = table.new_scan().project_by_name(["name", "id"])
         """
-        return self._with(self._plan.project_by_name(names))
+        return TableScan(self._plan.project_by_name(names))
 
     def filter(self, predicate: Predicate) -> TableScan:
         """Read only rows that match, for instance `fluss.col("id") > 3`.
@@ -59,7 +52,7 @@ class TableScan:
             scan = table.new_scan().filter((fluss.col("id") > 3) & (fluss.col("name") == "Alice"))
         """
         instance("filter", "predicate", predicate, Predicate, ", such as fluss.col('id') > 3")
-        return self._with(self._plan.with_filter(predicate))
+        return TableScan(self._plan.with_filter(predicate))
 
     def limit(self, n: int) -> TableScan:
         """Read at most `n` rows, with `create_bucket_batch_scanner` or `create_table_batch_scanner`.
@@ -67,7 +60,7 @@ class TableScan:
         Example:
             rows = await table.new_scan().limit(10).create_bucket_batch_scanner(bucket).to_arrow()
         """
-        return self._with(self._plan.with_limit(n))
+        return TableScan(self._plan.with_limit(n))
 
     def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
         """Whether rows written with an older schema are brought to the schema of this scan (the default).
@@ -75,7 +68,7 @@ class TableScan:
         Example:
             scan = table.new_scan().with_fixed_schema(False)
         """
-        return self._with(replace(self._plan, fixed_schema=fixed_schema))
+        return TableScan(replace(self._plan, fixed_schema=fixed_schema))
 
     def read_batches(
         self,
