@@ -55,9 +55,20 @@ async def no_wait():
     return
 
 
+def remote_reader(threads=2, segments=2, reads=3):
+    config = fluss.Config(
+        {
+            "remote-file.download-thread-num": threads,
+            "scanner.remote-log.prefetch-num": segments,
+            "scanner.remote-log.read-concurrency": reads,
+        }
+    )
+    return RemoteReader(None, config)
+
+
 def offsets_of(info, room=no_wait, **options):
     async def read():
-        reader = RemoteReader(None, **{"threads": 2, "segments": 2, "reads": 3, **options})
+        reader = remote_reader(**options)
         try:
             found = []
             async for view in reader.blocks(info, room):
@@ -98,7 +109,7 @@ def test_reading_ahead_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(remote._Segment, "read", counted)
 
     async def run():
-        reader = RemoteReader(None, threads=2, segments=2, reads=3)
+        reader = remote_reader()
         blocks = reader.blocks(info, no_wait)
         await anext(blocks)
         await asyncio.sleep(0.2)

@@ -50,6 +50,10 @@ logger = logging.getLogger("fluss.client.scan")
 
 _DECODE_INLINE_BYTES = 64 * 1024
 """Smaller batches are decoded when they are taken: handing them to a thread costs more than it saves."""
+_BUFFERED_BYTES = 64 * 1024 * 1024
+"""What all buckets together may have waiting, as it came over the network: this, or two answers for one bucket."""
+_AHEAD_BYTES = 256 * 1024 * 1024
+"""What batches may decompress to that are decoded before they are taken; further ones are decoded when they are."""
 _GONE_PATIENCE_MS = 5_000.0
 """How long a partition may not exist before that is an error: not every server may know a new one yet."""
 _REMOTE_FIRST = 1
@@ -72,6 +76,7 @@ class Fetcher:
         eager: bool = True,
     ) -> None:
         """`eager`: begin with the first subscription, not with the first `next`."""
+        config = cluster.config
         self.cluster = cluster
         self.info = info
         self.options = options
@@ -84,13 +89,7 @@ class Fetcher:
         # Plain batches are used as they lie in memory: a thread would be woken for little more than a checksum.
         self._threads = None if plain_bytes else decode_threads()
         self._loop = asyncio.get_running_loop()
-        self._remote = RemoteReader(
-            cluster,
-            threads=options.remote_threads,
-            segments=options.remote_prefetch,
-            reads=options.remote_reads,
-            store_options=options.store_options,
-        )
+        self._remote = RemoteReader(cluster, config)
         self._changed = asyncio.Event()
         self._woken = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -99,6 +98,7 @@ class Fetcher:
         self._ready: OrderedDict[TableBucket, Subscription] = OrderedDict()
         """Buckets with a batch or an error, in the order they are taken from; some may have neither any longer."""
         self._buffered_bytes = 0
+        self._buffered_bytes_max = max(_BUFFERED_BYTES, 2 * config.scanner_log_fetch_max_bytes_for_bucket)
         self._ahead_bytes = 0
         self._wake: asyncio.TimerHandle | None = None
         self._asked = eager
@@ -265,7 +265,7 @@ class Fetcher:
 
     def pump(self) -> None:
         """Ask for more wherever there is room. Cheap to call often."""
-        if not self._idle or self._closed or not self._asked or self._buffered_bytes >= self.options.buffered_bytes:
+        if not self._idle or self._closed or not self._asked or self._buffered_bytes >= self._buffered_bytes_max:
             return
         now = self._loop.time()
         groups: dict[int, list[Subscription]] = {}
@@ -357,14 +357,14 @@ class Fetcher:
         self.pump()
 
     async def _exchange(self, connection: Connection, group: list[Subscription]) -> list[Any]:
-        options = self.options
+        config = self.cluster.config
         request = messages.FetchLogRequest(
             follower_server_id=-1,
-            max_bytes=options.max_bytes,
-            max_wait_ms=options.max_wait_ms,
-            min_bytes=options.min_bytes,
+            max_bytes=config.scanner_log_fetch_max_bytes,
+            max_wait_ms=config.scanner_log_fetch_wait_max_time_ms,
+            min_bytes=config.scanner_log_fetch_min_bytes,
         )
-        if options.remote_first:
+        if config.scanner_log_read_preference == "remote_first":
             request.read_preference = _REMOTE_FIRST
         table = request.tables_req.add(
             table_id=self.info.table_id, projection_pushdown_enabled=self._projection is not None
@@ -378,12 +378,12 @@ class Fetcher:
             part = table.buckets_req.add(
                 bucket_id=subscription.bucket.bucket_id,
                 fetch_offset=subscription.fetch_offset,
-                max_fetch_bytes=options.max_bytes_for_bucket,
+                max_fetch_bytes=self.options.max_bytes_for_bucket,
                 routing_bucket_count=self.cluster.routing_count(subscription.bucket),
             )
             if subscription.bucket.partition_id is not None:
                 part.partition_id = subscription.bucket.partition_id
-        timeout_ms = options.max_wait_ms + options.request_timeout_ms
+        timeout_ms = config.scanner_log_fetch_wait_max_time_ms + config.request_timeout_ms
         self.cluster.metrics.add("requests_total")
         self.cluster.metrics.add("scanner_fetches_total")
         body = await connection.call_parts(apis.FETCH_LOG, [request.SerializeToString()], timeout_ms=timeout_ms)
@@ -476,7 +476,7 @@ class Fetcher:
         ahead_bytes = 0
         if self._threads is not None and header.size_bytes >= _DECODE_INLINE_BYTES:
             announced = self.decoder.announced_bytes(batch)
-            if self._ahead_bytes + announced <= self.options.ahead_bytes:
+            if self._ahead_bytes + announced <= _AHEAD_BYTES:
                 ahead_bytes = announced
                 waiting = asyncio.ensure_future(self._loop.run_in_executor(self._threads, work))
                 waiting.add_done_callback(retrieve_exception)
@@ -547,7 +547,7 @@ class Fetcher:
     async def _room(self, subscription: Subscription) -> None:
         while (
             subscription.buffered_bytes >= self.options.buffered_bytes_for_bucket
-            or self._buffered_bytes >= self.options.buffered_bytes
+            or self._buffered_bytes >= self._buffered_bytes_max
         ):
             subscription.taken.clear()
             await subscription.taken.wait()

@@ -68,14 +68,7 @@ class SnapshotRows:
         self._bucket = bucket
         self._snapshot_id = snapshot_id
         self._deadline = deadline
-        options = plan.fetch_options()
-        self._reader = RemoteReader(
-            plan.cluster,
-            threads=options.remote_threads,
-            segments=1,
-            reads=options.remote_reads,
-            store_options=options.store_options,
-        )
+        self._reader = RemoteReader(plan.cluster, plan.config)
         self._folder = ""
         self._lease_id = ""
         self._db: Any = None

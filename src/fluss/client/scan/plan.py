@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from fluss.metadata import Predicate
 
 _BOUNDED_FETCH_BYTES = 8 * 1024 * 1024
-_BUFFERED_BYTES = 64 * 1024 * 1024
 _GROUP_BATCHES_MAX = 16
 _GROUP_ROWS_MAX = 50_000
 """Of large batches each goes alone: the first rows should not wait for the last."""
@@ -68,21 +67,8 @@ class ScanPlan:
 
     def fetch_options(self) -> FetchOptions:
         """Limits for a scan that goes on: what the configuration says."""
-        config = self.config
-        return FetchOptions(
-            max_bytes=config.scanner_log_fetch_max_bytes,
-            max_bytes_for_bucket=config.scanner_log_fetch_max_bytes_for_bucket,
-            min_bytes=config.scanner_log_fetch_min_bytes,
-            max_wait_ms=config.scanner_log_fetch_wait_max_time_ms,
-            buffered_bytes_for_bucket=2 * config.scanner_log_fetch_max_bytes_for_bucket,
-            request_timeout_ms=config.request_timeout_ms,
-            remote_prefetch=config.scanner_remote_log_prefetch_num,
-            remote_threads=config.remote_file_download_thread_num,
-            store_options=config.store_options,
-            remote_reads=config.scanner_remote_log_read_concurrency,
-            remote_first=config.scanner_log_read_preference == "remote_first",
-            buffered_bytes=max(_BUFFERED_BYTES, 2 * config.scanner_log_fetch_max_bytes_for_bucket),
-        )
+        step = self.config.scanner_log_fetch_max_bytes_for_bucket
+        return FetchOptions(max_bytes_for_bucket=step, buffered_bytes_for_bucket=2 * step)
 
     def bounded_options(self) -> FetchOptions:
         """Limits for reading everything: larger steps, since it is known that all of it is wanted.
@@ -96,7 +82,7 @@ class ScanPlan:
             return replace(options, buffered_bytes_for_bucket=options.max_bytes_for_bucket)
         if self.server_projection is not None:
             return options
-        step = max(options.max_bytes_for_bucket, min(options.max_bytes, _BOUNDED_FETCH_BYTES))
+        step = max(options.max_bytes_for_bucket, min(self.config.scanner_log_fetch_max_bytes, _BOUNDED_FETCH_BYTES))
         return replace(options, max_bytes_for_bucket=step, buffered_bytes_for_bucket=2 * step)
 
     @property

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from fluss.client.cluster import Cluster
     from fluss.client.scan.subscription import Subscription
+    from fluss.config import Config
     from fluss.records import LogBatch
 
 _BLOCK_BYTES = 8 * 1024 * 1024
@@ -55,21 +56,13 @@ class RemoteReader:
     The blocks that are read ahead go on into the next segments, so that the end of one is no pause.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        *,
-        threads: int,
-        segments: int,
-        reads: int,
-        store_options: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, cluster: Cluster, config: Config) -> None:
         self._cluster = cluster
-        self._threads_max = max(1, threads)
+        self._threads_max = config.remote_file_download_thread_num
         self._threads: ThreadPoolExecutor | None = None
-        self._segments_ahead = max(1, segments)
-        self._reads_ahead = max(1, reads)
-        self._store_options = dict(store_options or {})
+        self._segments_ahead = config.scanner_remote_log_prefetch_num
+        self._reads_ahead = config.scanner_remote_log_read_concurrency
+        self._store_options = config.store_options
         self._stores: dict[str, _Store] = {}
         """The object stores that were opened, by scheme."""
 

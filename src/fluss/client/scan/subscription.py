@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fluss.client.scan.records import RecordBatch
@@ -56,27 +56,12 @@ class Queued(NamedTuple):
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """Limits of one scan."""
+    """Limits that differ between scans of one connection."""
 
-    max_bytes: int
     max_bytes_for_bucket: int
-    min_bytes: int
-    max_wait_ms: int
     buffered_bytes_for_bucket: int
-    request_timeout_ms: int
-    buffered_bytes: int = 64 * 1024 * 1024
-    """What all buckets together may have waiting, as it came over the network."""
-    ahead_bytes: int = 256 * 1024 * 1024
-    """What batches may decompress to that are decoded before they are taken; further ones are decoded when they are."""
     patience_ms: float = 60_000
     """How long a bucket may fail with retriable errors before the last one is raised."""
-    remote_prefetch: int = 4
-    remote_threads: int = 3
-    store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Options and credentials of the reader for the store of remote segments."""
-    remote_reads: int = 4
-    remote_first: bool = False
-    """Whether rows that servers have too are read from the remote log."""
     pause_s: Callable[[], float] = lambda: 0.0
     """Returns how long to wait before a bucket that was read to its end is asked for again: longer pauses make fewer
     requests with more rows."""
