@@ -105,11 +105,11 @@ async def test_table_metadata_is_cached_and_asked_for_once(config, database):
     assert cluster.known_leader(bucket) == await cluster.leader_id(bucket, path)
     connection = await cluster.leader(bucket, path)
     assert not connection.closed
-    cluster.invalidate(bucket)
+    cluster.invalidate_bucket(bucket)
     assert cluster.known_leader(bucket) is None
     assert await cluster.leader(bucket, path) is connection
     assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 2
-    cluster.invalidate(path)
+    cluster.invalidate_table(path)
     await cluster.table(path)
     assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 3
     await cluster.close()
@@ -200,7 +200,7 @@ async def test_a_table_that_is_forgotten_while_its_partition_is_asked_for(config
         nonlocal left
         if partitions_of is not None and left:
             left -= 1
-            cluster.invalidate(partitions_of)
+            cluster.invalidate_table(partitions_of)
         learn(response, partitions_of)
 
     monkeypatch.setattr(cluster, "_learn", forget_first)

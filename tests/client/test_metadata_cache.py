@@ -4,7 +4,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from fluss.client.metadata_cache import MetadataCache
-from fluss.metadata import PhysicalTablePath, Schema, TableBucket, TableDescriptor, TablePath
+from fluss.metadata import Schema, TableBucket, TableDescriptor, TablePath
 from fluss.protocol import messages as pb
 
 PATH = TablePath("db", "t")
@@ -81,17 +81,17 @@ def test_a_partition_created_again_forgets_the_old_one():
 def test_invalidation():
     cache = MetadataCache()
     cache.learn(answer())
-    cache.invalidate(TableBucket(1, 0))
+    cache.invalidate_bucket(TableBucket(1, 0))
     assert cache.leaders == {TableBucket(1, 1): 2}
-    cache.invalidate(cache.tablets[2])
+    cache.invalidate_node(2)
     assert cache.leaders == {}
     cache.learn(answer(partition_keys=["p"], leaders=(), partitions=[(7, "eu")]), PATH)
-    cache.invalidate(PhysicalTablePath(PATH, "eu"))
+    cache.invalidate_partition(PATH, "eu")
     assert cache.tables[PATH].partitions == {}
-    cache.invalidate(PhysicalTablePath(PATH))
+    cache.invalidate_table(PATH)
     assert cache.tables == {}
     cache.learn(answer())
-    cache.invalidate(PATH)
+    cache.invalidate_table(PATH)
     assert cache.tables == {}
     assert cache.leaders == {}
 

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from fluss.client.metadata_cache import MetadataCache, PartitionState, TableState
 from fluss.client.metrics import Metrics, NoMetrics
-from fluss.client.nodes import ConnectionOpener, NodePool, first_that_answers
+from fluss.client.nodes import CLOSED, ConnectionOpener, NodePool, first_that_answers
 from fluss.client.requests import pb_path, subject_of
 from fluss.client.retry import retry, within
 from fluss.client.singleflight import SingleFlight
@@ -33,7 +33,7 @@ from fluss.errors import (
     TableNotExistError,
     UnknownServerError,
 )
-from fluss.metadata import PhysicalTablePath, ServerNode, TableBucket, TablePath
+from fluss.metadata import ServerNode, TableBucket, TablePath
 from fluss.net.background import running_loop
 from fluss.net.connection import Connection
 from fluss.net.deadline import Deadline
@@ -49,8 +49,6 @@ RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 logger = logging.getLogger("fluss.client")
-
-_CLOSED = "The connection is closed; create a new one with FlussConnection.create(config)"
 
 
 OnWriterId = Callable[[int], Awaitable[None] | None]
@@ -291,9 +289,9 @@ class Cluster:
             self.metrics.add("retries_total")
             if error.is_stale_metadata:
                 if bucket is not None:
-                    self.invalidate(bucket)
+                    self.invalidate_bucket(bucket)
                 elif path is not None:
-                    self.invalidate(path)
+                    self.invalidate_table(path)
             if before_retry is not None:
                 before_retry(error)
 
@@ -329,12 +327,12 @@ class Cluster:
             await self._metadata(request, deadline)
         except UnknownServerError:
             # Some servers wrap the cause; GET_TABLE_INFO says plainly whether the table exists.
-            self._cache.drop_table(path)
+            self._cache.invalidate_table(path)
             question = pb.GetTableInfoRequest(table_path=pb_path(path))
             await self.call_tablet(apis.GET_TABLE_INFO, question, deadline=deadline)
             raise
         except TableNotExistError:
-            self._cache.drop_table(path)
+            self._cache.invalidate_table(path)
             raise
         state = self._cache.tables.get(path)
         if state is None:
@@ -366,7 +364,7 @@ class Cluster:
             try:
                 await self._metadata(request, deadline, path)
             except PartitionNotExistsError:
-                self._cache.drop_partition(path, name)
+                self._cache.invalidate_partition(path, name)
                 return None
             state = self._cache.tables.get(path)
             if state is None:
@@ -394,57 +392,54 @@ class Cluster:
                 await self._metadata(request, deadline, path)
             except PartitionNotExistsError:
                 if known is not None:
-                    self._cache.drop_partition(path, known.partition_name)
+                    self._cache.invalidate_partition(path, known.partition_name)
                 return None
             return self._cache.partition_by_id(path, partition_id)
 
         return await self._flights.run(("partition-id", path, partition_id, self._changes), load, deadline)
 
-    async def leader_id(
-        self, bucket: TableBucket, path: TablePath | PhysicalTablePath, deadline: Deadline | None = None
-    ) -> int:
+    async def leader_id(self, bucket: TableBucket, path: TablePath, deadline: Deadline | None = None) -> int:
         """Return the node id of a bucket's leader. Raises LeaderNotAvailableError (retriable) while there is none."""
         known = self._cache.leaders.get(bucket)
         if known is not None:
             return known
         deadline = self.deadline(deadline)
-        table_path = path.table_path if isinstance(path, PhysicalTablePath) else path
         if bucket.partition_id is None:
-            state = await self.table(table_path, refresh=True, deadline=deadline)
+            state = await self.table(path, refresh=True, deadline=deadline)
         else:
-            await self.partition_by_id(table_path, bucket.partition_id, refresh=True, deadline=deadline)
-            state = await self.table(table_path, deadline=deadline)
+            await self.partition_by_id(path, bucket.partition_id, refresh=True, deadline=deadline)
+            state = await self.table(path, deadline=deadline)
         known = self._cache.leaders.get(bucket)
         if known is not None:
             return known
         if state.table_id != bucket.table_id:
             raise TableNotExistError(
-                f"Table '{table_path}' was dropped and created again (id {bucket.table_id} is now {state.table_id}); "
+                f"Table '{path}' was dropped and created again (id {bucket.table_id} is now {state.table_id}); "
                 "get the table from the connection again"
             )
-        raise LeaderNotAvailableError(f"No leader found for {bucket} of table '{table_path}'")
+        raise LeaderNotAvailableError(f"No leader found for {bucket} of table '{path}'")
 
-    async def leader(
-        self, bucket: TableBucket, path: TablePath | PhysicalTablePath, deadline: Deadline | None = None
-    ) -> Connection:
+    async def leader(self, bucket: TableBucket, path: TablePath, deadline: Deadline | None = None) -> Connection:
         """Return the connection to a bucket's leader."""
-        node_id = self._cache.leaders.get(bucket)
-        if node_id is not None:
-            node = self._cache.tablets.get(node_id)
-            ready = None if node is None else self._pool.ready(node)
-            if ready is not None:
-                return ready
+        ready = self.ready_leader(bucket)
+        if ready is not None:
+            return ready
         deadline = self.deadline(deadline)
         node_id = await self.leader_id(bucket, path, deadline)
         try:
             return await self.node(node_id, deadline)
         except (NetworkError, LeaderNotAvailableError):
-            self.invalidate(bucket)
+            self.invalidate_bucket(bucket)
             raise
 
     def known_leader(self, bucket: TableBucket) -> int | None:
         """The node id of a bucket's leader if it is known: no waiting."""
         return self._cache.leaders.get(bucket)
+
+    def ready_leader(self, bucket: TableBucket) -> Connection | None:
+        """The connection to a bucket's leader if both are known: no waiting."""
+        node_id = self.known_leader(bucket)
+        return None if node_id is None else self.ready_node(node_id)
 
     def known_table(self, path: TablePath) -> TableState | None:
         """A table as it was last described, if it was: no waiting. May be called from any thread."""
@@ -463,17 +458,25 @@ class Cluster:
         """Take in how many buckets partitions have, by their ids."""
         self._cache.learn_bucket_counts(counts)
 
-    def invalidate(self, what: TableBucket | TablePath | PhysicalTablePath | ServerNode) -> None:
-        """Invalidate what may be stale: a bucket's leader, a table, a partition, or everything a node leads."""
-        self._cache.invalidate(what)
-
-    def changed(self) -> None:
-        """Note that the catalog was changed through this connection."""
-        self._changes += 1
+    def invalidate_bucket(self, bucket: TableBucket) -> None:
+        """Invalidate the leader of a bucket."""
+        self._cache.invalidate_bucket(bucket)
 
     def invalidate_node(self, node_id: int) -> None:
         """Invalidate everything the node with this id leads."""
         self._cache.invalidate_node(node_id)
+
+    def invalidate_table(self, path: TablePath) -> None:
+        """Invalidate what is known of a table and its partitions."""
+        self._cache.invalidate_table(path)
+
+    def invalidate_partition(self, path: TablePath, name: str) -> None:
+        """Invalidate what is known of one partition."""
+        self._cache.invalidate_partition(path, name)
+
+    def changed(self) -> None:
+        """Note that the catalog was changed through this connection."""
+        self._changes += 1
 
     async def schema(self, path: TablePath, schema_id: int, deadline: Deadline | None = None) -> Schema:
         """Return one version of a table's schema (cached: a version never changes)."""
@@ -530,7 +533,7 @@ class Cluster:
         try:
             self.loop.call_soon_threadsafe(self.attach, part)
         except RuntimeError:
-            raise ConnectionClosedError(_CLOSED) from None
+            raise ConnectionClosedError(CLOSED) from None
 
     def detach(self, part: Attached) -> None:
         self._attached.discard(part)
@@ -568,4 +571,4 @@ class Cluster:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ConnectionClosedError(_CLOSED)
+            raise ConnectionClosedError(CLOSED)

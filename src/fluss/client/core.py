@@ -12,7 +12,7 @@ from fluss.client.metadata_cache import TableState
 from fluss.client.runner import Direct, Runner
 from fluss.client.table import TableBase, split_virtual
 from fluss.config import Config
-from fluss.errors import ConnectionClosedError, InvalidArgumentError
+from fluss.errors import InvalidArgumentError
 from fluss.metadata import MergeMode, TablePath, table_path_of
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ async def open_connection(config: Config, timeout: float | None = None) -> Fluss
 
 
 async def load_table(cluster: Cluster, path: TablePath | str, timeout: float | None = None) -> TableState:
-    path = table_path_of(path)
-    if cluster.closed:
-        raise ConnectionClosedError("The connection is closed; create a new one with FlussConnection.create(config)")
-    return await cluster.table(path, refresh=True, deadline=cluster.deadline(timeout))
+    return await cluster.table(table_path_of(path), refresh=True, deadline=cluster.deadline(timeout))
 
 
 class FlussTable(TableBase["AppendWriter", "UpsertWriter", "TableScan"]):

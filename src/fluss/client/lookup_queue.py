@@ -33,7 +33,7 @@ from fluss.errors import (
     InvalidArgumentError,
     NetworkError,
 )
-from fluss.metadata import PhysicalTablePath, TableBucket
+from fluss.metadata import TableBucket
 from fluss.net.deadline import Deadline, wait_for
 from fluss.net.eager import start_eagerly
 
@@ -369,9 +369,9 @@ class LookupQueue(Generic[T]):
         partition, _ = item.place
         if partition is None:
             assert item.bucket is not None
-            self._cluster.invalidate(item.bucket)
+            self._cluster.invalidate_bucket(item.bucket)
         else:
-            self._cluster.invalidate(PhysicalTablePath(self._state.table_path, partition))
+            self._cluster.invalidate_partition(self._state.table_path, partition)
             item.bucket = None
 
     def _final_error(self, item: _Item[T]) -> FlussError:

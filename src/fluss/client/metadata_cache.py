@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fluss.errors import NonPrimaryKeyTableError
-from fluss.metadata.path import COORDINATOR_SERVER, TABLET_SERVER, PhysicalTablePath, ServerNode, TableBucket, TablePath
+from fluss.metadata.path import COORDINATOR_SERVER, TABLET_SERVER, ServerNode, TableBucket, TablePath
 from fluss.protocol import messages as pb
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class MetadataCache:
         path = TablePath(table.table_path.database_name, table.table_path.table_name)
         old = self.tables.get(path)
         if old is not None and old.table_id != table.table_id:
-            self.drop_table(path)
+            self.invalidate_table(path)
             old = None
         if old is not None and old.schema_id == table.schema_id and old.table_info.modified_time == table.modified_time:
             info = old.table_info
@@ -143,7 +143,7 @@ class MetadataCache:
         for bucket_id, leader_id in state.leaders.items():
             self._learn_leader(state.bucket(bucket_id), leader_id)
         for old_path in self._heard_tables.add(path):
-            self.drop_table(old_path)
+            self.invalidate_table(old_path)
 
     def _learn_partition(self, state: TableState, partition: pb.PbPartitionMetadata) -> None:
         known = PartitionState(
@@ -157,13 +157,13 @@ class MetadataCache:
         self.learn_bucket_counts({known.partition_id: known.num_buckets})
         old = state.partitions.get(known.partition_name)
         if old is not None and old.partition_id != known.partition_id:
-            self._forget_partition(old)
+            self._evict_partition(old)
         state.partitions[known.partition_name] = known
         self._partition_names[known.partition_id] = known.partition_name
         for bucket_id, leader_id in known.leaders.items():
             self._learn_leader(known.bucket(bucket_id), leader_id)
         for old_path, old_name in self._heard_partitions.add((state.table_path, known.partition_name)):
-            self.drop_partition(old_path, old_name)
+            self.invalidate_partition(old_path, old_name)
 
     def _learn_leader(self, bucket: TableBucket, leader_id: int | None) -> None:
         if leader_id is None:
@@ -171,28 +171,17 @@ class MetadataCache:
         else:
             self.leaders[bucket] = leader_id
 
-    # -- forgetting -----------------------------------------------------------------------------------------------
+    # -- what may be stale ----------------------------------------------------------------------------------------
 
-    def invalidate(self, what: TableBucket | TablePath | PhysicalTablePath | ServerNode) -> None:
-        """Invalidate what may be stale: a bucket's leader, a table, a partition, or everything a node leads."""
-        if isinstance(what, TableBucket):
-            self.leaders.pop(what, None)
-        elif isinstance(what, ServerNode):
-            self.invalidate_node(what.id)
-        elif isinstance(what, PhysicalTablePath):
-            if what.partition_name is None:
-                self.drop_table(what.table_path)
-            else:
-                self.drop_partition(what.table_path, what.partition_name)
-        else:
-            self.drop_table(what)
+    def invalidate_bucket(self, bucket: TableBucket) -> None:
+        self.leaders.pop(bucket, None)
 
     def invalidate_node(self, node_id: int) -> None:
         """Invalidate everything the node with this id leads."""
         for bucket in [bucket for bucket, leader_id in self.leaders.items() if leader_id == node_id]:
             del self.leaders[bucket]
 
-    def drop_table(self, path: TablePath) -> None:
+    def invalidate_table(self, path: TablePath) -> None:
         self._heard_tables.discard(path)
         state = self.tables.pop(path, None)
         if state is None:
@@ -200,16 +189,16 @@ class MetadataCache:
         for bucket_id in state.leaders:
             self.leaders.pop(state.bucket(bucket_id), None)
         for partition in state.partitions.values():
-            self._forget_partition(partition)
+            self._evict_partition(partition)
 
-    def drop_partition(self, path: TablePath, name: str) -> None:
+    def invalidate_partition(self, path: TablePath, name: str) -> None:
         self._heard_partitions.discard((path, name))
         state = self.tables.get(path)
         partition = state.partitions.pop(name, None) if state is not None else None
         if partition is not None:
-            self._forget_partition(partition)
+            self._evict_partition(partition)
 
-    def _forget_partition(self, partition: PartitionState) -> None:
+    def _evict_partition(self, partition: PartitionState) -> None:
         self._heard_partitions.discard((partition.table_path, partition.partition_name))
         self._partition_names.pop(partition.partition_id, None)
         self.bucket_counts.pop(partition.partition_id, None)

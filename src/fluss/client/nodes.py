@@ -32,6 +32,7 @@ from fluss.protocol.sasl import Credentials
 
 logger = logging.getLogger("fluss.client")
 
+CLOSED = "The connection is closed; create a new one with FlussConnection.create(config)"
 RECONNECT_BACKOFF = Backoff(first_ms=50.0, max_ms=1_000.0)
 BOOTSTRAP_ATTEMPTS_MAX = 4
 BOOTSTRAP_BACKOFF = Backoff(first_ms=100.0, max_ms=400.0)
@@ -147,9 +148,7 @@ class NodePool:
     async def connection(self, node: ServerNode, deadline: Deadline) -> Connection:
         """Return the connection to a node, opened if need be. Callers that ask at the same time share one."""
         if self._closed:
-            raise ConnectionClosedError(
-                "The connection is closed; create a new one with FlussConnection.create(config)"
-            )
+            raise ConnectionClosedError(CLOSED)
         slot = self._slots.get(node.uid)
         if slot is None:
             slot = self._slots[node.uid] = _Slot(node)

@@ -62,7 +62,7 @@ class AdminBase:
         """Invalidate what the client knows of a table that was changed."""
 
         async def invalidate(cluster: Cluster) -> None:
-            cluster.invalidate(table_path)
+            cluster.invalidate_table(table_path)
 
         await self._runner.run(invalidate)
 

@@ -590,7 +590,7 @@ class Fetcher:
             logger.warning(text, subscription.bucket, self.info.table_path, escaped(str(error)), left_s)
         else:
             logger.debug("%s: %s; the scan goes on", subscription.bucket, escaped(str(error)))
-        self.cluster.invalidate(subscription.bucket)
+        self.cluster.invalidate_bucket(subscription.bucket)
         subscription.not_before = now + DEFAULT_BACKOFF.delay_ms(subscription.failures - 1) / 1000
 
     def _record_unexpected_error(self, subscription: Subscription, error: Exception) -> None:

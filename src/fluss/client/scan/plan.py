@@ -135,7 +135,7 @@ class ScanPlan:
 
         def invalidate(error: FlussError) -> None:
             for bucket in buckets:
-                self.cluster.invalidate(bucket)
+                self.cluster.invalidate_bucket(bucket)
 
         return await self.cluster.retry(
             lambda: list_bucket_offsets(self.cluster, path, buckets, spec, limit),

@@ -278,8 +278,7 @@ class Sender:
             return None
         if self._is_misrouted(lane.bucket, batch):
             return None
-        node_id = self.cluster.known_leader(lane.bucket)
-        return None if node_id is None else self.cluster.ready_node(node_id)
+        return self.cluster.ready_leader(lane.bucket)
 
     def _encode_in_thread(self, lane: Lane, batch: WriteBatch) -> bool:
         """Whether a thread encodes the batch.
@@ -534,7 +533,7 @@ class Sender:
             batch.refusal = error
         if error.is_stale_metadata or isinstance(error, NetworkError):
             if lane.bucket is not None:
-                self.cluster.invalidate(lane.bucket)
+                self.cluster.invalidate_bucket(lane.bucket)
             if lane.partition_name is not None:
                 lane.bucket = None
         self._log_retry(lane, batch, error)
