@@ -11,6 +11,7 @@ from tests.threads import in_threads
 
 from fluss.client.admin import FlussAdmin
 from fluss.client.cluster import Cluster
+from fluss.client.convert import LookupKey
 from fluss.client.lookup_queue import LookupQueue
 from fluss.client.runner import Direct
 from fluss.errors import (
@@ -82,12 +83,12 @@ async def queue(cluster, wire, database):
 
 
 def key(number, bucket=0, partition="eu"):
-    return partition, bucket, str(number).encode()
+    return LookupKey(partition, bucket, str(number).encode())
 
 
 async def test_a_lone_key_leaves_at_once(queue, wire):
     assert await queue.get(key(1)) == b"v1"
-    assert await queue.get(("eu", 0, b"none")) is None
+    assert await queue.get(LookupKey("eu", 0, b"none")) is None
     assert wire.requests == [[b"1"], [b"none"]]
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between what users write (dicts, lists, tuples, dataclasses, Arrow) and keys on the wire."""
+"""Between what users write (dicts, lists, tuples, dataclasses) and keys on the wire."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluss.errors import InvalidRowError
 from fluss.metadata import DataType, TableInfo, format_partition_value, partition_name
@@ -13,8 +13,14 @@ from fluss.rows.bucketing import bucket_hash
 from fluss.rows.keys import KeyEncoder, bucket_key_encoder, kv_key_encoder, prefix_key_encoder
 from fluss.rows.logical import from_python
 
-Key = tuple["str | None", int, bytes]
-"""Where a key lives and what it is: partition name or None, bucket id, encoded key."""
+
+class LookupKey(NamedTuple):
+    """Where a key lives and what it is."""
+
+    partition: str | None
+    bucket_hash: int
+    """Modulo the number of buckets of the table or partition, its bucket."""
+    encoded: bytes
 
 
 def named_values(row: object, names: Sequence[str], known: Mapping[str, int], what: str) -> Sequence[Any]:
@@ -57,7 +63,7 @@ def _listed(names: Any) -> str:
 
 
 class KeyMaker:
-    """Turns key values of one table into partition, bucket and key bytes."""
+    """Turns key values of one table into partition, hash of the bucket key and key bytes."""
 
     def __init__(
         self,
@@ -97,8 +103,8 @@ class KeyMaker:
         encoder = prefix_key_encoder(info)
         return cls(info, columns, encoder, info.bucket_keys, "prefix key", variant)
 
-    def make(self, key: object) -> Key:
-        """Partition, hash of the bucket key and key bytes of one key as a user gives it."""
+    def make(self, key: object) -> LookupKey:
+        """Encode one key as a user gives it."""
         raw = named_values(key, self.names, self.known, self.what)
         values = [self._logical(index, value) for index, value in enumerate(raw)]
         encoded = self.key_encoder.encode(values if self._whole_key else [values[i] for i in self.key_positions])
@@ -113,7 +119,7 @@ class KeyMaker:
             partition = partition_name(
                 [format_partition_value(self.types[i], values[i], self.variant) for i in self.partition_positions]
             )
-        return partition, hashed, encoded
+        return LookupKey(partition, hashed, encoded)
 
     def _logical(self, index: int, value: object) -> Any:
         if value is None:

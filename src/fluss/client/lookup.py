@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.arguments import strings
-from fluss.client.convert import Key, KeyMaker
+from fluss.client.convert import KeyMaker, LookupKey
 from fluss.client.lookup_queue import LookupQueue
 from fluss.client.lookup_wire import InsertingLookupWire, LookupWire, PrefixWire, ValueDecoder, schema_id_of, values_of
 from fluss.client.metadata_cache import TableState, require_primary_key
@@ -95,8 +95,7 @@ class Lookuper:
         cluster = self._runner.cluster
         deadline = cluster.deadline()
         key = self._keys.make(pk)
-        partition, hashed, encoded = key
-        bucket = self._queue.known_bucket(partition, hashed)
+        bucket = self._queue.known_bucket(key.partition, key.bucket_hash)
         node_id = None if bucket is None else cluster.known_leader(bucket)
         connection = None if node_id is None else connections.take(node_id)
         if bucket is None or node_id is None or connection is None:
@@ -106,7 +105,7 @@ class Lookuper:
         cluster.metrics.add("requests_total")
         cluster.metrics.add("lookup_batches_total")
         try:
-            request = self._wire.encode(bucket.table_id, {bucket: [encoded]}, cluster.routing_counts)
+            request = self._wire.encode(bucket.table_id, {bucket: [key.encoded]}, cluster.routing_counts)
             answer = connection.call(apis.LOOKUP, [request], limit)
             value: bytes | None = values_of(self._wire.decode(bucket.table_id, answer), bucket, 1)[0]
         except FlussError:
@@ -120,7 +119,7 @@ class Lookuper:
         row = self._results.known_row(value)
         return row if row is not None else connections.run(self._results.row(value, deadline))
 
-    async def _lookup_key(self, key: Key, deadline: Deadline) -> dict[str, Any] | None:
+    async def _lookup_key(self, key: LookupKey, deadline: Deadline) -> dict[str, Any] | None:
         value = await self._queue.get(key, deadline)
         return None if value is None else await self._results.row(value, deadline)
 
@@ -167,7 +166,7 @@ class PrefixLookuper:
 
     def bucket_of(self, prefix: object) -> int:
         """The number of the bucket that the rows under a prefix lie in, in a table without partitions."""
-        return self._keys.make(prefix)[1] % self._state.num_buckets
+        return self._keys.make(prefix).bucket_hash % self._state.num_buckets
 
     def __repr__(self) -> str:
         return f"PrefixLookuper({self._state.table_path}, {list(self._keys.names)})"

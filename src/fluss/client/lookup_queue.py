@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from fluss.client.cluster import Cluster
-from fluss.client.convert import Key
+from fluss.client.convert import LookupKey
 from fluss.client.lookup_wire import Found, Wire
 from fluss.client.metadata_cache import TableState
 from fluss.client.promise import Inbox, Promise, wake
@@ -46,7 +46,8 @@ _SWEEP_S = 0.1
 
 
 Place = tuple[str | None, int]
-"""The name of a partition, or None, and what gives the bucket: the hash of a key, or the number of the bucket."""
+"""The name of a partition, or None, and a number whose remainder by the count of buckets is the bucket: the hash of a
+key, or the id of the bucket itself."""
 
 
 class _Item(Generic[T]):
@@ -123,10 +124,9 @@ class LookupQueue(Generic[T]):
     def closed(self) -> bool:
         return self._closed or self._cluster.closed
 
-    async def get(self, key: Key, deadline: Deadline | None = None) -> T:
+    async def get(self, key: LookupKey, deadline: Deadline | None = None) -> T:
         """Look a key up and wait for it, until the deadline at most."""
-        partition, hashed, encoded = key
-        return (await self.get_many((partition, hashed), (encoded,), deadline))[0]
+        return (await self.get_many((key.partition, key.bucket_hash), (key.encoded,), deadline))[0]
 
     async def get_many(
         self, place: Place, keys: Sequence[bytes], deadline: Deadline | None = None, *, buckets: int = 0

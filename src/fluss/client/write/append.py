@@ -15,8 +15,7 @@ import pyarrow as pa
 from fluss._arrow_buffers import array_of
 from fluss.client.write.accumulator import RowReader, row_taker, value_converter
 from fluss.client.write.arrow_input import BatchReader
-from fluss.client.write.batch import Seal
-from fluss.client.write.chunk_queue import Key, RoutedRows
+from fluss.client.write.batch import RoutedRows, RouteKey, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import (
@@ -218,24 +217,25 @@ class AppendWriter(WriterBase):
     ) -> list[RoutedRows]:
         routing_count = count if partition is not None and self._bucket_key_encoder is not None else None
         if count == 1:
-            return self._cut((partition, 0, routing_count), batch, positions)
+            return self._cut(RouteKey(partition, 0, routing_count), batch, positions)
         if self._bucket_key_encoder is not None:
             keys = self._bucket_key_encoder.encode_columns([batch.column(i) for i in self._bucket_key])
             buckets = buckets_of(keys, count, self._info.lake_format, self._bucketing)
         else:
             assigner = self._assigner(partition, count)
             if isinstance(assigner, Sticky):
-                return self._cut((partition, assigner.current(), None), batch, positions)
+                return self._cut(RouteKey(partition, assigner.current(), None), batch, positions)
             buckets = np.array(assigner.take(batch.num_rows))
         groups = groups_of(buckets)
         if len(groups) == 1:
-            return self._cut((partition, groups[0][0], routing_count), batch, positions)
+            return self._cut(RouteKey(partition, groups[0][0], routing_count), batch, positions)
         routed = []
         for bucket, rows in groups:
-            routed += self._cut((partition, bucket, routing_count), batch.take(array_of(rows)), _pick(positions, rows))
+            key = RouteKey(partition, bucket, routing_count)
+            routed += self._cut(key, batch.take(array_of(rows)), _pick(positions, rows))
         return routed
 
-    def _cut(self, key: Key, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:
+    def _cut(self, key: RouteKey, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:
         """Cut what is larger than a request may be."""
         size_max = min(self._row_size_max, max(self._batch_size_max, _ARROW_BATCH_BYTES_MAX))
         if self._arrow_encoder.is_quick and self._sizer.target // 2 < _bytes_at_most(batch) <= size_max:
@@ -271,8 +271,8 @@ class AppendWriter(WriterBase):
         cluster, table_id = self._sender.cluster, self._info.table_id
         return [b for b in range(self._info.num_buckets) if cluster.known_leader(TableBucket(table_id, b)) is not None]
 
-    def _sealed(self, key: Key) -> None:
-        assigner = self._assigners.get(key[0])
+    def _sealed(self, key: RouteKey) -> None:
+        assigner = self._assigners.get(key.partition_name)
         if assigner is not None:
             assigner.batch_sealed()
 

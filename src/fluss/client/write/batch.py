@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fluss.client.write.handle import Positions, Ticket
 from fluss.errors import FlussError
@@ -30,6 +30,18 @@ class BucketRows(Protocol):
     def is_encoded(self) -> bool:
         """Whether a batch of these rows alone takes no time to encode."""
         ...
+
+
+class RouteKey(NamedTuple):
+    """The bucket that rows go to."""
+
+    partition_name: str | None
+    bucket_id: int
+    routing_count: int | None
+    """The number of buckets by which the rows chose theirs; None if any bucket would do."""
+
+
+RoutedRows = tuple[RouteKey, BucketRows, "Positions | None"]
 
 
 class Encoder(Protocol):
@@ -57,16 +69,14 @@ class BatchBuilder:
     shares: list[ChunkShare] = field(default_factory=list)
     rows: int = 0
     size_bytes: int = 0
-    reserved_bytes: int = 0
     is_overdue: bool = False
     """Whether the rows have waited long enough, and are sent when the server has time for them."""
 
-    def add(self, part: BucketRows, share: ChunkShare, reserved_bytes: int) -> None:
+    def add(self, part: BucketRows, share: ChunkShare) -> None:
         self.contents.append(part)
         self.shares.append(share)
         self.rows += part.rows
         self.size_bytes += part.size_bytes
-        self.reserved_bytes += reserved_bytes
 
 
 class WriteBatch:
@@ -108,7 +118,7 @@ class WriteBatch:
         self.shares = builder.shares
         self.rows = builder.rows
         self.size_bytes = builder.size_bytes
-        self.reserved_bytes = builder.reserved_bytes
+        self.reserved_bytes = builder.size_bytes
         self.encoder = encoder
         self.routing_count = routing_count
         """The number of buckets by which the rows chose theirs; None if any bucket would do."""

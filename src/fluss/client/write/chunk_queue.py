@@ -7,14 +7,9 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from fluss.client.write.batch import BucketRows
-from fluss.client.write.handle import Positions, Ticket
+from fluss.client.write.batch import RoutedRows
+from fluss.client.write.handle import Ticket
 from fluss.net.deadline import wait_for
-
-Key = tuple["str | None", int, "int | None"]
-"""Partition name or None, bucket id, and the number of buckets by which the rows chose it; None if any would do."""
-
-RoutedRows = tuple[Key, BucketRows, "Positions | None"]
 
 
 class ConvertedChunk:

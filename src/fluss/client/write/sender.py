@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from fluss._text import escaped
 from fluss.client.retry import DEFAULT_BACKOFF, is_routine
 from fluss.client.singleflight import SingleFlight
-from fluss.client.write.batch import BatchBuilder, Encoder, WriteBatch
+from fluss.client.write.batch import BatchBuilder, Encoder, RouteKey, WriteBatch
 from fluss.client.write.lane import Lane, Lanes, WriteTarget, share_out
 from fluss.client.write.memory import MemoryBudget
 from fluss.client.write.partitions import find_or_create
@@ -164,16 +164,15 @@ class Sender:
     def submit(
         self,
         target: WriteTarget,
-        key: tuple[str | None, int, int | None],
+        key: RouteKey,
         builder: BatchBuilder,
         encoder: Encoder,
         on_done: Callable[..., None],
     ) -> None:
         """Queue a batch. `on_done(batch, lane, error)` is called exactly once."""
-        partition_name, bucket_id, routing_count = key
-        batch = WriteBatch(builder, encoder, next(self._order), self.delivery_timeout_ms, on_done, routing_count)
+        batch = WriteBatch(builder, encoder, next(self._order), self.delivery_timeout_ms, on_done, key.routing_count)
         self.metrics.add("writer_rows_total", batch.rows)
-        lane = self._lanes.use(target, partition_name, bucket_id, self.loop.time())
+        lane = self._lanes.use(target, key.partition_name, key.bucket_id, self.loop.time())
         if self.closed:
             self._finish(lane, batch, ConnectionClosedError("the connection was closed before the rows were sent"))
             return

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from fluss.client.write.accumulator import RowReader, fields_of, row_taker, value_converter
 from fluss.client.write.arrow_input import BatchReader, arrow_batches
-from fluss.client.write.batch import Seal
-from fluss.client.write.chunk_queue import Key, RoutedRows
+from fluss.client.write.batch import RoutedRows, RouteKey, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import (
@@ -256,10 +255,10 @@ class UpsertWriter(WriterBase):
             codes = codes + hashes % np.array(counts)[partition]
         routed: list[RoutedRows] = []
         groups = groups_of(codes)
-        places: list[Key] = []
+        places: list[RouteKey] = []
         for code, _ in groups:
             which, bucket = divmod(code, most)
-            places.append((names[which], bucket, counts[which] if self._partition_key else None))
+            places.append(RouteKey(names[which], bucket, counts[which] if self._partition_key else None))
         if len(groups) > 1 and len(keys) < _FEW_ROWS_MAX * len(groups):
             return self._encode_together(places, [at for _, at in groups], keys, rows, deletes, positions)
         for place, (_, at) in zip(places, groups):
@@ -272,7 +271,7 @@ class UpsertWriter(WriterBase):
 
     def _encode_together(
         self,
-        places: Sequence[Key],
+        places: Sequence[RouteKey],
         groups: Sequence[Positions],
         keys: Slices,
         rows: Slices,
@@ -298,7 +297,7 @@ class UpsertWriter(WriterBase):
             first, start = last, end
         return routed
 
-    def _cut(self, key: Key, part: KvRows, positions: Positions | None) -> list[RoutedRows]:
+    def _cut(self, key: RouteKey, part: KvRows, positions: Positions | None) -> list[RoutedRows]:
         """Cut what is larger than a request may be."""
         if part.size_bytes <= self._row_size_max or part.rows == 1:
             return [(key, part, positions)]

@@ -35,10 +35,12 @@ from fluss.client.write.batch import (
     BatchSizer,
     ChunkShare,
     Encoder,
+    RoutedRows,
+    RouteKey,
     WriteBatch,
     complete_shares,
 )
-from fluss.client.write.chunk_queue import ChunkQueue, ConvertedChunk, Key, RoutedRows
+from fluss.client.write.chunk_queue import ChunkQueue, ConvertedChunk
 from fluss.client.write.handle import Failures, Positions, Ticket, WriteResultHandle, make_handle
 from fluss.client.write.lane import Lane, WriteTarget
 from fluss.client.write.partitions import BucketCounts, UnknownPartitions
@@ -107,7 +109,7 @@ class WriterBase:
             enabled=config.writer_dynamic_batch_size_enabled,
         )
         self._linger_s = config.writer_batch_timeout_ms / 1000
-        self._builders: dict[Key, BatchBuilder] = {}
+        self._builders: dict[RouteKey, BatchBuilder] = {}
         self._in_flight: set[int] = set()
         self._batch_number = 0
         self._flushes: list[tuple[set[int], Promise[None]]] = []
@@ -287,7 +289,7 @@ class WriterBase:
         ]
         return self._route(arrays, np.full(batch.num_rows, is_delete), None)
 
-    def _sealed(self, key: Key) -> None:
+    def _sealed(self, key: RouteKey) -> None:
         """A batch for `key` was completed."""
 
     # -- rows in, any thread --------------------------------------------------------------------------------------
@@ -481,7 +483,7 @@ class WriterBase:
                 builder = None
             if builder is None:
                 builder = self._builders[key] = BatchBuilder()
-            builder.add(part, ChunkShare(converted.ticket, part.rows, positions), part.size_bytes)
+            builder.add(part, ChunkShare(converted.ticket, part.rows, positions))
             if builder.size_bytes >= target:
                 self._seal(key)
 
@@ -497,7 +499,7 @@ class WriterBase:
             if self._queued(key) < self._busy_batches:
                 self._seal(key, early=True)
 
-    def _seal(self, key: Key, early: bool = False) -> None:
+    def _seal(self, key: RouteKey, early: bool = False) -> None:
         builder = self._builders.pop(key)
         if not early:
             self._sizer.sealed(builder.size_bytes)
@@ -507,14 +509,14 @@ class WriterBase:
         done = partial(self._done, self._batch_number)
         self._sender.submit(self._target, key, builder, self._encode, done)
 
-    def _queued(self, key: Key) -> int:
-        return self._sender.queued_batches(self._target, key[0], key[1])
+    def _queued(self, key: RouteKey) -> int:
+        return self._sender.queued_batches(self._target, key.partition_name, key.bucket_id)
 
     def _done(self, number: int, batch: WriteBatch, lane: Lane, error: FlussError | None) -> None:
         self._in_flight.discard(number)
         if error is not None:
             self._failures.add(batch.rows, str(lane), error)
-        key = (lane.partition_name, lane.bucket_id, batch.routing_count)
+        key = RouteKey(lane.partition_name, lane.bucket_id, batch.routing_count)
         builder = self._builders.get(key)
         if builder is not None:
             queued = self._queued(key)
@@ -593,7 +595,7 @@ class WriterBase:
         for builder in self._builders.values():
             self._failures.add(builder.rows, str(self._info.table_path), error)
             complete_shares(builder.shares, error)
-            self._sender.memory.release(builder.reserved_bytes)
+            self._sender.memory.release(builder.size_bytes)
         self._builders.clear()
         self._refuse_chunks()
         self._chunks.end_waits()
