@@ -27,7 +27,7 @@ from fluss.client.write.routing import (
 )
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import WriterBase
-from fluss.errors import ConfigError, InvalidArgumentError
+from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket, TableInfo
 from fluss.metadata.schema import statistics_columns
 from fluss.records import (
@@ -132,18 +132,6 @@ class RoundRobin:
         first, self._next = self._next, (self._next + rows) & 0x7FFFFFFF
         return [choices[(first + i) % len(choices)] for i in range(rows)]
 
-    def batch_sealed(self) -> None:
-        return
-
-
-def make_assigner(kind: str, num_buckets: int, available: Callable[[], Sequence[int]]) -> Sticky | RoundRobin:
-    """The assigner that `writer.bucket.no-key-assigner` names."""
-    if kind == "sticky":
-        return Sticky(num_buckets, available)
-    if kind == "round_robin":
-        return RoundRobin(num_buckets, available)
-    raise ConfigError(f"'writer.bucket.no-key-assigner' is {kind!r}; allowed are 'sticky' and 'round_robin'")
-
 
 class AppendWriter(WriterBase):
     """Appends rows to a log table.
@@ -167,7 +155,7 @@ class AppendWriter(WriterBase):
         self._encode = self._arrow_encoder = ArrowEncoder(info)
         self._bucketing = config.client_bucketing
         self._row_size_max = row_size_max(config.writer_request_max_size)
-        self._assigner_kind = config.writer_bucket_no_key_assigner
+        self._make_assigner = Sticky if config.writer_bucket_no_key_assigner == "sticky" else RoundRobin
         self._assigners: dict[str | None, Sticky | RoundRobin] = {}
         self._bucket_key = [info.schema.column_index(name) for name in info.bucket_keys]
         self._bucket_key_encoder = bucket_key_encoder(info) if self._bucket_key else None
@@ -260,7 +248,7 @@ class AppendWriter(WriterBase):
         if assigner is None or assigner.num_buckets != num_buckets:
             if len(self._assigners) >= _ASSIGNERS_MAX:
                 del self._assigners[next(iter(self._assigners))]
-            assigner = make_assigner(self._assigner_kind, num_buckets, partial(self._led_buckets, partition))
+            assigner = self._make_assigner(num_buckets, partial(self._led_buckets, partition))
             self._assigners[partition] = assigner
         return assigner
 
@@ -273,7 +261,7 @@ class AppendWriter(WriterBase):
 
     def _sealed(self, key: RouteKey) -> None:
         assigner = self._assigners.get(key.partition_name)
-        if assigner is not None:
+        if isinstance(assigner, Sticky):
             assigner.batch_sealed()
 
 

@@ -73,7 +73,6 @@ _GRACE_S = 0.1
 """What a batch waits for has the deadline of the batch, and ends first with an error that says more."""
 _OUTCOME_UNKNOWN = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
 """The leader has the batch in its log, but not enough replicas have: it may or may not survive."""
-_ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CORRUPT_ATTEMPTS = 3
 
 
@@ -126,7 +125,7 @@ class Sender:
         self.cluster = cluster
         self.loop = asyncio.get_running_loop()
         self.memory = MemoryBudget(config.writer_buffer_memory_size, config.writer_buffer_wait_timeout_ms)
-        self.acks = _ACKS[str(config.writer_acks).lower()]
+        self.acks = config.required_acks
         self.idempotent = config.writer_enable_idempotence
         self.retries_max = config.writer_retries
         self.request_size_max = config.writer_request_max_size
