@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fluss.client.arguments import strings
 from fluss.client.convert import KeyMaker, LookupKey
 from fluss.client.lookup_queue import LookupQueue
-from fluss.client.lookup_wire import InsertingLookupWire, LookupWire, PrefixWire, ValueDecoder, schema_id_of, values_of
+from fluss.client.lookup_wire import LookupWire, PrefixWire, ValueDecoder, schema_id_of, values_of
 from fluss.client.metadata_cache import TableState, require_primary_key
 from fluss.client.runner import Runner
 from fluss.errors import FlussError, InvalidArgumentError
@@ -81,11 +81,7 @@ class Lookuper:
             row = await lookuper.lookup({"id": 1}, timeout=2)
         """
         deadline = None if timeout is None else self._runner.cluster.deadline(timeout)
-        value = await self._queue.get(self._keys.make(pk), deadline)
-        if value is None:
-            return None
-        row = self._results.known_row(value)
-        return row if row is not None else await self._results.row(value, deadline)
+        return await self._lookup_key(self._keys.make(pk), deadline)
 
     def lookup_blocking(self, pk: object, connections: BlockingConnections) -> dict[str, Any] | None:
         """Look up in a thread that waits: over a connection of that thread, or through the queue.
@@ -119,7 +115,7 @@ class Lookuper:
         row = self._results.known_row(value)
         return row if row is not None else connections.run(self._results.row(value, deadline))
 
-    async def _lookup_key(self, key: LookupKey, deadline: Deadline) -> dict[str, Any] | None:
+    async def _lookup_key(self, key: LookupKey, deadline: Deadline | None) -> dict[str, Any] | None:
         value = await self._queue.get(key, deadline)
         return None if value is None else await self._results.row(value, deadline)
 
@@ -238,7 +234,7 @@ class TablePrefixLookup:
         return f"TablePrefixLookup({self._state.table_path}, {list(self._columns)})"
 
 
-def _inserting(runner: Runner, info: TableInfo) -> InsertingLookupWire:
+def _inserting(runner: Runner, info: TableInfo) -> LookupWire:
     given = {*info.primary_keys, *info.schema.get_auto_increment_columns()}
     required = [c.name for c in info.schema.columns if not c.data_type.nullable and c.name not in given]
     if required:
@@ -249,7 +245,9 @@ def _inserting(runner: Runner, info: TableInfo) -> InsertingLookupWire:
     config = runner.cluster.config
     if config.read_only:
         raise InvalidArgumentError("the connection is read-only, so lookups cannot insert missing rows")
-    return InsertingLookupWire(config.required_acks or ACKS_ALL, config.request_timeout_ms)
+    return LookupWire(
+        insert_if_not_exists=True, acks=config.required_acks or ACKS_ALL, timeout_ms=config.request_timeout_ms
+    )
 
 
 def check_prefix_columns(info: TableInfo, columns: Sequence[str]) -> None:

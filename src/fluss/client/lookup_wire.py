@@ -16,12 +16,11 @@ import pyarrow as pa
 from fluss._arrow_buffers import array_of
 from fluss.errors import FlussError, FormatError, error_for_code
 from fluss.metadata import DataType, Schema, TableBucket
-from fluss.net.connection import Waiter
-from fluss.protocol import Api, apis
+from fluss.net.connection import Connection
+from fluss.protocol import apis
 from fluss.protocol import messages as pb
-from fluss.protocol.frames import Buffer
 from fluss.protocol.lookup_messages import decode_lookup_response, encode_lookup
-from fluss.protocol.record_messages import NO_COUNTS, RoutingCounts
+from fluss.protocol.record_messages import RoutingCounts
 from fluss.protocol.wire import parse_message
 from fluss.rows import compacted, indexed
 from fluss.rows.logical import PLAIN_TYPES, to_arrow, to_python
@@ -39,19 +38,13 @@ OnAnswer = Callable[["list[Found] | FlussError"], None]
 """Takes the outcome of a request."""
 
 
-class Link(Protocol):
-    """An open connection to a server."""
-
-    def begin(self, api: Api[Any, Any], body: Sequence[Buffer], waiter: Waiter) -> None: ...
-
-
 class Wire(Protocol):
     """How keys are sent: the difference between lookup and prefix lookup."""
 
     def ask(
-        self, link: Link, table_id: int, keys: BucketKeys, routing_counts: RoutingCounts, on_answer: OnAnswer
+        self, connection: Connection, table_id: int, keys: BucketKeys, counts: RoutingCounts, on_answer: OnAnswer
     ) -> None:
-        """Ask a server; `on_answer` takes the answer, later and on the loop of the link."""
+        """Ask a server; `on_answer` takes the answer, later and on the loop of the connection."""
         ...
 
 
@@ -95,15 +88,19 @@ def values_of(answer: Iterable[Found], bucket: TableBucket, count: int) -> Seque
 class LookupWire:
     """Primary keys; the result of a key is its stored value or None."""
 
-    def ask(
-        self, link: Link, table_id: int, keys: BucketKeys, routing_counts: RoutingCounts, on_answer: OnAnswer
-    ) -> None:
-        body = self.encode(table_id, keys, routing_counts)
-        link.begin(apis.LOOKUP, [body], _LookupReply(self.decode, table_id, on_answer))
+    def __init__(self, **options: Any) -> None:
+        """`options`: what requests have beside the keys, such as `insert_if_not_exists`."""
+        self._options = options
 
-    def encode(self, table_id: int, keys: BucketKeys, routing_counts: RoutingCounts = NO_COUNTS) -> bytes:
+    def ask(
+        self, connection: Connection, table_id: int, keys: BucketKeys, counts: RoutingCounts, on_answer: OnAnswer
+    ) -> None:
+        body = self.encode(table_id, keys, counts)
+        connection.begin(apis.LOOKUP, [body], _LookupReply(self.decode, table_id, on_answer))
+
+    def encode(self, table_id: int, keys: BucketKeys, counts: RoutingCounts) -> bytes:
         wanted = [(bucket.partition_id, bucket.bucket_id, found) for bucket, found in keys.items()]
-        return encode_lookup(table_id, wanted, routing_counts=routing_counts)
+        return encode_lookup(table_id, wanted, routing_counts=counts, **self._options)
 
     @staticmethod
     def decode(table_id: int, answer: memoryview) -> list[Found]:
@@ -117,30 +114,11 @@ class LookupWire:
         ]
 
 
-class InsertingLookupWire(LookupWire):
-    """Primary keys; a key that is not there is inserted, so that every key has a stored value."""
-
-    def __init__(self, acks: int, timeout_ms: int) -> None:
-        self._acks = acks
-        self._timeout_ms = timeout_ms
-
-    def encode(self, table_id: int, keys: BucketKeys, routing_counts: RoutingCounts = NO_COUNTS) -> bytes:
-        wanted = [(bucket.partition_id, bucket.bucket_id, found) for bucket, found in keys.items()]
-        return encode_lookup(
-            table_id,
-            wanted,
-            insert_if_not_exists=True,
-            acks=self._acks,
-            timeout_ms=self._timeout_ms,
-            routing_counts=routing_counts,
-        )
-
-
 class PrefixWire:
     """Key prefixes; the result of a prefix is the list of stored values under it."""
 
     def ask(
-        self, link: Link, table_id: int, keys: BucketKeys, routing_counts: RoutingCounts, on_answer: OnAnswer
+        self, connection: Connection, table_id: int, keys: BucketKeys, counts: RoutingCounts, on_answer: OnAnswer
     ) -> None:
         request = pb.PrefixLookupRequest(table_id=table_id)
         for bucket, wanted in keys.items():
@@ -148,9 +126,11 @@ class PrefixWire:
                 partition_id=bucket.partition_id,
                 bucket_id=bucket.bucket_id,
                 keys=wanted,
-                routing_bucket_count=routing_counts.get(bucket.partition_id),
+                routing_bucket_count=counts.get(bucket.partition_id),
             )
-        link.begin(apis.PREFIX_LOOKUP, [request.SerializeToString()], _LookupReply(self._decode, table_id, on_answer))
+        connection.begin(
+            apis.PREFIX_LOOKUP, [request.SerializeToString()], _LookupReply(self._decode, table_id, on_answer)
+        )
 
     @staticmethod
     def _decode(table_id: int, answer: memoryview) -> list[Found]:
