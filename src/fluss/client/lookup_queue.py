@@ -24,7 +24,7 @@ from fluss.client.convert import LookupKey
 from fluss.client.lookup_wire import Found, Wire
 from fluss.client.metadata_cache import TableState
 from fluss.client.promise import Inbox, Promise, wake
-from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text, is_retriable, log_retry
+from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text, log_retry, may_pass
 from fluss.errors import (
     ConnectionClosedError,
     DeadlineExceededError,
@@ -341,7 +341,7 @@ class LookupQueue(Generic[T]):
         items = [item for item in items if not item.promise.done]
         if not items:
             return
-        if not is_retriable(error) or self._closed:
+        if not may_pass(error) or self._closed:
             self._fail(items, error)
             return
         delay_ms = DEFAULT_BACKOFF.delay_ms(max(item.attempts for item in items))

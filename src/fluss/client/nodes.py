@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from fluss._text import escaped
 from fluss.client.metrics import Metrics
-from fluss.client.retry import CHECK_SERVERS, Backoff
+from fluss.client.retry import CHECK_SERVERS, Backoff, may_pass
 from fluss.client.singleflight import SingleFlight
 from fluss.config import Config
 from fluss.errors import (
@@ -220,7 +220,7 @@ async def first_that_answers(
                 raise
             except FlussError as error:
                 failures[f"{host}:{port}"] = error
-        if not any(error.is_retriable or error.is_stale_metadata for error in failures.values()):
+        if not any(may_pass(error) for error in failures.values()):
             break
     if not failures:
         listed = ", ".join(f"{host}:{port}" for host, port in addresses)

@@ -48,7 +48,7 @@ class Backoff:
 DEFAULT_BACKOFF = Backoff()
 
 
-def is_retriable(error: FlussError) -> bool:
+def may_pass(error: FlussError) -> bool:
     """Whether an error may be gone at the next attempt."""
     return error.is_retriable or error.is_stale_metadata
 
@@ -84,7 +84,7 @@ async def retry(
                 raise deadline.final_error from error
             if ran_out and (deadline.expired or error is deadline.final_error):
                 raise _gave_up(deadline, what, attempts, error, last) from error
-            if not is_retriable(error) or (may_retry is not None and not may_retry(error)):
+            if not may_pass(error) or (may_retry is not None and not may_retry(error)):
                 raise
             delay_ms = backoff.delay_ms(attempts - 1)
             if deadline.remaining_ms <= delay_ms:

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from fluss._text import escaped
-from fluss.client.retry import DEFAULT_BACKOFF, is_routine
+from fluss.client.retry import DEFAULT_BACKOFF, is_routine, may_pass
 from fluss.client.singleflight import SingleFlight
 from fluss.client.write.batch import BatchBuilder, Encoder, RouteKey, WriteBatch
 from fluss.client.write.lane import Lane, Lanes, WriteTarget, share_out
@@ -69,7 +69,7 @@ _ENCODERS = 2
 _ENCODED_AHEAD = 3
 """Batches of a lane that are encoded while those before them are in flight."""
 _ANSWER_GRACE_MS = 5_000
-_GRACE_S = 0.1
+_PREPARE_GRACE_S = 0.1
 """What a batch waits for has the deadline of the batch, and ends first with an error that says more."""
 _OUTCOME_UNKNOWN = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
 """The leader has the batch in its log, but not enough replicas have: it may or may not survive."""
@@ -310,7 +310,7 @@ class Sender:
     async def _prepare_in_time(self, lane: Lane, batch: WriteBatch) -> Connection:
         """Run `_prepare` until the deadline of the batch; every failure is an error for the handles of its rows."""
         try:
-            return await wait_for(self._prepare(lane, batch), batch.deadline.remaining_ms / 1000 + _GRACE_S)
+            return await wait_for(self._prepare(lane, batch), batch.deadline.remaining_ms / 1000 + _PREPARE_GRACE_S)
         except FlussError:
             raise  # before the next clause: a deadline of ours is a TimeoutError too
         except asyncio.TimeoutError:
@@ -504,8 +504,7 @@ class Sender:
         if lane.refused is not None and lane.refused[0] == batch.writer_id and batch.sequence > lane.refused[1]:
             # The server takes a writer's batches in their order, and an earlier one was refused.
             batch.maybe_written = False
-        retriable = error.is_retriable or error.is_stale_metadata
-        retriable = retriable or isinstance(error, (DeadlineExceededError, FormatError))
+        retriable = may_pass(error) or isinstance(error, (DeadlineExceededError, FormatError))
         if out_of_order:
             retriable = self._may_renumber(lane, batch)
         elif isinstance(error, CorruptRecordError):
