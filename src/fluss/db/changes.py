@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 import pyarrow as pa
 
 from fluss.client.scan import RecordBatch
-from fluss.client.scan.records import rows_to_python
+from fluss.client.scan.records import row_offsets, rows_to_python
 from fluss.db.models import RowModel
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import DataType, TableBucket
@@ -188,9 +188,7 @@ class ChangeBatch(_At):
     def __init__(self, found: RecordBatch, read: Mapping[TableBucket, int] | None) -> None:
         self.batch = found.batch
         self._kinds = found.change_types
-        self.offsets = (
-            range(found.base_offset, found.base_offset + found.num_records) if found.offsets is None else found.offsets
-        )
+        self.offsets = row_offsets(found)
         self.offset = found.last_offset
         self._origin = Origin(found.bucket, found.timestamp, read)
 

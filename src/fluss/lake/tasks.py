@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from fluss.client.blocking_client import BlockingClient, shared_client
 from fluss.client.scan import RecordBatch, TableScan
+from fluss.client.scan.records import offset_array
 from fluss.errors import (
     FlussError,
     InvalidArgumentError,
@@ -191,7 +192,7 @@ class _Collected:
     def take(self) -> Rows:
         batches = self._batches
         self.__init__()  # type: ignore[misc]
-        offsets = np.concatenate([_offsets(found) for found in batches])
+        offsets = np.concatenate([offset_array(found) for found in batches])
         stamps = np.concatenate([np.full(found.num_records, found.timestamp, np.int64) for found in batches])
         changes = None
         if batches[0].change_types is not None:
@@ -200,12 +201,6 @@ class _Collected:
             return Rows(batches[0].batch, offsets, stamps, changes)
         table = pa.Table.from_batches([found.batch for found in batches]).combine_chunks()
         return Rows(table.to_batches()[0], offsets, stamps, changes)
-
-
-def _offsets(found: RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    if found.offsets is not None:
-        return np.asarray(found.offsets, np.int64)
-    return np.arange(found.base_offset, found.base_offset + found.num_records, dtype=np.int64)
 
 
 def lake_partition(info: TableInfo, name: str | None) -> tuple[str, ...]:

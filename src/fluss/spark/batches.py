@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import types as s
 
 from fluss.aio import RecordBatch
+from fluss.client.scan.records import offset_array
 from fluss.client.scan.views import CHANGE_TYPE, VIEWS, change_names, view_info
 from fluss.client.table import check_view
 from fluss.errors import InvalidArgumentError
@@ -198,9 +199,7 @@ def _metadata(field: pa.Field, item: RecordBatch) -> pa.Array:
     if field.name == CHANGE_TYPE:
         return change_names(item.change_types, rows)
     if field.name == "_log_offset":
-        if item.offsets is not None:
-            return pa.array(item.offsets, pa.int64())
-        return pa.array(np.arange(item.base_offset, item.base_offset + rows, dtype=np.int64))
+        return pa.array(offset_array(item))
     if field.name == "_bucket":
         return pa.array(np.full(rows, item.bucket.bucket_id, np.int32))
     if item.timestamp < 0:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
+from fluss.client.scan.fold import fold_batches
 from fluss.client.scan.records import RecordBatch, Run, ScanRecords, column_to_python, part_of, rows_to_python
 from fluss.errors import InvalidRowError
 from fluss.metadata import DataTypes
@@ -21,7 +22,7 @@ UTC = dt.timezone.utc
 
 def run_of(start, count, change_types=None, offsets=None):
     batch = pa.RecordBatch.from_pydict({"id": pa.array(range(start, start + count), pa.int64())})
-    return Run(batch, [DataTypes.bigint()], offsets if offsets is not None else start, 1000, change_types)
+    return Run(batch, [DataTypes.bigint()], offsets or range(start, start + count), 1000, change_types)
 
 
 @pytest.fixture
@@ -111,6 +112,7 @@ def test_slices_of_a_batch_keep_offsets():
     first, rest = part_of(gaps, 0, 1), part_of(gaps, 1, 2)
     assert (first.base_offset, first.last_offset) == (101, 101)
     assert (rest.base_offset, rest.last_offset, rest.offsets) == (110, 120, [110, 115])
+    assert [found.offsets for found in fold_batches([gaps], [0])] == [[101, 110, 115]]
 
 
 @pytest.mark.parametrize(

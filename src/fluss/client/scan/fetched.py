@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TypeVar
 
-from fluss.client.scan.records import RecordBatch, part_of
+from fluss.client.scan.records import RecordBatch, part_of, row_offsets
 from fluss.client.scan.subscription import Subscription
 from fluss.metadata import TableBucket
 
@@ -44,8 +44,7 @@ class _PartlyGiven:
         start = 0
         if self.items:
             next_offset = self.offsets[self.items - 1] + 1
-            offsets = decoded.offsets
-            start = next_offset - decoded.base_offset if offsets is None else bisect_left(offsets, next_offset)
+            start = bisect_left(row_offsets(decoded), next_offset)
         if start >= decoded.num_records or self.is_stale:
             return None
         return part_of(decoded, start, decoded.num_records - start)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of, numpy_of
-from fluss.client.scan.records import RecordBatch
+from fluss.client.scan.records import RecordBatch, offset_array
 from fluss.metadata import ChangeType
 
 _AT = "__position"
@@ -37,7 +37,7 @@ def fold_batches(batches: Sequence[RecordBatch], key: Sequence[int]) -> list[Rec
         first = end - found.num_records
         at = live[(live >= first) & (live < end)] - first
         if len(at):
-            offsets = (found.base_offset + at).tolist()
+            offsets = offset_array(found)[at].tolist()
             kinds = None if found.change_types is None else bytes(found.change_types[i] for i in at.tolist())
             rows = found.batch.take(array_of(at))
             folded.append(

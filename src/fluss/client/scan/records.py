@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fluss._arrow_buffers import bytes_list, numpy_of, pandas_is_loaded, string_list, valid_mask
@@ -77,13 +78,13 @@ class ScanRecord:
 class Run:
     """Consecutive records of one bucket as a slice of an Arrow batch, turned into records when they are looked at."""
 
-    __slots__ = ("_rows", "base_offset", "batch", "change_types", "map_pairs", "timestamp", "types")
+    __slots__ = ("_rows", "batch", "change_types", "map_pairs", "offsets", "timestamp", "types")
 
     def __init__(
         self,
         batch: pa.RecordBatch,
         types: Sequence[DataType],
-        base_offset: int | Sequence[int],
+        offsets: Sequence[int],
         timestamp: int,
         change_types: bytes | None,
         *,
@@ -92,7 +93,7 @@ class Run:
         self.batch = batch
         self.types = types
         self.map_pairs = map_pairs
-        self.base_offset = base_offset
+        self.offsets = offsets
         self.timestamp = timestamp
         self.change_types = change_types
         self._rows: list[dict[str, Any]] | None = None
@@ -100,12 +101,6 @@ class Run:
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
-
-    @property
-    def offsets(self) -> Sequence[int]:
-        """The offset of each record."""
-        base = self.base_offset
-        return range(base, base + len(self)) if isinstance(base, int) else base
 
     def records(self) -> Iterator[ScanRecord]:
         """Make the records, each when it is asked for.
@@ -261,6 +256,20 @@ class RecordBatch:
         return (
             f"RecordBatch({self.num_records} rows of {self.bucket}, offsets {self.base_offset} to {self.last_offset})"
         )
+
+
+def row_offsets(found: RecordBatch) -> Sequence[int]:
+    """The offset of each row."""
+    if found.offsets is not None:
+        return found.offsets
+    return range(found.base_offset, found.base_offset + found.num_records)
+
+
+def offset_array(found: RecordBatch) -> npt.NDArray[np.int64]:
+    """The offset of each row, for arithmetic on all of them."""
+    if found.offsets is not None:
+        return np.asarray(found.offsets, np.int64)
+    return np.arange(found.base_offset, found.base_offset + found.num_records, dtype=np.int64)
 
 
 def part_of(found: RecordBatch, start: int, length: int) -> RecordBatch:

@@ -18,7 +18,7 @@ from fluss.client.arguments import integer
 from fluss.client.scan.fetched import Fetched, FetchedBatches
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.plan import ScanPlan
-from fluss.client.scan.records import RecordBatch, Run, ScanRecords, to_pandas, to_polars
+from fluss.client.scan.records import RecordBatch, Run, ScanRecords, row_offsets, to_pandas, to_polars
 from fluss.client.scan.subscriptions import ActiveReader, Subscriptions
 from fluss.client.scan.views import CHANGE_TYPE, VIEWS, ChangeTypes, View
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
@@ -139,8 +139,8 @@ class LogScanner(Subscriptions, Generic[ItemT]):
             assert self._view is not None
             found, types = _shown(self._view, found), self._view.types(self._fetcher.decoder.columns)
             changes = None  # what a record did is a column of its row
-        base = found.base_offset if found.offsets is None else found.offsets
-        return Run(found.batch, types, base, found.timestamp, changes, map_pairs=self._plan.cluster.map_pairs)
+        map_pairs = self._plan.cluster.map_pairs
+        return Run(found.batch, types, row_offsets(found), found.timestamp, changes, map_pairs=map_pairs)
 
     async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
         """The batches that arrive within `timeout_ms`; may be empty.
@@ -320,10 +320,11 @@ class LogScanner(Subscriptions, Generic[ItemT]):
         self._check_no_reader()
         positions = self._positions()
         found = blocking_batches(self._plan, positions, self._loop, self._plan.read_deadline(timeout))
-        batches = _read(found, partial(_shown, self._new_view()), notify := _Notifier())
-        reader = pa.RecordBatchReader.from_batches(self.arrow_schema, batches)
-        self._reader = notify.reader = ActiveReader(batches, list(positions))
-        return reader
+        reader = ActiveReader(list(positions))
+        batches = _read(found, partial(_shown, self._new_view()), reader)
+        reader.watch(batches)
+        self._reader = reader
+        return pa.RecordBatchReader.from_batches(self.arrow_schema, batches)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -411,21 +412,14 @@ def _shown(view: View | None, found: RecordBatch) -> RecordBatch:
     return found if view is None else view.apply(copy(found))
 
 
-class _Notifier:
-    """Reports to a scanner that its reader was dropped. The two refer to each other, so it is filled in afterwards."""
-
-    reader: ActiveReader | None = None
-
-
 def _read(
-    batches: Generator[RecordBatch, None, None], shown: Callable[[RecordBatch], RecordBatch], notify: _Notifier
+    batches: Generator[RecordBatch, None, None], shown: Callable[[RecordBatch], RecordBatch], reader: ActiveReader
 ) -> Generator[pa.RecordBatch, None, None]:
     try:
         for found in batches:
             yield shown(found).batch
     except GeneratorExit:
-        if notify.reader is not None:
-            notify.reader.dropped_half_read = True
+        reader.dropped_half_read = True
         raise
     finally:
         batches.close()

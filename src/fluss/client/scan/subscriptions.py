@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from fluss.client.arguments import integer, is_seconds, wrong_argument
@@ -22,10 +22,13 @@ from fluss.net.deadline import LONGEST_S, Deadline
 class ActiveReader:
     """A `to_arrow_batch_reader` of a scanner, as far as the scanner has to know of it."""
 
-    def __init__(self, batches: Any, buckets: list[TableBucket]) -> None:
-        self._batches = weakref.ref(batches)
+    def __init__(self, buckets: list[TableBucket]) -> None:
         self.buckets = buckets
         self.dropped_half_read = False
+
+    def watch(self, batches: Generator[Any, None, None]) -> None:
+        """Know by the generator of its batches whether the reader is in use."""
+        self._batches = weakref.ref(batches)
 
     @property
     def in_use(self) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of, strings_array
-from fluss.client.scan.records import RecordBatch
+from fluss.client.scan.records import RecordBatch, offset_array
 from fluss.metadata import (
     BigIntType,
     ChangeType,
@@ -107,7 +107,7 @@ class Changelog(View):
     def apply(self, found: RecordBatch) -> RecordBatch:
         batch = found.batch
         names = change_names(found.change_types, batch.num_rows)
-        columns = [names, *_places(found, _offsets(found)), *batch.columns]
+        columns = [names, *_places(found, offset_array(found)), *batch.columns]
         found.batch = pa.RecordBatch.from_arrays(columns, schema=self.schema(batch.schema))
         return found
 
@@ -132,7 +132,7 @@ class Binlog(View):
         batch = found.batch
         schema = self.schema(batch.schema)
         rows = pa.StructArray.from_arrays(batch.columns, fields=list(schema.field("after").type))
-        offsets = _offsets(found)
+        offsets = offset_array(found)
         kinds = np.frombuffer(found.change_types or bytes(batch.num_rows), np.uint8)
         kept = self._before.pop(found.bucket, None)
         if kept is not None and len(offsets) and kept[0] == offsets[0] - 1:
@@ -171,12 +171,6 @@ def view_info(info: TableInfo, view: str) -> TableInfo:
     path = TablePath(info.table_path.database_name, f"{info.table_path.table_name}${view}")
     descriptor = TableDescriptor(Schema.of(columns), bucket_count=info.num_buckets, comment=info.comment)
     return replace(info, table_path=path, descriptor=descriptor)
-
-
-def _offsets(found: RecordBatch) -> npt.NDArray[np.int64]:
-    if found.offsets is not None:
-        return np.asarray(found.offsets, np.int64)
-    return np.arange(found.base_offset, found.base_offset + found.num_records, dtype=np.int64)
 
 
 def _places(found: RecordBatch, offsets: npt.NDArray[np.int64]) -> list[pa.Array]:
