@@ -163,8 +163,7 @@ class BalanceAdmin(AdminBase):
         for table in response.table_progress:
             for part in table.buckets_progress:
                 plan = part.rebalance_plan
-                partition_id = plan.partition_id if plan.HasField("partition_id") else None
-                moves[bucket_from(table.table_id, partition_id, plan.bucket_id)] = BucketMove(
+                moves[bucket_from(table.table_id, plan)] = BucketMove(
                     plan.original_leader if plan.HasField("original_leader") else None,
                     plan.new_leader if plan.HasField("new_leader") else None,
                     tuple(plan.original_replicas),

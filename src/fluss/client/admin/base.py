@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import Message
 
@@ -89,7 +89,6 @@ def bucket_message(bucket: TableBucket) -> pb.PbTableBucket:
     return pb.PbTableBucket(table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket_id)
 
 
-def bucket_from(table_id: int, partition_id: int | None, bucket_id: int) -> TableBucket:
-    if partition_id is None:
-        return TableBucket(table_id, bucket_id)
-    return TableBucket.with_partition(table_id, partition_id, bucket_id)
+def bucket_from(table_id: int, part: Any) -> TableBucket:
+    """The bucket that a message with a bucket id, and perhaps a partition id, is about."""
+    return TableBucket(table_id, part.bucket_id, part.partition_id if part.HasField("partition_id") else None)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fluss.client.admin.base import AdminBase, bucket_from, check_name, check_table_path, table_path_message
+from fluss.client.admin.base import AdminBase, check_name, check_table_path, table_path_message
 from fluss.client.admin.types import AlterConfigOp, DatabaseSummary, SchemaInfo, TableStats
 from fluss.client.arguments import also_called, instance, strings
 from fluss.client.cluster import Cluster
@@ -433,7 +433,7 @@ async def _bucket_stats(
         for part in response.buckets_resp:
             raise_for_code(part, f"table '{path}', bucket {part.bucket_id}")
             partition_id = part.partition_id if part.HasField("partition_id") else group[0].partition_id
-            bucket = bucket_from(group[0].table_id, partition_id, part.bucket_id)
+            bucket = TableBucket(group[0].table_id, part.bucket_id, partition_id)
             counts[bucket] = part.row_count if part.HasField("row_count") else None
         return counts
 

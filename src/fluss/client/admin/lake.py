@@ -65,9 +65,7 @@ class LakeAdmin(AdminBase):
     ) -> LakeSnapshot:
         response = await self._ask(apis.GET_LAKE_SNAPSHOT, request, timeout=timeout)
         offsets = {
-            bucket_from(
-                response.table_id, bucket.partition_id if bucket.HasField("partition_id") else None, bucket.bucket_id
-            ): bucket.log_offset
+            bucket_from(response.table_id, bucket): bucket.log_offset
             for bucket in response.bucket_snapshots
             if bucket.HasField("log_offset")
         }
@@ -207,11 +205,7 @@ class LakeAdmin(AdminBase):
         response = await self._ask(apis.LIST_REMOTE_LOG_MANIFESTS, request, timeout=deadline)
         return [
             RemoteLogManifest(
-                bucket_from(
-                    entry.table_bucket.table_id,
-                    entry.table_bucket.partition_id if entry.table_bucket.HasField("partition_id") else None,
-                    entry.table_bucket.bucket_id,
-                ),
+                bucket_from(entry.table_bucket.table_id, entry.table_bucket),
                 entry.remote_log_manifest_path,
                 entry.remote_log_end_offset,
             )
@@ -259,9 +253,7 @@ class LakeAdmin(AdminBase):
         request = pb.GetProducerOffsetsRequest(producer_id=check_name(producer_id, "producer id"))
         response = await self._ask(apis.GET_PRODUCER_OFFSETS, request, timeout=timeout)
         offsets = {
-            bucket_from(
-                table.table_id, b.partition_id if b.HasField("partition_id") else None, b.bucket_id
-            ): b.log_end_offset
+            bucket_from(table.table_id, b): b.log_end_offset
             for table in response.table_offsets
             for b in table.bucket_offsets
         }
@@ -304,7 +296,7 @@ def _tiering_message(table: TieringTable, stats: TieringStats | None) -> pb.PbHe
 
 def _kv_snapshot(table_id: int, partition_id: int | None, snapshot: pb.PbKvSnapshot) -> KvSnapshot:
     return KvSnapshot(
-        bucket_from(table_id, partition_id, snapshot.bucket_id),
+        TableBucket(table_id, snapshot.bucket_id, partition_id),
         snapshot.snapshot_id if snapshot.HasField("snapshot_id") else None,
         snapshot.log_offset if snapshot.HasField("log_offset") else None,
     )

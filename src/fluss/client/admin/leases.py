@@ -135,9 +135,7 @@ class LeaseAdmin(AdminBase):
             )
         response = await self._change(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request, idempotent=True, timeout=timeout)
         return {
-            bucket_from(
-                table.table_id, b.partition_id if b.HasField("partition_id") else None, b.bucket_id
-            ): b.snapshot_id
+            bucket_from(table.table_id, b): b.snapshot_id
             for table in response.unavailable_snapshots
             for b in table.bucket_snapshots
         }

@@ -58,7 +58,7 @@ class ScanPlan:
         """Refuse a bucket that does not exist. The server refuses one of a partition that is not known yet."""
         count: int | None = self.info.num_buckets
         if partition_id is not None and self.info.bucket_count_epoch is not None:
-            count = self.cluster.routing_count(TableBucket.with_partition(self.info.table_id, partition_id, 0))
+            count = self.cluster.routing_count(TableBucket(self.info.table_id, 0, partition_id))
         if bucket_id < 0 or (count is not None and bucket_id >= count):
             where = f"table {self.info.table_path}"
             where = where if partition_id is None else f"partition {partition_id} of {where}"
