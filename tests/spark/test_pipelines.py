@@ -31,7 +31,10 @@ def test_a_project_is_written_once(tmp_path: Path) -> None:
         write_project(tmp_path / "my-shop")
     with pytest.raises(InvalidArgumentError, match="use letters"):
         write_project(tmp_path / "my shop")
-    shown = CliRunner().invoke(main, ["pipeline", "run", str(tmp_path)])
+
+
+def test_a_run_needs_a_project(project: Path) -> None:
+    shown = CliRunner().invoke(main, ["pipeline", "run", str(project.parent)])
     assert (shown.exit_code, "fluss pipeline init" in shown.output) == (1, True)
 
 
