@@ -222,6 +222,13 @@ SAMPLES: tuple[Sample, ...] = (
         apis.LOOKUP,
         lambda t: {
             "table_id": t.table_id,
+            "buckets_req": [pb.PbLookupReqForBucket(**_part(t), keys=[b"\x01"], original_partition_name="2024")],
+        },
+    ),
+    Sample(
+        apis.LOOKUP,
+        lambda t: {
+            "table_id": t.table_id,
             "buckets_req": [pb.PbLookupReqForBucket(**_part(t), keys=[b"\x01"])],
             "insert_if_not_exists": True,
             "acks": -1,

@@ -23,7 +23,7 @@ from tests.server.catalog.support import (
 )
 
 from fluss.errors import LakeTableAlreadyExistError
-from fluss.metadata import AggFunction, Column, DataTypes, Schema, TableDescriptor, TablePath
+from fluss.metadata import HISTORICAL_PARTITION, AggFunction, Column, DataTypes, Schema, TableDescriptor, TablePath
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.lake_hook import LakeHook
 from fluss.server.catalog.tables import REFUSED_PROPERTIES
@@ -555,15 +555,20 @@ def test_the_lake_is_changed_first_and_may_refuse(tmp_path: Path) -> None:
     ]
 
 
-def test_lookups_of_expired_partitions_are_refused_with_the_reason(tmp_path: Path) -> None:
+def test_the_partition_for_lookups_of_expired_ones(tmp_path: Path) -> None:
     harness = lake_harness(tmp_path)
     schema = Schema.of([Column("id", DataTypes.int()), Column("dt", DataTypes.string())], ["id", "dt"])
-    on = {"table.datalake.enabled": "true", "table.auto-partition.enabled": "true"}
-    wanted = {"table.datalake.historical-partition.enabled": "true"}
-    both = TableDescriptor(schema, partition_keys=["dt"], properties={**on, **wanted})
-    harness.fails(39, admin.create_table, create(both), "historical-partition", "has expired", "$lake")
+    wanted = "table.datalake.historical-partition.enabled"
+    on = {"table.datalake.enabled": "true", "table.auto-partition.num-precreate": "0", **AUTO, wanted: "true"}
     harness.call(admin.create_table, create(TableDescriptor(schema, partition_keys=["dt"], properties=on)))
-    harness.fails(39, admin.alter_table, alter(wanted), "historical-partition")
+    entry = harness.catalog.table(TablePath("fluss", "t"))
+    assert list(entry.partitions) == [HISTORICAL_PARTITION]
+    first = entry.partitions.pop(HISTORICAL_PARTITION)  # as if the server had ended before it was made
+    asyncio.run(harness.catalog.auto_partitioner.run())
+    assert entry.partitions[HISTORICAL_PARTITION].partition_id != first.partition_id
+    harness.fails(39, admin.alter_table, alter({"table.auto-partition.enabled": "false"}), wanted)
+    harness.call(admin.alter_table, alter({"table.auto-partition.enabled": "false", wanted: "false"}))
+    assert entry.partitions == {}
 
 
 # ---------------------------------------------------------------------- alter table

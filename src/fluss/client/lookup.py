@@ -183,7 +183,8 @@ class TableLookup:
 
         The other columns are null, or get their next number where they are auto-increment columns: a table of
         identifiers hands out numbers that way. Columns that may not be null must be one or the other. No partition is
-        made: where it does not exist, nothing is found. Apache Fluss 0.9.1 cannot insert into partitioned tables.
+        made: where it does not exist, nothing is found; keys of an expired one that is in the lake are refused. Apache
+        Fluss 0.9.1 cannot insert into partitioned tables.
 
         Example:
             ids = table.new_lookup().enable_insert_if_not_exists().create_lookuper()

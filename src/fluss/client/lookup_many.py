@@ -14,13 +14,13 @@ from fluss._arrow_buffers import array_of
 from fluss.client.arguments import wrong_argument
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
-from fluss.client.lookup_queue import LookupQueue, Place
+from fluss.client.lookup_queue import LookupQueue, Place, may_have_expired
 from fluss.client.lookup_wire import decode_values, schema_ids_of
 from fluss.client.metadata_cache import PartitionState, TableState
 from fluss.client.runner import Runner
 from fluss.client.write.routing import groups_of, partition_codes
 from fluss.errors import InvalidArgumentError, InvalidRowError
-from fluss.metadata import Schema
+from fluss.metadata import HISTORICAL_PARTITION, Schema, TableInfo
 from fluss.net.deadline import Deadline
 from fluss.rows.bucketing import bucket_hashes
 from fluss.rows.logical import from_python, to_arrow
@@ -134,7 +134,7 @@ async def route(cluster: Cluster, maker: KeyMaker, columns: list[pa.Array], dead
         found: list[PartitionState | None] = []
         for first in range(0, len(partitions), REQUESTS_IN_FLIGHT_MAX):
             some = partitions[first : first + REQUESTS_IN_FLIGHT_MAX]
-            found += await asyncio.gather(*(cluster.partition(info.table_path, p, deadline=deadline) for p in some))
+            found += await asyncio.gather(*(_partition(cluster, info, name, deadline) for name in some))
         counts = np.array([0 if partition is None else partition.num_buckets for partition in found])
     width = int(counts.max())
     if not width:
@@ -146,6 +146,14 @@ async def route(cluster: Cluster, maker: KeyMaker, columns: list[pa.Array], dead
         (names[code // width], code % width, int(counts[code // width]), at, [keys[p] for p in at.tolist()])
         for code, at in ((code, exists[rows]) for code, rows in groups_of(codes[exists]))
     ]
+
+
+async def _partition(cluster: Cluster, info: TableInfo, name: str, deadline: Deadline) -> PartitionState | None:
+    """The partition, or the one that its lookups are sent to; None if there is neither."""
+    found = await cluster.partition(info.table_path, name, deadline=deadline)
+    if found is None and may_have_expired(info, name):
+        found = await cluster.partition(info.table_path, HISTORICAL_PARTITION, deadline=deadline)
+    return found
 
 
 async def fetch(

@@ -11,6 +11,7 @@ A `LookupQueue` lives on the loop of its cluster. A thread that waits for one ke
 from __future__ import annotations
 
 import asyncio
+import datetime
 import itertools
 import threading
 import weakref
@@ -21,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from fluss.client.cluster import Cluster
 from fluss.client.convert import LookupKey
-from fluss.client.lookup_wire import Found, Wire
+from fluss.client.lookup_wire import ExpiredBucket, Found, HistoricalWire, LookupWire, Target, Wire
 from fluss.client.metadata_cache import TableState
 from fluss.client.promise import Inbox, Promise, wake
 from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text, log_retry, may_pass
@@ -32,8 +33,9 @@ from fluss.errors import (
     FormatError,
     InvalidArgumentError,
     NetworkError,
+    PartitionNotExistsError,
 )
-from fluss.metadata import TableBucket
+from fluss.metadata import HISTORICAL_PARTITION, AutoPartitionStrategy, TableBucket, TableInfo
 from fluss.net.deadline import Deadline, wait_for
 from fluss.net.eager import start_eagerly
 
@@ -100,6 +102,8 @@ class LookupQueue(Generic[T]):
         self._retry_logged = False
         """Whether a warning about lookups that fail was logged since the last answer."""
         self._sweeping: asyncio.TimerHandle | None = None
+        self._historical: LookupQueue[T] | None = None
+        """The queue of keys whose partitions have expired."""
         cluster.metrics.gauge("lookups_pending", self.pending)
 
     @classmethod
@@ -191,10 +195,10 @@ class LookupQueue(Generic[T]):
         try:
             partition, hashed = item.place
             if partition is not None and item.bucket is None:
-                known = await self._cluster.partition(self._state.table_path, partition, deadline=item.deadline)
+                name = self._sent_to(partition)
+                known = await self._cluster.partition(self._state.table_path, name, deadline=item.deadline)
                 if known is None:
-                    self._resolve(item, [self._missing] * len(item.keys))
-                    wake((item.promise,))
+                    self._partition_missing(item, partition)
                     return
                 if item.buckets not in (0, known.num_buckets):
                     raise InvalidArgumentError(
@@ -211,6 +215,41 @@ class LookupQueue(Generic[T]):
             return
         self._waiting.setdefault(node_id, []).append(item)
         self._pump(node_id)
+
+    def _sent_to(self, partition: str) -> str:
+        """The partition whose buckets have the keys of a partition."""
+        return partition
+
+    def _target(self, item: _Item[T]) -> Target:
+        """What the answer names the keys of an item by."""
+        assert item.bucket is not None
+        return item.bucket
+
+    def _partition_missing(self, item: _Item[T], partition: str) -> None:
+        """Complete a key whose partition does not exist, or look it up in the lake if it may have expired."""
+        if not isinstance(self._wire, LookupWire) or not may_have_expired(self._state.table_info, partition):
+            self._resolve(item, [self._missing] * len(item.keys))
+            wake((item.promise,))
+        elif self._wire.inserts:
+            raise InvalidArgumentError(
+                f"Lookups of table '{self._state.table_path}' cannot insert into partition '{partition}': it has "
+                "expired, and its rows are in the lake. Look up without enable_insert_if_not_exists()"
+            )
+        else:
+            if self._historical is None:
+                self._historical = HistoricalQueue.shared(self._cluster, self._state, HistoricalWire, self._missing)
+            self._pending.pop(item, None)
+            self._historical._adopt(item)
+
+    def _adopt(self, item: _Item[T]) -> None:
+        """Take a key over from the queue that found its partition missing."""
+        if self._closed:
+            self._fail((item,), ConnectionClosedError("The connection was closed"))
+            return
+        self._pending[item] = None
+        self._find_all((item,))
+        if self._sweeping is None:
+            self._start_sweep()
 
     def _plain_bucket(self, hashed: int) -> TableBucket:
         return self._plain_buckets[hashed % len(self._plain_buckets)]
@@ -275,10 +314,9 @@ class LookupQueue(Generic[T]):
         if link is None:  # it was lost while the keys waited
             self._find_all(batch)
             return
-        by_bucket: dict[TableBucket, list[_Item[T]]] = {}
+        by_bucket: dict[Target, list[_Item[T]]] = {}
         for item in batch:
-            assert item.bucket is not None
-            by_bucket.setdefault(item.bucket, []).append(item)
+            by_bucket.setdefault(self._target(item), []).append(item)
         keys = {bucket: [key for item in items for key in item.keys] for bucket, items in by_bucket.items()}
         metrics = self._cluster.metrics
         metrics.add("requests_total")
@@ -301,7 +339,7 @@ class LookupQueue(Generic[T]):
         except FlussError as error:
             on_answer(error)
 
-    def _take(self, by_bucket: dict[TableBucket, list[_Item[T]]], answer: list[Found]) -> None:
+    def _take(self, by_bucket: dict[Target, list[_Item[T]]], answer: list[Found]) -> None:
         self._retry_logged = False
         done: list[Promise[Sequence[T]]] = []
         for bucket, error, results in answer:
@@ -371,7 +409,7 @@ class LookupQueue(Generic[T]):
             assert item.bucket is not None
             self._cluster.invalidate_bucket(item.bucket)
         else:
-            self._cluster.invalidate_partition(self._state.table_path, partition)
+            self._cluster.invalidate_partition(self._state.table_path, self._sent_to(partition))
             item.bucket = None
 
     def _final_error(self, item: _Item[T]) -> FlussError:
@@ -431,6 +469,36 @@ class LookupQueue(Generic[T]):
         self._waiting.clear()
         for timer in self._lingering.values():
             timer.cancel()
+
+
+class HistoricalQueue(LookupQueue[T]):
+    """The lookups of expired partitions of one table, which the server answers from the lake.
+
+    They have requests of their own: one that waits for the lake holds up no key of another partition.
+    """
+
+    def _sent_to(self, partition: str) -> str:
+        return HISTORICAL_PARTITION
+
+    def _target(self, item: _Item[T]) -> Target:
+        assert item.bucket is not None
+        assert item.place[0] is not None
+        return ExpiredBucket(item.bucket, item.place[0])
+
+    def _partition_missing(self, item: _Item[T], partition: str) -> None:
+        raise PartitionNotExistsError(
+            f"Cannot look up the expired partition '{partition}' of table '{self._state.table_path}': the table has no "
+            f"partition '{HISTORICAL_PARTITION}'. Open the table again: 'table.datalake.historical-partition.enabled' "
+            "may have been changed"
+        )
+
+
+def may_have_expired(info: TableInfo, partition: str) -> bool:
+    """Whether rows of a partition that does not exist are looked up in the lake."""
+    if not info.config.lake_historical_partition_enabled:
+        return False
+    strategy = AutoPartitionStrategy.of(info.config, info.partition_keys)
+    return strategy.is_past(partition, datetime.datetime.now(strategy.time_zone))
 
 
 def _key_count(items: Iterable[_Item[Any]]) -> int:

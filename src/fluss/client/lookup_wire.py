@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from fluss.metadata import DataType, Schema, TableBucket
 from fluss.net.connection import Connection
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
-from fluss.protocol.lookup_messages import decode_lookup_response, encode_lookup
+from fluss.protocol.lookup_messages import LookedUpBucket, decode_lookup_response, encode_lookup
 from fluss.protocol.record_messages import RoutingCounts
 from fluss.protocol.wire import parse_message
 from fluss.rows import compacted, indexed
@@ -27,9 +27,19 @@ from fluss.rows.logical import PLAIN_TYPES, to_arrow, to_python
 from fluss.rows.slices import Slices
 from fluss.rows.vector import decode_compacted
 
-Found = tuple[TableBucket, "FlussError | None", Sequence[Any]]
-"""A bucket's part of an answer: an error, or one result per key in the order of the keys."""
 
+class ExpiredBucket(NamedTuple):
+    """A bucket of a partition that has expired: the one that its lookups are sent to, and the partition's name."""
+
+    bucket: TableBucket
+    partition_name: str
+
+
+Target = TableBucket | ExpiredBucket
+"""What keys are looked up in."""
+
+Found = tuple[Target, "FlussError | None", Sequence[Any]]
+"""A bucket's part of an answer: an error, or one result per key in the order of the keys."""
 
 BucketKeys = Mapping[TableBucket, list[bytes]]
 """The encoded keys that are looked up in each bucket."""
@@ -42,7 +52,12 @@ class Wire(Protocol):
     """How keys are sent: the difference between lookup and prefix lookup."""
 
     def ask(
-        self, connection: Connection, table_id: int, keys: BucketKeys, counts: RoutingCounts, on_answer: OnAnswer
+        self,
+        connection: Connection,
+        table_id: int,
+        keys: Mapping[Any, list[bytes]],
+        counts: RoutingCounts,
+        on_answer: OnAnswer,
     ) -> None:
         """Ask a server; `on_answer` takes the answer, later and on the loop of the connection."""
         ...
@@ -85,12 +100,25 @@ def values_of(answer: Iterable[Found], bucket: TableBucket, count: int) -> Seque
     raise FormatError(f"The server said nothing about {bucket}")
 
 
+def _bucket_of(table_id: int, part: LookedUpBucket) -> TableBucket:
+    return TableBucket(table_id, part.bucket_id, part.partition_id)
+
+
+def _error_of(part: LookedUpBucket) -> FlussError | None:
+    return error_for_code(part.error_code, part.error_message) if part.error_code else None
+
+
 class LookupWire:
     """Primary keys; the result of a key is its stored value or None."""
 
     def __init__(self, **options: Any) -> None:
         """`options`: what requests have beside the keys, such as `insert_if_not_exists`."""
         self._options = options
+
+    @property
+    def inserts(self) -> bool:
+        """Whether keys that are not there are inserted."""
+        return bool(self._options.get("insert_if_not_exists"))
 
     def ask(
         self, connection: Connection, table_id: int, keys: BucketKeys, counts: RoutingCounts, on_answer: OnAnswer
@@ -104,10 +132,31 @@ class LookupWire:
 
     @staticmethod
     def decode(table_id: int, answer: memoryview) -> list[Found]:
+        return [(_bucket_of(table_id, part), _error_of(part), part.values) for part in decode_lookup_response(answer)]
+
+
+class HistoricalWire:
+    """Primary keys of expired partitions, which the server looks up in the lake."""
+
+    def ask(
+        self,
+        connection: Connection,
+        table_id: int,
+        keys: Mapping[ExpiredBucket, list[bytes]],
+        counts: RoutingCounts,
+        on_answer: OnAnswer,
+    ) -> None:
+        wanted = [(at.bucket.partition_id, at.bucket.bucket_id, found) for at, found in keys.items()]
+        names = [at.partition_name for at in keys]
+        body = encode_lookup(table_id, wanted, routing_counts=counts, original_partition_names=names)
+        connection.begin(apis.LOOKUP, [body], _LookupReply(self._decode, table_id, on_answer))
+
+    @staticmethod
+    def _decode(table_id: int, answer: memoryview) -> list[Found]:
         return [
             (
-                TableBucket(table_id, part.bucket_id, part.partition_id),
-                error_for_code(part.error_code, part.error_message) if part.error_code else None,
+                ExpiredBucket(_bucket_of(table_id, part), part.original_partition_name or ""),
+                _error_of(part),
                 part.values,
             )
             for part in decode_lookup_response(answer)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from fluss.errors import FlussError, LakeTableAlreadyExistError
+from fluss.errors import ConfigError, FlussError, LakeTableAlreadyExistError
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 
 T = TypeVar("T")
@@ -248,6 +248,13 @@ class OpenLakeTable(ABC):
 
         Columns may be those that lake tables add, such as ``__offset``, as well.
         """
+
+    def look_up(self, bucket: LakeBucket, info: TableInfo, keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows of a bucket whose key columns may have the values of one of `keys`, all columns of the Fluss table.
+
+        Rows with other keys may be among them.
+        """
+        raise ConfigError(f"{self.what} cannot be read by key: its format has no such reads here")
 
     @abstractmethod
     def stats(self, snapshot_id: int | None = None) -> LakeStats:

@@ -45,7 +45,14 @@ from fluss.lake.api import (
 from fluss.lake.layout import SYSTEM_COLUMNS, LakeBatchConverter, read_schema, to_fluss
 from fluss.lake.paimon_files import NATIVE, Landed, PaimonStore, guard, with_kinds
 from fluss.lake.paimon_schema import differences, layout_differences, paimon_schema, paimon_type
-from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath, format_partition_value
+from fluss.metadata import (
+    Column,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    format_partition_value,
+    parse_partition_value,
+)
 from fluss.rows import logical
 
 _UNSAFE = (
@@ -206,6 +213,27 @@ class PaimonTable(PaimonStore):
         snapshot_id, raw = split.payload
         schema = read_schema(info, columns)
         for batch in self.read_raw(snapshot_id, [raw], columns):
+            yield to_fluss(batch, schema)
+
+    def look_up(self, bucket: LakeBucket, info: TableInfo, keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        latest = self.snapshots.get_latest_snapshot()
+        if latest is None:
+            return
+        predicates = self.table.new_read_builder().new_predicate_builder()
+        # No predicate finds NaN, which is a key like any other.
+        columns = [field.name for field in keys.schema if not pa.types.is_floating(field.type)]
+        equal = [predicates.is_in(name, keys.column(name).to_pylist()) for name in columns]
+        for name, text in zip(info.partition_keys, bucket.partition):
+            dtype = info.schema.column(name).data_type
+            equal.append(predicates.equal(name, logical.to_python(parse_partition_value(dtype, text), dtype)))
+        wanted = predicates.and_predicates(equal)
+        splits = [
+            split
+            for split in self.raw_splits(latest.id, wanted)
+            if split.bucket == bucket.bucket and self.partition_values(split.partition) == bucket.partition
+        ]
+        schema = read_schema(info, info.schema.column_names)
+        for batch in self.read_raw(latest.id, splits, info.schema.column_names, wanted):
             yield to_fluss(batch, schema)
 
 

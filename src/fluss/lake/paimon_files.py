@@ -221,17 +221,19 @@ class PaimonStore(OpenLakeTable):
                 # A compaction also says which files it replaces.
                 yield from item["new"] if isinstance(item, dict) else [item]
 
-    def raw_splits(self, snapshot_id: int) -> list[Any]:
-        """Plan a read of a whole snapshot."""
+    def raw_splits(self, snapshot_id: int, wanted: Any = None) -> list[Any]:
+        """Plan a read of a whole snapshot, or of what may hold the rows of a predicate."""
         if self.snapshot(snapshot_id) is None:
             raise self.gone(snapshot_id)
         options = {"scan.snapshot-id": str(snapshot_id), "read.native.enabled": "false"}
-        return list(self.table.copy(options).new_read_builder().new_scan().plan().splits())
+        return list(self.table.copy(options).new_read_builder().with_filter(wanted).new_scan().plan().splits())
 
-    def read_raw(self, snapshot_id: int, splits: Sequence[Any], columns: Sequence[str] | None) -> Iterator[Any]:
-        """Read the rows of some splits as Paimon has them."""
+    def read_raw(
+        self, snapshot_id: int, splits: Sequence[Any], columns: Sequence[str] | None, wanted: Any = None
+    ) -> Iterator[Any]:
+        """Read the rows of some splits, or those of a predicate, as Paimon has them."""
         table = self.table.copy({"scan.snapshot-id": str(snapshot_id), **NATIVE})
-        builder = table.new_read_builder()
+        builder = table.new_read_builder().with_filter(wanted)
         if columns is not None:
             known = {field.name for field in table.table_schema.fields}
             builder = builder.with_projection([name for name in columns if name in known])

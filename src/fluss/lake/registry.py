@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 
+import pyarrow as pa
+
 from fluss.errors import ConfigError, MissingDependencyError
-from fluss.lake.api import Lake, LakeTableChangedError, Options
+from fluss.lake.api import Lake, LakeBucket, LakeTableChangedError, Options
 from fluss.lake.layout import LakeConfig, strip_prefix
-from fluss.metadata import Column, TableDescriptor, TablePath
+from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 
 _FORMATS = {
     "paimon": ("fluss.lake.paimon", "PaimonLake"),
@@ -56,3 +58,16 @@ def add_columns(lake_format: str, options: Mapping[str, str], path: TablePath, c
             contextlib.suppress(LakeTableChangedError),
         ):
             lake.add_columns(path, columns)
+
+
+def look_up(
+    lake_format: str,
+    options: Mapping[str, str],
+    info: TableInfo,
+    partition: tuple[str, ...],
+    bucket: int,
+    keys: pa.RecordBatch,
+) -> Iterator[pa.RecordBatch]:
+    """Read rows of one bucket of a partition by key; see `OpenLakeTable.look_up`."""
+    with open_lake(LakeConfig(lake_format, strip_prefix(lake_format, options))) as lake:
+        yield from lake.table(info.lake_path).look_up(LakeBucket(bucket, partition), info, keys)

@@ -21,8 +21,8 @@ NAMES = {
         DatabaseInfo EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec TableInfo datetime_from_text
     """,
     "fluss.metadata.partition": """
-        PARTITION_KEY_TYPES PartitionInfo PartitionSpec format_partition_value parse_partition_value
-        partition_name qualified_partition_name split_partition_name validate_partition_value
+        HISTORICAL_PARTITION PARTITION_KEY_TYPES PartitionInfo PartitionSpec format_partition_value
+        parse_partition_value partition_name qualified_partition_name split_partition_name validate_partition_value
     """,
     "fluss.metadata.path": """
         COORDINATOR_SERVER PhysicalTablePath ServerNode TABLET_SERVER TableBucket TablePath table_path_of

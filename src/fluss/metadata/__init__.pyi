@@ -27,6 +27,7 @@ from fluss.metadata.info import LakeSnapshot as LakeSnapshot
 from fluss.metadata.info import OffsetSpec as OffsetSpec
 from fluss.metadata.info import TableInfo as TableInfo
 from fluss.metadata.info import datetime_from_text as datetime_from_text
+from fluss.metadata.partition import HISTORICAL_PARTITION as HISTORICAL_PARTITION
 from fluss.metadata.partition import PARTITION_KEY_TYPES as PARTITION_KEY_TYPES
 from fluss.metadata.partition import PartitionInfo as PartitionInfo
 from fluss.metadata.partition import PartitionSpec as PartitionSpec
@@ -120,6 +121,7 @@ __all__ = [
     "EARLIEST_OFFSET",
     "FileSystemCredentials",
     "FloatType",
+    "HISTORICAL_PARTITION",
     "IntType",
     "LATEST_OFFSET",
     "LakeOffsets",

@@ -203,6 +203,10 @@ class AutoPartitionStrategy:
         except OverflowError:
             return None  # retention reaches back before the first year
 
+    def is_past(self, value: str, now: datetime.datetime) -> bool:
+        """Whether a value is of the format and lies before that of the present: its partition may have expired."""
+        return self.time_format.matches(value) and value < self.value_at(now)
+
     def check_new_value(self, value: str, now: datetime.datetime) -> None:
         """Refuse a value that is not of the format, or that would be dropped at once (code 43)."""
         if not self.enabled and not self.has_explicit_format:

@@ -18,6 +18,9 @@ from fluss.metadata.path import name_problem, reserved_prefix_problem
 
 PARTITION_VALUE_SEPARATOR = "$"
 
+HISTORICAL_PARTITION = "__historical__"
+"""The partition that a server keeps for lookups of expired partitions. It holds no rows: those are in the lake."""
+
 PARTITION_KEY_TYPES: tuple[type[t.DataType], ...] = (
     *t.TEXT_TYPES,
     t.BooleanType,

@@ -188,7 +188,7 @@ class TableConfig:
         "table.datalake.historical-partition.enabled",
         Boolean(),
         False,
-        "Look up expired partitions in the lake; not with our server, which refuses it.",
+        "Look keys of expired partitions up in the lake; for auto-partitioned primary-key tables in Paimon.",
         dynamic=True,
     )
     merge_engine = TableProperty(

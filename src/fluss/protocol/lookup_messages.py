@@ -72,8 +72,9 @@ def encode_lookup(
     acks: int | None = None,
     timeout_ms: int | None = None,
     routing_counts: RoutingCounts = NO_COUNTS,
+    original_partition_names: Iterable[str] = (),
 ) -> bytes:
-    """A LookupRequest."""
+    """A LookupRequest; the names are those of expired partitions, one for each bucket."""
     request = pb.LookupRequest(table_id=table_id, acks=acks, timeout_ms=timeout_ms)
     if insert_if_not_exists is not None:
         request.insert_if_not_exists = insert_if_not_exists
@@ -81,6 +82,8 @@ def encode_lookup(
     for partition_id, bucket_id, keys in buckets:
         count = routing_counts.get(partition_id)
         add(partition_id=partition_id, bucket_id=bucket_id, keys=keys, routing_bucket_count=count)
+    for part, name in zip(request.buckets_req, original_partition_names):
+        part.original_partition_name = name
     return request.SerializeToString()
 
 

@@ -162,6 +162,10 @@ _ROWS: tuple[ServerOption[Any], ...] = (
     _o("datalake.enabled", Boolean(), None, "turn the lake on or off; unset means on when a format is set",
        dynamic=True),
     _o("datalake.format", Choice("paimon", "iceberg", "lance", "delta"), None, "lake format", dynamic=True),
+    _o("server.historical-partition.thread-pool.max-size", Whole(1), 10, "lookups of expired partitions that read the "
+       "lake at the same time"),
+    _o("netty.server.max-queued-historical-requests", Whole(1), 50, "lookups of expired partitions in flight, by "
+       "bucket; further ones are refused, and clients repeat them later"),
     # Network limits.
     _o("netty.server.max-request-size", Size(1024), 100 * MB, "largest request frame"),
     _o("netty.server.max-queued-requests", Whole(1), 500, "requests of one connection in work before reading pauses"),

@@ -134,8 +134,8 @@ PASSED_OVER: dict[str, str] = {
     **_keys(
         "netty.",
         "one event loop serves all connections",
-        "server.num-network-threads server.num-worker-threads server.max-queued-historical-requests "
-        "client.num-network-threads client.allocator.heap-buffer-first",
+        "server.num-network-threads server.num-worker-threads client.num-network-threads "
+        "client.allocator.heap-buffer-first",
     ),
     **_keys(
         "server.",
@@ -145,7 +145,7 @@ PASSED_OVER: dict[str, str] = {
     **_keys(
         "server.",
         "nothing is kept in temporary files",
-        "io.tmpdir historical-partition.thread-pool.max-size historical-partition.lookup-cache.max-disk-ratio "
+        "io.tmpdir historical-partition.lookup-cache.max-disk-ratio "
         "historical-partition.lookuper-cache.expire-after-access",
     ),
     **_keys(

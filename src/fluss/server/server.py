@@ -247,6 +247,8 @@ class Server(Services):
             self.catalog.close_now()
         self.executor.shutdown(wait=True)
         self.codec.shutdown(wait=True)
+        if "historical" in self.__dict__:
+            self.historical.shut_down()
         if self._data_dir is not None:
             self._data_dir.release(clean=clean)
             self._data_dir = None

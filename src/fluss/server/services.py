@@ -16,6 +16,7 @@ from fluss.server.catalog import Catalog
 from fluss.server.catalog.acl import Authorizer
 from fluss.server.config import Endpoint, ServerConfig
 from fluss.server.environment import Environment
+from fluss.server.historical import HistoricalLookups
 from fluss.server.kv.service import Kv
 from fluss.server.listener import Listener
 from fluss.server.memory import RequestMemory, UnsentAnswers
@@ -64,6 +65,16 @@ class Services:
         """The credentials that clients get for the remote data directory."""
         options = self.catalog.configs.initial.store_options
         return StoreTokens(self.catalog.remote_data_dir, options, self.executor, self.clock.now_ms)
+
+    @functools.cached_property
+    def historical(self) -> HistoricalLookups:
+        """The lookups of partitions that have expired here and are in the lake."""
+        threads = self.config.integer("server.historical-partition.thread-pool.max-size")
+        return HistoricalLookups(
+            self.catalog.configs,
+            self.environment.executor(threads, "fluss-historical"),
+            self.config.integer("netty.server.max-queued-historical-requests"),
+        )
 
     @property
     def damaged_bucket_count(self) -> int:

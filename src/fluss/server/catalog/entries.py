@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fluss.errors import UnknownServerError
-from fluss.metadata import DatabaseDescriptor, Schema, TableInfo, TablePath
+from fluss.errors import PartitionSpecInvalidError, UnknownServerError
+from fluss.metadata import HISTORICAL_PARTITION, DatabaseDescriptor, Schema, TableInfo, TablePath
 from fluss.server.catalog.documents import Damage
 
 if TYPE_CHECKING:
@@ -74,6 +74,18 @@ class PartitionEntry:
     bucket_count: int | None = None
     """None in documents of older releases: that of the table, which has never changed."""
     metadata_cache: PbPartitionMetadata | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_historical(self) -> bool:
+        """Whether lookups of expired partitions are sent here; it holds no rows of its own."""
+        return self.name == HISTORICAL_PARTITION
+
+    def check_writable(self) -> None:
+        if self.is_historical:
+            raise PartitionSpecInvalidError(
+                f"The partition '{self.name}' is kept by the server for lookups of expired partitions: it can neither "
+                "be written to nor dropped. Set 'table.datalake.historical-partition.enabled' to false to remove it."
+            )
 
 
 @dataclass

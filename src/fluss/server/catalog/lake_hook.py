@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from fluss import _plugins
 from fluss.errors import ErrorCode, FlussError, InvalidTableError, MissingDependencyError, UnknownServerError
-from fluss.metadata import Column, TableDescriptor, TablePath
+from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 from fluss.net.deadline import wait_for
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.exposure import scrub
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger("fluss.server.catalog")
 
@@ -40,6 +43,24 @@ class LakeTables(Protocol):
         self, lake_format: str, options: Mapping[str, str], path: TablePath, columns: Sequence[Column]
     ) -> None: ...
 
+    def look_up(
+        self,
+        lake_format: str,
+        options: Mapping[str, str],
+        info: TableInfo,
+        partition: tuple[str, ...],
+        bucket: int,
+        keys: pa.RecordBatch,
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
+def lake_options(configs: ClusterConfigs) -> tuple[str, dict[str, str]] | None:
+    """Return the format of the lake and the options of its catalog, as of now; None where there is none to reach."""
+    if configs.lake_format is None:
+        return None
+    options = configs.current.with_prefix(f"datalake.{configs.lake_format}.")
+    return (configs.lake_format, dict(options)) if options else None
+
 
 class LakeHook:
     """Does what `fluss.lake` does, in a thread, with the lake options of the moment.
@@ -61,10 +82,10 @@ class LakeHook:
         await self._do(lambda lake, name, options: lake.add_columns(name, options, path, tuple(columns)))
 
     async def _do(self, change: Callable[[LakeTables, str, Mapping[str, str]], None]) -> None:
-        lake_format = self._configs.lake_format
-        options = {} if lake_format is None else self._configs.current.with_prefix(f"datalake.{lake_format}.")
-        if lake_format is None or not options:
+        found = lake_options(self._configs)
+        if found is None:
             return
+        lake_format, options = found
         prefix = f"datalake.{lake_format}."
         settings = {name[len(prefix) :]: value for name, value in options.items()}
 
@@ -78,7 +99,7 @@ class LakeHook:
                 self._warned = True
                 _log.warning("lake tables are left to the tiering service: %s", error.message)
         except FlussError as error:
-            message = scrub(error.message, settings, str(lake_format))
+            message = scrub(error.message, settings, lake_format)
             if error.error_code == ErrorCode.CLIENT_ERROR:
                 raise InvalidTableError(f"The lake does not take the table: {message}") from None
             raise type(error)(message, error.error_code) from None
@@ -87,5 +108,5 @@ class LakeHook:
         except Exception as error:
             # Libraries of lake formats raise what they like; whatever it is, the table must not come into being. Their
             # texts may quote the settings they were given.
-            message = scrub(str(error), settings, str(lake_format))
+            message = scrub(str(error), settings, lake_format)
             raise UnknownServerError(f"The lake failed: {type(error).__name__}: {message}") from None

@@ -20,6 +20,7 @@ from fluss.errors import (
     UnknownServerError,
 )
 from fluss.metadata import (
+    HISTORICAL_PARTITION,
     AutoPartitionStrategy,
     PartitionSpec,
     TableDescriptor,
@@ -166,6 +167,7 @@ async def drop_partition(catalog: CatalogState, path: TablePath, pairs: Pairs, *
             raise PartitionNotExistsError(
                 f"Partition '{qualified_partition_name(spec)}' does not exist for table {path}."
             )
+        partition.check_writable()
         await _drop(catalog, entry, partition)
 
     await catalog.change(work)
@@ -197,13 +199,29 @@ class AutoPartitioner:
             await asyncio.sleep(0)
 
     async def run_table(self, entry: TableEntry) -> None:
-        if not entry.table_info.is_auto_partitioned():
-            return
         try:
-            await self._run_table(entry)
+            if self._wants_historical(entry) != (HISTORICAL_PARTITION in entry.partitions):
+                await self._catalog.change(lambda: self._keep_historical(entry))
+            if entry.table_info.is_auto_partitioned():
+                await self._run_table(entry)
         except FlussError as error:
             # Retried in the next round; a table that is full of partitions must not fail its own creation.
             _log.warning("auto partitioning of table '%s' stopped: %s", entry.table_path, error.message)
+
+    async def _keep_historical(self, entry: TableEntry) -> None:
+        """Create the partition that lookups of expired ones are sent to, or drop it, as the table has it."""
+        if self._catalog.table_by_id(entry.table_id) is not entry:
+            return
+        found = entry.partitions.get(HISTORICAL_PARTITION)
+        wanted = self._wants_historical(entry)
+        if wanted and found is None:
+            await _create(self._catalog, entry, {entry.table_info.partition_keys[0]: HISTORICAL_PARTITION})
+        elif found is not None and not wanted:
+            await _drop(self._catalog, entry, found)
+
+    @staticmethod
+    def _wants_historical(entry: TableEntry) -> bool:
+        return entry.table_info.config.lake_historical_partition_enabled
 
     async def _run_table(self, entry: TableEntry) -> None:
         catalog = self._catalog

@@ -180,12 +180,6 @@ def _check_lake(descriptor: TableDescriptor, configs: ClusterConfigs) -> None:
             f"'table.datalake.format' is '{config.lake_format}', but the lake of this server is of format "
             f"'{configs.lake_format}' (option 'datalake.format')."
         )
-    if config.lake_historical_partition_enabled:
-        # Accepted, it would let lookups say that rows of such partitions do not exist.
-        raise InvalidConfigError(
-            "'table.datalake.historical-partition.enabled' cannot be set on this server: a lookup finds no rows of a "
-            "partition that has expired. Read them from the lake, with '$lake' after the name of the table."
-        )
     if config.lake_format in ("lance", "delta") and descriptor.has_primary_key():
         raise InvalidTableError(
             f"The lake format {config.lake_format} takes log tables only, not tables with a primary key."

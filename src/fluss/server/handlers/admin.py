@@ -267,7 +267,11 @@ async def list_partition_infos(
         raise TableNotPartitionedError(f"Table '{path}' is not a partitioned table.")
     wanted = partitions.partial_spec(entry, _pairs(request.partial_partition_spec))
     response = pb.ListPartitionInfosResponse()
+    if request.include_system_partitions:
+        response.system_partitions_included = True
     for partition in entry.partitions.values():
+        if partition.is_historical and not request.include_system_partitions:
+            continue
         if all(partition.spec[key] == value for key, value in wanted.items()):
             info = response.partitions_info.add(
                 partition_id=partition.partition_id, bucket_count=entry.buckets_of(partition)

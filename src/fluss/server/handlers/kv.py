@@ -12,14 +12,17 @@ from fluss.errors import (
     FlussError,
     FormatError,
     InvalidScanRequestError,
+    InvalidTableError,
     KvStorageError,
     NonPrimaryKeyTableError,
+    PartitionSpecInvalidError,
     StorageBackpressureError,
     UnknownScannerIdError,
     UnknownServerError,
     UnknownTableOrBucketError,
     UnsupportedVersionError,
 )
+from fluss.metadata import HISTORICAL_PARTITION, parse_partition_value, split_partition_name
 from fluss.metadata.validation import check_target_columns
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import PREFIX_LOOKUP, SCAN_KV
@@ -46,7 +49,7 @@ from fluss.protocol.record_messages import (
 from fluss.records import encode_kv_body, kv_record_count, seal_kv_batch
 from fluss.rows import Slices
 from fluss.server.auth import ANONYMOUS
-from fluss.server.catalog import TableEntry
+from fluss.server.catalog import PartitionEntry, TableEntry
 from fluss.server.garbage import clear_tracebacks
 from fluss.server.handlers.answers import (
     ANSWER_BYTES_MAX,
@@ -102,6 +105,17 @@ def _check_key_encoding(context: RequestContext, entry: TableEntry) -> None:
         raise UnsupportedVersionError(
             f"table '{info.table_path}' needs a newer client: its keys are not encoded with the lake's encoder"
         )
+
+
+def _partition_of(context: RequestContext, partition_id: int | None) -> PartitionEntry | None:
+    found = None if partition_id is None else context.server.catalog.partition_by_id(partition_id)
+    return None if found is None else found[1]
+
+
+def _check_writable(context: RequestContext, partition_id: int | None) -> None:
+    partition = _partition_of(context, partition_id)
+    if partition is not None:
+        partition.check_writable()
 
 
 # PUT_KV --------------------------------------------------------------------------------------------------------------
@@ -189,6 +203,7 @@ async def _start_puts(context: RequestContext, request: WriteRequest, response: 
                 raise UnknownServerError(f"table '{entry.table_path}' has no primary key; write to it with PRODUCE_LOG")
             _check_key_encoding(context, entry)
             bucket = bucket_of(context, request.table_id, part.partition_id, part.bucket_id, part.routing_bucket_count)
+            _check_writable(context, part.partition_id)
             tablet = _kv(context).tablet(entry, bucket)
             waiting.append((answer, tablet, _start_put(context, tablet, part.records, request)))
         except FlussError as error:
@@ -236,6 +251,9 @@ def lookup(context: RequestContext, body: memoryview, reply: Reply) -> None:
         reply.send_later(_look_up_many(context, body))
         return
     request = decode_lookup(body)
+    if _is_historical(request):
+        reply.send_later(_look_up_historical(context, request))
+        return
     answers = None if request.insert_if_not_exists else _look_up_at_once(context, request)
     if answers is not None:
         _count_lookup(context, request, answers)
@@ -254,7 +272,43 @@ async def _look_up_many(context: RequestContext, body: memoryview) -> Sequence[B
     """A request with so many keys that decoding it takes longer than a slice."""
     async with context.session.making_answer(ANSWER_BYTES_MAX):
         request = await in_codec_thread(context, decode_lookup, body)
-        return await _look_up(context, request, await _prepare_lookup(context, request))
+        if not _is_historical(request):
+            return await _look_up(context, request, await _prepare_lookup(context, request))
+    return await _look_up_historical(context, request)
+
+
+def _is_historical(request: LookupRequest) -> bool:
+    return any(part.original_partition_name is not None for part in request.buckets)
+
+
+async def _look_up_historical(context: RequestContext, request: LookupRequest) -> Sequence[Buffer]:
+    """Look keys of expired partitions up in the lake, the buckets at the same time."""
+    if request.insert_if_not_exists:
+        raise InvalidTableError("Lookup with insertIfNotExists is not supported for historical partition lookup.")
+    answers = await asyncio.gather(*(_look_up_expired(context, request, part) for part in request.buckets))
+    return await _encode_lookup(context, request, answers)
+
+
+async def _look_up_expired(context: RequestContext, request: LookupRequest, part: LookupBucket) -> LookedUpBucket:
+    name = part.original_partition_name
+    answer = LookedUpBucket(part.bucket_id, part.partition_id, original_partition_name=name)
+    try:
+        if name is None:
+            raise UnknownServerError("Normal and historical lookups cannot be mixed in the same request.")
+        entry = _readable_tablet(context, request, part).entry
+        partition = _partition_of(context, part.partition_id)
+        if partition is None or not partition.is_historical:
+            raise PartitionSpecInvalidError(
+                f"A lookup of the expired partition {name!r:.300} of table '{entry.table_path}' must be sent to the "
+                f"partition '{HISTORICAL_PARTITION}'."
+            )
+        [(key, text)] = split_partition_name(name, entry.table_info.partition_keys).items()
+        if parse_partition_value(data_type := entry.table_info.schema.column(key).data_type, text) is None:
+            raise PartitionSpecInvalidError(f"{text!r:.300} is no {data_type} for the partition column '{key}'.")
+        answer.values = await context.server.historical.look_up(entry, (text,), part.bucket_id, part.keys)
+    except FlussError as error:
+        answer.error_code, answer.error_message = wire_error(error)
+    return answer
 
 
 async def _prepare_lookup(context: RequestContext, request: LookupRequest) -> dict[int, FlussError]:
@@ -327,9 +381,8 @@ async def _look_up(
 ) -> Sequence[Buffer]:
     insert = bool(request.insert_if_not_exists)
     answers: list[LookedUpBucket] = []
-    size_bytes = key_count = 0
+    size_bytes = 0
     async for number, part in context.each(enumerate(request.buckets)):
-        key_count += len(part.keys)
         answer = LookedUpBucket(part.bucket_id, part.partition_id)
         try:
             if number in failures:
@@ -340,8 +393,14 @@ async def _look_up(
             answer.values = ()
             answer.error_code, answer.error_message = wire_error(error)
         answers.append(answer)
+    return await _encode_lookup(context, request, answers)
+
+
+async def _encode_lookup(
+    context: RequestContext, request: LookupRequest, answers: Sequence[LookedUpBucket]
+) -> Sequence[Buffer]:
     _count_lookup(context, request, answers)
-    if key_count + len(answers) > _INLINE_VALUES_MAX:
+    if sum(1 + len(part.keys) for part in request.buckets) > _INLINE_VALUES_MAX:
         return await in_codec_thread(context, encode_lookup_response_parts, answers)
     return (encode_lookup_response(answers),)
 
@@ -379,13 +438,14 @@ async def _insert(
     if len(targets) < len(info.schema.columns):
         check_target_columns(info.schema, targets)
     distinct = list(dict.fromkeys(keys))
-    partition = None
+    spec = None
     if tablet.log.bucket.partition_id is not None:
-        known = context.server.catalog.partition_by_id(tablet.log.bucket.partition_id)
-        if known is None:
+        partition = _partition_of(context, tablet.log.bucket.partition_id)
+        if partition is None:
             raise UnknownTableOrBucketError(f"the partition of {tablet.log.bucket} is not known to this server")
-        partition = known[1].spec
-    body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct, partition), None)
+        partition.check_writable()
+        spec = partition.spec
+    body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct, spec), None)
     records = memoryview(b"".join(seal_kv_batch(body, codec.schema_id)))
     result = await asyncio.shield(_kv(context).start(tablet.put(records, targets, 0)))
     if acks is None or acks == ACKS_ALL:
