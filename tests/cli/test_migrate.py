@@ -265,3 +265,30 @@ def test_what_cannot_move_is_named_before_anything_is_copied(
     here.table("free").append([(2,)])
     there.table("free").append([(3,)])
     assert "1 rows that were not copied" in call(*to, "--yes", "--renumber").stderr
+
+
+@pytest.mark.parametrize(("key", "code"), [("\x03", 1), ("\x04", 1), ("\n", 0)])
+def test_only_enter_goes_on_with_the_move(
+    both: tuple[fluss.Database, fluss.Database], tmp_path: Path, key: str, code: int
+) -> None:
+    """Ctrl-C and the end of the input abort it, also with standard output in a file."""
+    import pty
+
+    here, there = both
+    name, state = f"asked_{ord(key)}", tmp_path / "state"
+    here.create_table(name, "id int").append([(1,)])
+    command = [*COMMAND, name, "-b", here.address, "--to", there.address, "--state", str(state), "--json"]
+    pid, master = pty.fork()
+    if pid == 0:  # pragma: no cover - the child
+        os.dup2(os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), 1)
+        os.execv(command[0], command)
+    shown = b""
+    while b"Stop the writers" not in shown:
+        shown += os.read(master, 65536)
+    os.write(master, key.encode())
+    with contextlib.suppress(OSError):  # the end, as Linux reports it
+        while found := os.read(master, 65536):
+            shown += found
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code, shown
+    os.close(master)
+    assert (state / "positions.json").exists() == (code == 0)

@@ -149,7 +149,7 @@ def _follow_until(work: Migration, stop_writers: str | None, yes: bool) -> float
             if stop_writers is not None:
                 _run(stop_writers)
             else:
-                click.pause("Stop the writers, then press a key ...", err=True)
+                _ask()
         except Failure as error:
             failed.append(error)
         stopped_at = time.monotonic()  # the round that runs now is part of the pause
@@ -163,6 +163,13 @@ def _follow_until(work: Migration, stop_writers: str | None, yes: bool) -> float
     if failed:
         raise failed[0]
     return stopped_at
+
+
+def _ask() -> None:
+    """Wait for Enter. Not `click.pause`: it goes on after Ctrl-C, and does not wait if standard output is a file."""
+    note("Stop the writers, then press Enter ...")
+    if not os.read(sys.stdin.fileno(), 1024):  # unbuffered: a buffer that this thread holds would block the exit
+        raise Failure("the input ended before Enter was pressed; the same command goes on")
 
 
 def _run(command: str) -> None:
