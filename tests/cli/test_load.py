@@ -18,6 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.waiting import wait_for
 
+import fluss
+from fluss.db.internals import open_sink
+from fluss.tools import loading, row_files
+from fluss.tools.loading import Load
+
 SCHEMA = (
     "id bigint not null, item string, price decimal(10,2), day date, at timestamp(6), raw bytes, tags array<string>"
 )
@@ -347,3 +352,25 @@ def test_null_and_the_text_null(ok: Callable[..., str], tmp_path: Path) -> None:
     ok("load", "nulls", str(file), "--create", "--key", "id", "--null", "NULL")
     names = {row["id"]: row["name"] for row in map(json.loads, ok("cat", "nulls", "--json").splitlines())}
     assert names == {1: None, 2: None, 3: "", 4: "NA"}
+
+
+def test_a_batch_that_failed_is_not_skipped_by_the_next_load(
+    server: fluss.LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later batches that succeed do not move the checkpoint past it."""
+    monkeypatch.setattr(loading, "_IN_FLIGHT", 1)
+    monkeypatch.setattr(row_files, "_LINES_AT_ONCE", 10)
+    file, checkpoint = tmp_path / "rows.jsonl", str(tmp_path / "checkpoint")
+    file.write_text("".join(f'{{"id": {number}}}\n' for number in range(50)))
+    with fluss.connect(server.bootstrap_servers, options={"writer.delivery-timeout-ms": "1 s"}) as db:
+        table, gone = db.create_table("partly", "id bigint"), db.create_table("gone", "id bigint")
+        work = Load(db, table, [str(file)], checkpoint=checkpoint)
+        writes = iter([work._sink.write, open_sink(db, gone, "append").write])
+        db.drop_table("gone")
+        write = work._sink.write
+        monkeypatch.setattr(work._sink, "write", lambda batch: next(writes, write)(batch))
+        with pytest.raises(fluss.FlussError):
+            work.run()
+        assert work.report.written == 20
+        assert Load(db, table, [str(file)], checkpoint=checkpoint).run().skipped == 10
+        assert {row["id"] for row in table.to_pylist()} == set(range(50))

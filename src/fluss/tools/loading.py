@@ -162,6 +162,7 @@ class Load:
         self._checkpoint = LoadCheckpoint(checkpoint, table.info.table_id)
         self._progress = progress or (lambda rows: None)
         self._in_flight: deque[tuple[RowFile, int, int, WriteResultHandle]] = deque()
+        self._failure: FlussError | None = None
         self.report = LoadReport()
 
     def total(self) -> int | None:
@@ -217,21 +218,21 @@ class Load:
             self._await_writes(_IN_FLIGHT)
 
     def _await_writes(self, left: int) -> None:
-        """Wait until no more than so many batches are in flight."""
-        failure: FlussError | None = None
+        """Wait until no more than so many batches are in flight; raise the first failure of the load."""
         while len(self._in_flight) > left:
-            file, rows, end, handle = self._in_flight.popleft()
+            file, rows, end, handle = self._in_flight[0]  # it stays there if Ctrl-C ends the wait
             try:
                 wait_for_writes(self._db, [handle])
             except FlussError as error:
-                failure = failure or error
-                continue
+                self._failure = self._failure or error
+                rows = 0
+            self._in_flight.popleft()
             self.report.written += rows
-            if failure is None:
+            if self._failure is None:  # a resumed load begins with the batch that failed
                 self._checkpoint.advance(file.path, end)
             self._progress(rows)
-        if failure is not None:
-            raise failure
+        if self._failure is not None:
+            raise self._failure
 
     def _rejected(self, bad: BadLine) -> RejectedRowError:
         self.report.first_bad = bad
