@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -374,3 +375,44 @@ def test_a_batch_that_failed_is_not_skipped_by_the_next_load(
         assert work.report.written == 20
         assert Load(db, table, [str(file)], checkpoint=checkpoint).run().skipped == 10
         assert {row["id"] for row in table.to_pylist()} == set(range(50))
+
+
+def test_a_checkpoint_is_of_files_as_they_were(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+    ok("create", "corrected", "id bigint not null")
+    file, more, checkpoint = tmp_path / "rows.jsonl", tmp_path / "more.jsonl", tmp_path / "checkpoint"
+    command = ["load", "corrected", str(file), "--checkpoint", str(checkpoint)]
+    file.write_text('{"id": 1}\n{"id": "x"}\n')
+    assert "1 row written before it" in call(*command).stderr
+    assert "0 rows written before it" in call(*command).stderr
+    file.write_text('{"id": 1}\n{"id": 22}\n')
+    assert "has changed since 1 of its rows were loaded" in call(*command).stderr
+    more.write_text('{"id": 22}\n')
+    ok(*command[:2], str(more), *command[3:])
+    assert ok("count", "corrected") == "2\n"
+    assert "can be read once only" in call(*command[:2], *command[3:], input='{"id": 3}').stderr
+
+
+def test_a_resumed_load_adds_to_the_rejects(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+    ok("create", "rejecting", "id bigint not null")
+    first, second, rejects = tmp_path / "first.jsonl", tmp_path / "second.csv", tmp_path / "rejects"
+    first.write_text('{"id": "x"}\n{"id": 1}\n')
+    second.write_text("wrong\n1\n")
+    command = ["load", "rejecting", str(first), str(second), "--on-error", "skip", "--rejects", str(rejects)]
+    assert call(*command, "--checkpoint", str(tmp_path / "checkpoint")).exit_code == 1
+    second.write_text("id\ny\n2\n")
+    ok(*command, "--checkpoint", str(tmp_path / "checkpoint"))
+    assert [json.loads(line)["text"] for line in rejects.read_text().splitlines()] == ['{"id": "x"}', "y"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("jsonl", '{"id": 1}\n{"id": 2}\n'), ("csv", "id\n1\n2\n"), ("csv", "id\n")]
+)
+def test_pipes(call: Any, ok: Callable[..., str], tmp_path: Path, kind: str, text: str) -> None:
+    pipe, rows = tmp_path / "pipe", text.count("\n") - (kind == "csv")
+    os.mkfifo(pipe)
+    ok("create", "piped", "id bigint not null", "--if-not-exists")
+    threading.Thread(target=pipe.write_text, args=[text], daemon=True).start()
+    assert json.loads(ok("load", "piped", str(pipe), "--format", kind, "--json"))["written"] == rows
+    refused = call("load", "piped", str(pipe), "--format", kind, "--atomic")
+    assert "can be read once only" in refused.stderr
+    assert json.loads(ok("load", "piped", "--format", kind, "--json", input=text))["written"] == rows

@@ -142,6 +142,15 @@ def descriptor_of(info: TableInfo) -> TableDescriptor:
     )
 
 
+def identity_of(info: TableInfo) -> str:
+    """What tells a table from all others in a checkpoint: ids alone are the same on every new server.
+
+    Example:
+        identity_of(db.table("orders").info)  # '3@1767225600000'
+    """
+    return f"{info.table_id}@{info.created_time}"
+
+
 def differences(wanted: TableDescriptor, found: TableDescriptor) -> list[str]:
     """What two descriptors differ in, in words; empty if they describe the same table.
 

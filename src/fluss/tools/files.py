@@ -97,6 +97,11 @@ def check_file(path: str) -> None:
         raise InvalidArgumentError(f"there is no file '{path}'")
 
 
+def is_stream(path: str) -> bool:
+    """Whether a path can be read once only: standard input, or a pipe."""
+    return path == STANDARD_INPUT or not os.path.isfile(path)
+
+
 def is_file_name(text: str) -> bool:
     """Whether a text names a file rather than a table.
 
@@ -209,7 +214,7 @@ def file_schema(path: str, given: str | None = None, style: TextStyle = UTF8) ->
     """
     kind = format_of(path, given)
     check_file(path)
-    if path != STANDARD_INPUT and not os.path.isfile(path):
+    if is_stream(path):
         raise InvalidArgumentError(
             f"the columns of '{path}' cannot be known beforehand, because it can be read once only: write it to a file"
         )
@@ -217,8 +222,6 @@ def file_schema(path: str, given: str | None = None, style: TextStyle = UTF8) ->
         return open_parquet(path)[0]
     if kind == "arrow":
         return open_arrow(path)[0]
-    if path == STANDARD_INPUT:
-        raise InvalidArgumentError("the columns of standard input cannot be known beforehand: write it to a file first")
     with open_bytes(path, style.encoding) as source, decoding(f"'{path}'"):
         return _csv_schema(source, path, style) if kind == "csv" else _json_schema(source, path)
 

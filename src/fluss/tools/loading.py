@@ -18,12 +18,14 @@ from fluss.db.inputs import Missing
 from fluss.db.internals import open_exact_sink, open_sink, wait_for_writes
 from fluss.db.suggest import check_columns
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
-from fluss.tools.files import NOT_AN_OBJECT, STANDARD_INPUT, UTF8, TextStyle, file_schema, write_json
+from fluss.tools.drafts import identity_of
+from fluss.tools.files import NOT_AN_OBJECT, UTF8, TextStyle, file_schema, is_stream, write_json
 from fluss.tools.row_files import BadLine, FilePiece, RowFile
 
 if TYPE_CHECKING:
     from fluss.client.write import WriteResultHandle
     from fluss.db.blocking import Database, Table
+    from fluss.metadata import TableInfo
 
 _IN_FLIGHT = 32
 """Batches that are sent before the first of them is waited for."""
@@ -62,47 +64,50 @@ class LoadCheckpoint:
     Rows that became durable right before a kill may be written again: of a log table, they are there twice then.
     """
 
-    def __init__(self, path: str | None, table_id: int) -> None:
+    def __init__(self, path: str | None, info: TableInfo) -> None:
         self._path = path
-        self._table_id = table_id
-        self._rows: dict[str, int] = {}
+        self._table = identity_of(info)
+        self._files: dict[str, list[int]] = {}
+        """By absolute path: the size and the time of the last change of a file, and the rows of it that are done."""
         self._saved_at = 0.0
         if path is not None and os.path.exists(path):
             try:
                 with open(path, encoding="utf-8") as file:
                     document = json.load(file)
-                if document["table_id"] != table_id:
-                    raise InvalidArgumentError(
-                        f"the checkpoint '{path}' belongs to another table; remove it to start anew"
-                    )
-                self._rows = {str(name): int(rows) for name, rows in document["rows"].items()}
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                if isinstance(error, FlussError):
-                    raise
+                found, self._files = document["table"], dict(document["files"])
+            except (ValueError, KeyError, TypeError):
                 raise InvalidArgumentError(f"'{path}' is not a checkpoint of a load") from None
+            if found != self._table:
+                raise InvalidArgumentError(f"the checkpoint '{path}' belongs to another table; remove it to start anew")
 
     def rows(self, file: str) -> int:
-        """How many rows of a file are done."""
-        return self._rows.get(_identity(file), 0)
+        """How many rows of a file are done. Refuse one that has changed since."""
+        if self._path is None:
+            return 0
+        about = os.stat(file)
+        state = [about.st_size, about.st_mtime_ns]
+        *known, rows = self._files.get(os.path.abspath(file), [*state, 0])
+        if not rows:
+            self._files[os.path.abspath(file)] = [*state, 0]
+        elif known != state:
+            raise InvalidArgumentError(
+                f"'{file}' has changed since {rows:,} of its rows were loaded: load a file with the others only, or "
+                f"remove the checkpoint '{self._path}' to load all of them again"
+            )
+        return rows
 
     def advance(self, file: str, rows: int) -> None:
         """Note that so many rows of a file are done."""
-        self._rows[_identity(file)] = rows
-        if time.monotonic() - self._saved_at > _CHECKPOINT_S:
-            self.save()
+        if self._path is not None:
+            self._files[os.path.abspath(file)][-1] = rows
+            if time.monotonic() - self._saved_at > _CHECKPOINT_S:
+                self.save()
 
     def save(self) -> None:
         """Write the file, in one step."""
-        if self._path is None:
-            return
-        write_json(self._path, {"table_id": self._table_id, "rows": self._rows})
-        self._saved_at = time.monotonic()
-
-
-def _identity(file: str) -> str:
-    if not os.path.isfile(file):
-        return file
-    return f"{os.path.abspath(file)}:{os.path.getsize(file)}"
+        if self._path is not None:
+            write_json(self._path, {"table": self._table, "files": self._files})
+            self._saved_at = time.monotonic()
 
 
 class Load:
@@ -131,10 +136,11 @@ class Load:
         style: TextStyle = UTF8,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        if atomic and "-" in files and lines is None:
-            raise InvalidArgumentError(
-                "standard input can be read once only: write it to a file to check it beforehand"
-            )
+        if (atomic or checkpoint is not None) and lines is None:
+            for file in filter(is_stream, files):
+                raise InvalidArgumentError(
+                    f"'{file}' can be read once only: write it to a file first, for its rows are read again"
+                )
         if delete and not table.primary_key:
             raise InvalidArgumentError(f"table {table.path} has no primary key: nothing can be deleted from it")
         self._db = db
@@ -159,7 +165,7 @@ class Load:
         self._on_error = on_error
         self._rejects = rejects
         self._atomic = atomic
-        self._checkpoint = LoadCheckpoint(checkpoint, table.info.table_id)
+        self._checkpoint = LoadCheckpoint(checkpoint, table.info)
         self._progress = progress or (lambda rows: None)
         self._in_flight: deque[tuple[RowFile, int, int, WriteResultHandle]] = deque()
         self._failure: FlussError | None = None
@@ -197,7 +203,7 @@ class Load:
     def _load(self, file: RowFile, rejects: IO[str] | None) -> None:
         row = self._checkpoint.rows(file.path)
         self.report.skipped += row
-        for piece in _ahead(file.pieces(row)) if file.path != STANDARD_INPUT else file.pieces(row):
+        for piece in _ahead(file.pieces(row)) if not is_stream(file.path) else file.pieces(row):
             row += piece.rows
             if piece.bad and self._on_error == "stop":
                 self._send(file, piece, piece.good_before, piece.bad[0].row)
@@ -245,7 +251,8 @@ class Load:
         if self._rejects is None:
             yield None
             return
-        with open(self._rejects, "w", encoding="utf-8") as file:
+        resumed = any(self._checkpoint.rows(file.path) for file in self._files)
+        with open(self._rejects, "a" if resumed else "w", encoding="utf-8") as file:
             yield file
 
 

@@ -244,17 +244,12 @@ class RowFile:
         short: list[BadLine] = []
 
         def wrong_length(found: Any) -> str:
-            row = max((found.number or 0) - (1 if from_stdin else 2), 0)
+            row = max((found.number or 0) - 1, 0)
             reason = f"it has {found.actual_columns} values, the header has {found.expected_columns}"
             short.append(BadLine(self.label, row + 2, None, reason, row, str(found.text)))
             return "skip"
 
-        from_stdin = self.path == "-"
-        if from_stdin:
-            names, delimiter = _header(source, self.path, self.label)
-        else:
-            with open_bytes(self.path, self._style.encoding) as peek:
-                names, delimiter = _header(peek, self.path, self.label)
+        names, delimiter = _header(source, self.path, self.label)
         self._check_names(names)
         try:
             reader = csv.open_csv(
@@ -262,7 +257,7 @@ class RowFile:
                 read_options=csv.ReadOptions(
                     use_threads=False,
                     block_size=_CSV_BLOCK_BYTES,
-                    column_names=names if from_stdin else None,
+                    column_names=names,
                 ),
                 parse_options=csv.ParseOptions(
                     delimiter=delimiter, newlines_in_values=True, invalid_row_handler=wrong_length
@@ -275,6 +270,8 @@ class RowFile:
                 ),
             )
         except pa.ArrowException as error:
+            if str(error) == "Empty CSV file":  # nothing but the header
+                return
             raise csv_error(self.label, error) from None
         with reader:  # also for one who stops early: a thread reads ahead
             yield from self._csv_pieces(reader, short, skip)
