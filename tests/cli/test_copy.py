@@ -189,3 +189,16 @@ def test_follow(environment: dict[str, str], other: fluss.LocalServer) -> None:
         _, shown = running.communicate(timeout=20)
         assert running.returncode == 0
         assert "2 rows and" in shown
+
+
+def test_a_checkpoint_is_of_one_server(server: fluss.LocalServer, tmp_path: Path) -> None:
+    """New servers number their tables alike."""
+    checkpoint = str(tmp_path / "state.json")
+    with fluss.connect(server.bootstrap_servers) as here:
+        with fluss.connect(tmp_path / "a") as there:
+            first = TableCopy(here, "shop.orders", there, "orders", checkpoint=checkpoint)
+            first.run()
+        with fluss.connect(tmp_path / "b") as there:
+            with pytest.raises(InvalidArgumentError, match="belongs to other tables"):
+                TableCopy(here, "shop.orders", there, "orders", checkpoint=checkpoint)
+            assert there.table("orders").info.table_id == first.target.info.table_id

@@ -28,7 +28,7 @@ from fluss.db.internals import open_exact_sink, wait_for_writes
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, Schema, TableBucket, TableDescriptor
 from fluss.rows import encode_compacted
-from fluss.tools.drafts import TableDraft, check_numbers, check_partitions, descriptor_of, differences
+from fluss.tools.drafts import TableDraft, check_numbers, check_partitions, descriptor_of, differences, identity_of
 from fluss.tools.files import write_json
 from fluss.tools.status import bucket_offsets
 
@@ -52,8 +52,8 @@ _POINTS_MAX = 128
 class CopyState:
     """How far a copy came, as it is stored between two runs."""
 
-    source_id: int
-    target_id: int
+    source: str
+    target: str
     position: str
     """Where in the log of the source the changes begin that the target may lack."""
     snapshot_done: bool = False
@@ -281,14 +281,14 @@ class TableCopy:
         return {bucket_name(name, bucket): (bucket, offset) for (name, bucket), offset in found.items()}
 
     def _load(self, existed: bool) -> CopyState:
-        ids = self.source.info.table_id, self.target.info.table_id
+        tables = identity_of(self.source.info), identity_of(self.target.info)
         if self._checkpoint is not None and os.path.exists(self._checkpoint):
             try:
                 with open(self._checkpoint, encoding="utf-8") as file:
                     state = CopyState(**json.load(file))
             except (ValueError, TypeError):
                 raise InvalidArgumentError(f"'{self._checkpoint}' is not a checkpoint of a copy") from None
-            if (state.source_id, state.target_id) != ids:
+            if (state.source, state.target) != tables:
                 raise InvalidArgumentError(
                     f"the checkpoint '{self._checkpoint}' belongs to other tables; remove it to start anew"
                 )
@@ -302,7 +302,7 @@ class TableCopy:
         # A changelog that begins with the first change makes the same rows, and the same changes on the target.
         whole = self._history and not any(Position.parse(position).offsets.values())
         self._exact = whole or not self.source.primary_key
-        self.state = CopyState(*ids, position if self._exact else self._source_ends(), snapshot_done=self._exact)
+        self.state = CopyState(*tables, position if self._exact else self._source_ends(), snapshot_done=self._exact)
         self._save(exact=self._exact)
         return self.state
 
