@@ -161,8 +161,30 @@ def test_a_copy_goes_on_without_doubling_rows(
         TableCopy(here, name, there, name, checkpoint=checkpoint).run()
         assert fingerprint(there.table(name)) == fingerprint(table)
         there.table(name).append((2_000, "d1", "not from the source"))
-        with pytest.raises(InvalidArgumentError, match="1 rows that were not copied"):
-            TableCopy(here, name, there, name, checkpoint=checkpoint).run()
+        for follow in (False, True):
+            with pytest.raises(InvalidArgumentError, match="1 rows that were not copied"):
+                TableCopy(here, name, there, name, checkpoint=checkpoint).run(follow=follow)
+
+
+def test_a_copy_without_a_checkpoint_goes_on(server: fluss.LocalServer, other: fluss.LocalServer) -> None:
+    stopped = False
+
+    def stop(_: int) -> None:
+        if stopped:
+            raise RuntimeError("stopped")
+
+    with fluss.connect(server.bootstrap_servers) as here, fluss.connect(other.bootstrap_servers) as there:
+        table = here.create_table("unnoted", "id bigint")
+        table.append([(1,)])
+        copy = TableCopy(here, "unnoted", there, "unnoted", progress=stop)
+        copy.run()
+        table.append([(2,)])
+        stopped = True
+        with pytest.raises(RuntimeError, match="stopped"):
+            copy.run()
+        stopped = False
+        copy.run()
+        assert fingerprint(there.table("unnoted")) == fingerprint(table)
 
 
 def test_follow(environment: dict[str, str], other: fluss.LocalServer) -> None:

@@ -138,7 +138,7 @@ class TableCopy:
         self._checkpoint = checkpoint
         self._progress = progress or (lambda rows: None)
         self.report = CopyReport(self.source.name)
-        self._exact = False
+        self._in_step = False
         """Whether the target has what the source had at the position, and nothing later."""
         self.state = self._load(existed)
 
@@ -157,8 +157,10 @@ class TableCopy:
             self.state.snapshot_done = True
             self._save(exact=False)
         ends = self._source_ends()
-        if follow or not self._exact or ends != self.state.position:
-            self._apply(None if follow else ends)
+        if not self._in_step or ends != self.state.position:
+            self._apply(ends)
+        if follow:
+            self._apply(None)
         check_partitions(self.target, partitions)
         return self.report
 
@@ -168,10 +170,11 @@ class TableCopy:
         return sum(end - read.get(bucket, 0) for bucket, end in Position.parse(self._source_ends()).offsets.items())
 
     def _add_partitions(self) -> list[dict[str, str]]:
-        partitions = [one.partition_spec.spec_map for one in self.source.partitions()]
-        for spec in partitions:
-            self.target.add_partition(spec, exist_ok=True)
-        return partitions
+        known = {one.partition_name for one in self.target.partitions()}
+        found = {one.partition_name: one.partition_spec.spec_map for one in self.source.partitions()}
+        for name in found.keys() - known:  # a request each
+            self.target.add_partition(found[name], exist_ok=True)
+        return list(found.values())
 
     def _source_ends(self, at: str = "latest") -> str:
         found = bucket_offsets(self._source, self.source, OffsetSpec(at))
@@ -190,10 +193,11 @@ class TableCopy:
     def _apply(self, ends: str | None) -> None:
         """Write the changes after the position, up to these ends or for ever."""
         is_log = not self.source.primary_key
-        ahead = self._written_after_checkpoint() if is_log and not self._exact else Counter()
+        ahead = self._written_after_checkpoint() if is_log and not self._in_step else Counter()
         # What was listed, or written before a kill, may be newer than the position: then changes that are applied
         # again are none on the target, and only where all of them are applied can a reader go on.
-        exact, self._exact = is_log or self._exact, False
+        exact = is_log or self._in_step
+        self._in_step = False
         handles: list[WriteResultHandle] = []
         position = Position.parse(self.state.position)
         saved_at = time.monotonic()
@@ -224,7 +228,7 @@ class TableCopy:
             for bucket, end in Position.parse(ends).offsets.items():
                 reached[bucket] = max(end, reached.get(bucket, 0))
             self._complete(handles, Position(position.table_id, reached), True)
-            self._exact = True
+            self._in_step = True
 
     def _without(self, batch: pa.RecordBatch, hashes: Counter[bytes]) -> pa.RecordBatch:
         """The rows that are not among these; those that are, are taken off."""
@@ -301,15 +305,15 @@ class TableCopy:
         position = self._source_ends("earliest")
         # A changelog that begins with the first change makes the same rows, and the same changes on the target.
         whole = self._history and not any(Position.parse(position).offsets.values())
-        self._exact = whole or not self.source.primary_key
-        self.state = CopyState(*tables, position if self._exact else self._source_ends(), snapshot_done=self._exact)
-        self._save(exact=self._exact)
+        self._in_step = whole or not self.source.primary_key
+        self.state = CopyState(*tables, position if self._in_step else self._source_ends(), snapshot_done=self._in_step)
+        self._save(exact=self._in_step)
         return self.state
 
     def _save(self, *, exact: bool) -> None:
+        self.state.target_ends = {key: end for key, (_, end) in self._buckets("latest").items()}
         if self._checkpoint is None:
             return
-        self.state.target_ends = {key: end for key, (_, end) in self._buckets("latest").items()}
         if exact:
             names: dict[int | None, str] = {one.partition_id: one.partition_name for one in self.source.partitions()}
             offsets = Position.parse(self.state.position).offsets
