@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +25,8 @@ from fluss.console.security import Session, Sessions, host_allowed
 from fluss.console.serving import Console
 from fluss.console.settings import SESSIONS_MAX, Settings
 from fluss.server.auth import is_loopback
+from fluss.server.users import USERS_FILE, UserFile
+from fluss.tools.access import grant_right, revoke_rights
 
 from .conftest import SOURCE, Browser, Running, running_console, server_with_console
 
@@ -151,9 +151,9 @@ def test_read_only(running: Running, db: fluss.Database) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[fluss.LocalServer]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.LocalServer]:
     """A server with users and access rules."""
-    with fluss.LocalServer(options=USERS) as server:
+    with fluss.LocalServer(tmp_path_factory.mktemp("guarded"), options=USERS) as server:
         asyncio.run(_prepare(server.bootstrap_servers))
         yield server
 
@@ -312,19 +312,45 @@ def test_sessions_of_others_are_kept(running: Running) -> None:
     assert found(in_use)
 
 
-def test_passwords_are_hashed_in_threads(guarded: fluss.LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, names = hashlib.scrypt, []
+def test_a_login_that_the_server_refuses_now_ends_the_sessions_of_the_user(guarded: fluss.LocalServer) -> None:
+    users = UserFile(guarded.data_dir / USERS_FILE)
+    users.set_password("carol", "first")
+    with running_console(Settings(guarded.bootstrap_servers, port=0)) as console, ThreadPoolExecutor(3) as pool:
 
-    def scrypt(*args: object, **options: object) -> bytes:
-        names.append(threading.current_thread().name)
-        return real(*args, **options)  # type: ignore[arg-type]
+        def log_in(password: str) -> tuple[int, Browser]:
+            browser = Browser(console.port)
+            return browser.post("login", user="carol", password=password).status, browser
 
-    monkeypatch.setattr(hashlib, "scrypt", scrypt)
-    with running_console(Settings(guarded.bootstrap_servers, port=0)) as console:
-        for _ in range(2):
-            assert Browser(console.port).post("login", user="alice", password="wonder").status == 200
-    assert len(names) == 2
-    assert all(name.startswith("asyncio_") for name in names), names
+        logins = list(pool.map(log_in, ["first"] * 3))
+        assert [status for status, _ in logins] == [200] * 3
+        clients = {one.client for one in console.app.state.console.sessions._sessions.values()}
+        assert len(clients) == 1  # also of logins at the same time
+        users.set_password("carol", "second")
+        status, browser = log_in("second")
+        assert status == 200
+        assert [one.get("tables").status for _, one in logins] == [401] * 3
+        assert log_in("first")[0] == 401
+        assert browser.get("tables").status == 200
+        users.remove("carol")
+        assert log_in("second")[0] == 401
+        assert browser.get("tables").status == 401
+
+
+def test_who_loses_the_right_to_describe_the_cluster_sees_its_clients_no_more(guarded: fluss.LocalServer) -> None:
+    with (
+        running_console(Settings(guarded.bootstrap_servers, port=0, metrics_url="http://127.0.0.1:1/")) as console,
+        fluss.connect(guarded.bootstrap_servers, user="root", password="secret") as root,
+    ):
+        browser = Browser(console.port)
+        browser.post("login", user="bob", password="builder")
+        grant_right(root, "bob", "describe", "cluster")
+        assert browser.get("clients").status == 400  # allowed, but of an embedded server only
+        with browser.events("overview") as events:
+            assert next(events)["samples"] == []
+            revoke_rights(root, "bob", "describe", "cluster")
+            assert browser.get("clients").status == 403
+            with pytest.raises(KeyError):  # a problem in the place of an event
+                list(events)
 
 
 def test_guesses_do_not_make_others_wait(guarded: fluss.LocalServer) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import secrets
 import socket
 from collections import Counter
@@ -152,22 +151,27 @@ def _logging_in(request: Request) -> Iterator[None]:
 
 
 async def _client_of(state: State, user: str, password: str) -> Client:
-    """The connection of a user. Sessions of one user share it; a password is compared with the one that was right."""
+    """The connection of a user, which the sessions of the user share as long as the server accepts its password."""
     if not user or not password:
         raise AuthenticateError("Enter a user and a password.")
-    known = state.users.get(user)
-    if known is not None and same_secret(known[1], await _fingerprint(password, known[1][:32])):
-        return known[0]
     client = Client(state.settings, user, password)
     try:
         await _check_login(state, client)
-    except FlussError:
+    except FlussError as error:
         await client.close()
+        known = state.users.get(user)
+        if isinstance(error, AuthenticateError) and known is not None and known.has_password(password):
+            del state.users[user]  # removed, or with another password by now
+            await state.close_client(known)
         await asyncio.sleep(_FAILED_LOGIN_S)
         raise
+    known = state.users.get(user)
+    if known is not None and known.has_password(password):
+        await client.close()
+        return known
+    state.users[user] = client
     if known is not None:
-        await known[0].close()  # its password is not valid any more
-    state.users[user] = (client, await _fingerprint(password, secrets.token_hex(16)))
+        await state.close_client(known)
     return client
 
 
@@ -188,15 +192,6 @@ async def _check_login(state: State, client: Client) -> None:
         "The server has no users, so no login is possible. Set its options 'security.protocol.map' and "
         "'security.sasl.plain.credentials', or run the console on 127.0.0.1."
     )
-
-
-async def _fingerprint(password: str, salt: str) -> str:
-    """Hash a password, in a thread: it takes some fifty milliseconds."""
-
-    def compute() -> str:
-        return salt + hashlib.scrypt(password.encode(), salt=salt.encode(), n=2**14, r=8, p=1).hex()
-
-    return await asyncio.to_thread(compute)
 
 
 async def logout(request: Request) -> Response:

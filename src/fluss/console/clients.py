@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict, replace
@@ -80,11 +81,13 @@ class Client:
         self._db: aio.Database | None = None
         self._connecting = asyncio.Lock()
         self._cursors: dict[str, PageCursor] = {}
-        self._operator: bool | None = None
         self._answered_at = -_ANSWER_VALID_S
         self.figures = TableFigures()
         self.shared_feeds: dict[str, SharedFeed] = {}
         """The newest changes of tables, read once for all browsers that look at them."""
+
+    def has_password(self, password: str) -> bool:
+        return self._password is not None and hmac.compare_digest(password.encode(), self._password.encode())
 
     async def db(self) -> aio.Database:
         """The connection; made at first use."""
@@ -139,9 +142,7 @@ class Client:
 
     async def require_operator(self) -> None:
         """Fail unless the user may see the configuration of the cluster, and so figures, clients, users and log."""
-        if self._operator is None:
-            await (await self.admin()).describe_cluster_configs()
-            self._operator = True
+        await (await self.admin()).describe_cluster_configs()
 
     # -- result lists ---------------------------------------------------------------------------------------------
 

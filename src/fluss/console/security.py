@@ -160,6 +160,11 @@ class Sessions:
         session.ended.set()
         self._sessions.pop(session.token, None)
 
+    def close_of(self, client: Client) -> None:
+        """Close all sessions with a client."""
+        for session in [one for one in self._sessions.values() if one.client is client]:
+            self.close(session)
+
     def _evict_idle(self) -> None:
         limit = monotonic() - SESSION_IDLE_S
         for session in [one for one in self._sessions.values() if one.used_at < limit]:

@@ -58,8 +58,8 @@ class State:
         self.server_checks_users = False
         """Whether the server is known to refuse users that it does not know."""
         self.shared = Client(settings, settings.user, settings.password)
-        self.users: dict[str, tuple[Client, str]] = {}
-        """The clients of users who logged in, with their passwords' fingerprint."""
+        self.users: dict[str, Client] = {}
+        """The clients of users who logged in."""
         self.sql = SqlSessions()
         self.streams: dict[str, BrowserStream] = {}
         self.tiering = asyncio.Lock()
@@ -85,7 +85,7 @@ class State:
         await self.sampler.stop()
         await self.samples.stop()
         await self.sql.close()
-        for client in [self.shared, *(client for client, _ in self.users.values())]:
+        for client in [self.shared, *self.users.values()]:
             with contextlib.suppress(FlussError):
                 await client.close()
 
@@ -93,9 +93,14 @@ class State:
         while True:
             await asyncio.sleep(_CHECK_S)
             await self.sql.close_idle()
-            for client in [self.shared, *(client for client, _ in tuple(self.users.values()))]:
+            for client in [self.shared, *self.users.values()]:
                 with contextlib.suppress(FlussError):
                     await client.close_idle()
+
+    async def close_client(self, client: Client) -> None:
+        """Close the connection and the sessions of a user whose password is not valid any more."""
+        self.sessions.close_of(client)
+        await client.close()
 
     def url(self, port: int) -> str:
         """The address to open."""

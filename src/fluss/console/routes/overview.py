@@ -3,23 +3,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from fluss.console.clients import Client
 from fluss.console.figures import visible_tables
 from fluss.console.inspection import Sampler
 from fluss.console.settings import TABLES_MAX
 from fluss.console.state import Call
-from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError
+from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError, NetworkError
 from fluss.metadata import TablePath
+from fluss.net.deadline import wait_for
 from fluss.tools.bench import SAMPLE_TABLE
 from fluss.tools.flows import FLOW_COLUMNS, FLOWS_TABLE
 from fluss.tools.groups import describe_groups
 
 _GROUPS_MAX = 500
 _FLOWS_MAX = 200
+_CHECK_S = 2.0
+"""How long is waited for whether the user may still see the figures, for each sample."""
 
 
 async def tables(call: Call) -> Any:
@@ -80,13 +85,15 @@ async def figures(call: Call) -> AsyncGenerator[dict[str, Any], None]:
             "This server was not started together with the console. Start 'fluss ui' with "
             "--metrics-url http://host:9249/metrics to see its figures."
         )
-    return _samples(call.state.sampler)
+    return _samples(call.client, call.state.sampler)
 
 
-async def _samples(sampler: Sampler) -> AsyncGenerator[dict[str, Any], None]:
+async def _samples(client: Client, sampler: Sampler) -> AsyncGenerator[dict[str, Any], None]:
     number = 0
     while True:
         samples = await sampler.after(number)
+        with contextlib.suppress(asyncio.TimeoutError, NetworkError):  # the server may be back soon
+            await wait_for(client.require_operator(), _CHECK_S)
         if samples:
             number = samples[-1]["number"]
         yield {"samples": samples, "problem": sampler.problem}
