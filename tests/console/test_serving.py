@@ -15,8 +15,10 @@ import pytest
 from tests.ports import free_port
 
 import fluss
+from fluss.console.inspection import Inspection
 from fluss.console.serving import bind
 from fluss.console.settings import Settings
+from fluss.server.inspection import Inspector
 from fluss.tools.status import parse_metrics
 
 from .conftest import SOURCE, Browser
@@ -60,6 +62,21 @@ def test_a_port_in_use_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(fluss.ConfigError, match=rf"127\.0\.0\.1:{port}"):
             bind(Settings("", port=port))
+
+
+async def test_a_late_answer_of_the_server_is_not_taken_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, theirs = socket.socketpair()
+    inspection, inspector = Inspection(mine), Inspector(None, theirs)  # type: ignore[arg-type]
+    with monkeypatch.context() as patch:
+        patch.setattr("fluss.console.inspection._ANSWER_S_MAX", 0.01)
+        with pytest.raises(fluss.NetworkError, match="does not answer"):
+            await inspection.ask("nothing")
+    inspector.start()
+    assert await inspection.ask("log") == {"lines": []}
+    await inspector.stop()
+    with pytest.raises(fluss.NetworkError, match="has stopped"):
+        await inspection.ask("log")
+    mine.close()
 
 
 def test_metrics_are_read_with_their_labels() -> None:

@@ -32,6 +32,7 @@ class Inspection:
         self._sock = sock
         self._url = metrics_url
         self._lock = asyncio.Lock()
+        self._asked = 0
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     @property
@@ -55,12 +56,21 @@ class Inspection:
             if self._streams is None:
                 self._streams = await asyncio.open_connection(sock=self._sock, limit=_ANSWER_BYTES_MAX)
             reader, writer = self._streams
-            writer.write(json.dumps({"ask": question, **more}).encode() + b"\n")
-            line = await wait_for(reader.readline(), _ANSWER_S_MAX)
-        if not line:
-            raise NetworkError("The embedded server has stopped. Start it again with 'fluss server --ui'.")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+            self._asked += 1
+            writer.write(json.dumps({"ask": question, "id": self._asked, **more}).encode() + b"\n")
+            try:
+                return await wait_for(self._answer(reader, self._asked), _ANSWER_S_MAX)
+            except asyncio.TimeoutError:
+                raise NetworkError(f"The embedded server does not answer within {_ANSWER_S_MAX:.0f} s.") from None
+
+    async def _answer(self, reader: asyncio.StreamReader, question_id: int) -> dict[str, Any]:
+        """The answer to a question. Those to earlier ones come first if the console did not wait for them."""
+        with contextlib.suppress(OSError):
+            while line := await reader.readline():
+                answer: dict[str, Any] = json.loads(line)
+                if answer.pop("id") == question_id:
+                    return answer
+        raise NetworkError("The embedded server has stopped. Start it again with 'fluss server --ui'.")
 
     async def figures(self) -> dict[str, Any] | None:
         """The figures of the server now; None if there is no way to learn them."""
@@ -153,8 +163,8 @@ class Sampler:
             try:
                 figures = await self._inspection.figures()
                 self.problem = None
-            except (FlussError, OSError, asyncio.TimeoutError) as error:
-                self.problem = error.message if isinstance(error, FlussError) else str(error)
+            except FlussError as error:
+                self.problem = error.message
                 figures = None
             if figures is not None:
                 self._take(figures)

@@ -2,7 +2,8 @@
 """What the web console asks the server about itself: figures, connections, users and the log.
 
 The console is a child process that holds the other end of a socket pair. No port is opened, so nothing of this can be
-reached over a network, and the server works only when it is asked: one JSON line per question, one per answer.
+reached over a network, and the server works only when it is asked: one JSON line per question, one per answer with the
+id of its question.
 """
 
 from __future__ import annotations
@@ -127,8 +128,8 @@ class Inspector:
         question = json.loads(line)
         asked = self._questions.get(str(question.get("ask")))
         if asked is None:
-            return {"error": f"unknown question {question.get('ask')!r:.80}"}
-        return asked(question)
+            return {"error": f"unknown question {question.get('ask')!r:.80}", "id": question.get("id")}
+        return {**asked(question), "id": question.get("id")}
 
     def _figures(self, _: dict[str, Any]) -> dict[str, Any]:
         server = self._server
