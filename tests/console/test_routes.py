@@ -306,6 +306,17 @@ def test_sql_export(browser: Browser, orders: str) -> None:
     assert inserted["result"] is None
 
 
+def test_an_error_while_rows_are_read_is_reported_and_ends_no_session(browser: Browser) -> None:
+    assert browser.post("sql", tab="x", query="create macro beans() as 7").status == 200
+    failing = "select if(range = {}, error('no such bean'), range) as n from range(900_000)"
+    refused = browser.post("sql", tab="x", query=failing.format(0))
+    assert (refused.status, "no such bean" in refused.json["error"]) == (400, True)
+    found = browser.post("sql", tab="x", query=failing.format(899_999)).json
+    refused = browser.post("sql/export", tab="x", result=found["result"], format="csv")
+    assert (refused.status, "no such bean" in refused.json["error"]) == (400, True)
+    assert browser.post("sql", tab="x", query="select beans()").json["rows"] == [[7]]
+
+
 def test_sql_can_be_cancelled_and_does_not_block_other_tabs(browser: Browser, orders: str) -> None:
     endless = "select sum(a.range + b.range) from range(10_000_000) a, range(10_000_000) b"
     answers: list[Any] = []

@@ -34,6 +34,8 @@ SQL_SESSIONS_OF_USER_MAX = 6
 SQL_SESSION_IDLE_S = 600.0
 SQL_MEMORY_BYTES_MAX = 1_500_000_000
 """What a query may allocate beyond what its process needs to begin with; DuckDB itself is given two thirds of it."""
+SQL_OUT_OF_MEMORY = 3
+"""The exit code of a process that could not allocate more."""
 SQL_DISK_BYTES_MAX = 2_000_000_000
 SQL_RESULT_CHARS_MAX = 16_000_000
 STREAMS_MAX = 64

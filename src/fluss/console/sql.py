@@ -21,6 +21,7 @@ from fluss import errors
 from fluss.console.clients import Client
 from fluss.console.settings import (
     SQL_MEMORY_BYTES_MAX,
+    SQL_OUT_OF_MEMORY,
     SQL_SECONDS_MAX,
     SQL_SESSION_IDLE_S,
     SQL_SESSIONS_MAX,
@@ -92,6 +93,12 @@ class _Session:
         if self._cancelled:
             raise InvalidArgumentError("The query was cancelled.")
         if not line:
+            code = await process.wait()
+            if code >= 0 and code != SQL_OUT_OF_MEMORY:
+                raise FlussError(
+                    f"The process that runs the SQL of this tab ended with code {code}. Run the query again."
+                )
+            # Also of a signal: libraries abort, or the system kills the process.
             raise InvalidArgumentError(
                 f"The query was stopped: it needs more than the {SQL_MEMORY_BYTES_MAX / 1e9:.1f} GB of memory that a "
                 "query may use."

@@ -30,6 +30,7 @@ from fluss.console.settings import (
     ROWS_OF_SQL_MAX,
     SQL_DISK_BYTES_MAX,
     SQL_MEMORY_BYTES_MAX,
+    SQL_OUT_OF_MEMORY,
     SQL_RESULT_CHARS_MAX,
     SQL_SECONDS_MAX,
     Settings,
@@ -81,12 +82,10 @@ class SqlWorker:
             return self._export(question["result"], question["form"])
         except FlussError as error:
             return {"error": error.message, "kind": type(error).__name__}
-        except MemoryError:
-            os._exit(1)  # what is left of the process is not worth trusting; the console says why it ended
-        except Exception as error:
-            if type(error).__module__.startswith(("duckdb", "_duckdb")):
-                return {"error": str(error), "kind": "InvalidArgumentError"}
+        except MemoryError:  # Arrow's is one of its own errors as well
             raise
+        except (self._duckdb.Error, pa.ArrowException, OSError) as error:  # the last two while rows are read
+            return {"error": str(error), "kind": "InvalidArgumentError"}
 
     def _query(self, text: str) -> dict[str, Any]:
         self._result = None
@@ -98,8 +97,7 @@ class SqlWorker:
                 why = "this console is read-only" if kind in _WRITING else "it is not available in the console"
                 raise InvalidArgumentError(f"{kind} is refused: {why}. Use SELECT.")
         found = _Result(self._db.sql(text))
-        writes = kinds[-1:] != ["EXPLAIN"] and kinds[-1:] != ["SELECT"]
-        self._result = None if writes else found
+        self._result = found if kinds[-1] in _READING else None
         shown, more = found.head(ROWS_OF_SQL_MAX)
         rows, chars = rows_of(shown), 0
         for at, row in enumerate(rows):
@@ -108,7 +106,7 @@ class SqlWorker:
                 rows, more = rows[:at], True
                 break
         return {
-            "result": None if writes else found.id,
+            "result": None if self._result is None else found.id,
             "columns": found.columns,
             "types": found.types,
             "rows": rows,
@@ -191,8 +189,11 @@ def main() -> int:
         send({"error": error.message, "kind": type(error).__name__})
         return 1
     send({})
-    for line in sys.stdin.buffer:
-        send(worker.answer(json.loads(line)))
+    try:
+        for line in sys.stdin.buffer:
+            send(worker.answer(json.loads(line)))
+    except MemoryError:  # what is left of the process is not worth trusting; the console says why it ended
+        return SQL_OUT_OF_MEMORY
     return 0
 
 

@@ -77,7 +77,7 @@ def open_writer(target: str | IO[bytes], kind: str, schema: pa.Schema) -> Iterat
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(partial)
-        if isinstance(error, OSError) and error.filename is None:  # such as a full disk
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:  # such as a full disk
             raise OSError(error.errno, error.strerror, target) from None
         raise
 
