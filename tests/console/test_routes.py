@@ -317,6 +317,20 @@ def test_an_error_while_rows_are_read_is_reported_and_ends_no_session(browser: B
     assert browser.post("sql", tab="x", query="select beans()").json["rows"] == [[7]]
 
 
+@pytest.mark.parametrize(
+    ("query", "writes"),
+    [
+        ("-- nightly\ninsert into orders values (1000, 'x', 1)", True),
+        ("with x as (select 1001 as id) insert into orders select id, 'x', 1 from x", True),
+        ("insert into orders values (1002, 'x', 1); select 1", True),
+        ("select 1; create temp table kept as select 1", True),
+        ("select 1; explain select * from orders", False),
+    ],
+)
+def test_sql_says_whether_it_wrote(browser: Browser, orders: str, query: str, writes: bool) -> None:
+    assert browser.post("sql", tab="t", query=query).json["writes"] is writes
+
+
 def test_sql_can_be_cancelled_and_does_not_block_other_tabs(browser: Browser, orders: str) -> None:
     endless = "select sum(a.range + b.range) from range(10_000_000) a, range(10_000_000) b"
     answers: list[Any] = []

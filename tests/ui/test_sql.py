@@ -102,6 +102,21 @@ def test_a_query_runs_again_when_a_table_changes(page: Page, db: fluss.Database)
     db.drop_table("counted")
 
 
+def test_a_query_that_writes_runs_once(page: Page, db: fluss.Database) -> None:
+    table = db.create_table("copied", "n int", replace=True)
+    table.append((1,))
+    page.sql("select count(*) as n from copied")
+    page.until(lambda: [one.text for one in page.elements("tbody td")] == ["1"])
+    page.field("run again").click()
+    page.wait_for("watching")
+    write_sql(page, "-- nightly\ninsert into copied select n + 1 from copied")
+    page.button("Run").click()
+    page.wait_for("Count")
+    page.until(lambda: "watching" not in page.text)
+    assert table.count() == 2
+    db.drop_table("copied")
+
+
 def test_columns_can_be_resized_and_axes_chosen(page: Page) -> None:
     page.sql("select range as a, 10 - range as b, range * 2 as c from range(3)")
     page.until(lambda: len(page.elements("tbody tr")) == 3)

@@ -107,6 +107,7 @@ class SqlWorker:
                 break
         return {
             "result": None if self._result is None else found.id,
+            "writes": not _READING.issuperset(kinds),
             "columns": found.columns,
             "types": found.types,
             "rows": rows,

@@ -42,13 +42,16 @@ export async function show(body, { current, args, setArgs }) {
     remember(query);
     drawHistory();
     setArgs({ query });
-    if (again.box.checked) watch(query); // watched before it runs, so that a change during the run starts it again
+    const watching = again.box.checked ? watch(query) : null; // before it runs, so that a change during the run starts it again
     try {
       const result = await post("sql", { tab, query });
+      await watching;
       if (!current()) return;
+      if (result.writes) stop(); // its own changes would start it again
       const buttons = result.result ? ["csv", "parquet"].map((format) => h("button", { type: "button", onclick: () => save(result, format) }, format === "csv" ? "Save CSV" : "Save Parquet")) : null;
       fill(place, resultView(result, Math.max(240, body.clientWidth - 34), buttons));
     } catch (error) {
+      await watching;
       if (!current()) return;
       stop();
       fill(place, h("div", { class: "mono" }, problem(error.message)));
@@ -67,8 +70,8 @@ export async function show(body, { current, args, setArgs }) {
   }
   // Follows the tables whose names stand in the query: some, for every change of them is read.
   async function watch(query) {
-    const names = new Set(query.toLowerCase().match(/[\w$.]+/g) || []), writes = /^\s*(insert|update|delete|create|drop|alter)\b/i.test(query);
-    const used = writes ? [] : Object.keys(await words).filter((name) => names.has(name.toLowerCase())).slice(0, WATCHED_MAX);
+    const names = new Set(query.toLowerCase().match(/[\w$.]+/g) || []);
+    const used = Object.keys(await words).filter((name) => names.has(name.toLowerCase())).slice(0, WATCHED_MAX);
     if (used.length && used.join() === followed) return;
     stop();
     if (!current() || !again.box.checked) return;
