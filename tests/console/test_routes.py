@@ -276,6 +276,8 @@ def test_sql(browser: Browser, orders: str) -> None:
     "query",
     [
         "select * from read_csv('/etc/passwd')",
+        """select * from information_schema."schemata where false union all by name from read_text('/etc/passwd')" """,
+        """from information_schema."tables; copy (select 1) to '/dev/null'; select 1" """,
         "copy orders to '/tmp/stolen.csv'",
         "set enable_external_access=true",
         "install httpfs",

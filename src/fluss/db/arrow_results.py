@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of DuckDB as Arrow tables, whatever its version."""
+"""Results of DuckDB as Arrow tables, whatever its version, and a DuckDB that only computes."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ def arrow_result(connection: DuckDBPyConnection, query: str, params: Any) -> pa.
     if is_before_2():
         return arrow_of(connection.execute(query, params))
     return arrow_of(connection.sql(query, params=params))
+
+
+def scratch_duckdb() -> DuckDBPyConnection:
+    """An empty DuckDB for one question: without files, network, variables of this program, or a way to change that."""
+    import duckdb
+
+    locked = {"enable_external_access": False, "python_enable_replacements": False, "lock_configuration": True}
+    return duckdb.connect(":memory:", config={"threads": 1, **locked})
 
 
 def is_before_2() -> bool:

@@ -197,7 +197,8 @@ class Engine:
             schema, dot, view = tokens[at : at + 3]
             if (schema.name or "").lower() == "information_schema" and dot.text == "." and view.name:
                 name = f"information_schema.{view.name.lower()}"
-                self._connection.register(name, self._answer(f"select * from {name}"))
+                rows = self._answer(f"select * from information_schema.{quoted(view.name.lower())}")
+                self._connection.register(name, rows)
                 text = f"{text[: schema.at]}{quoted(name)}{text[view.at + len(view.text) :]}"
         return text
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from fluss.db.arrow_results import arrow_of
+from fluss.db.arrow_results import arrow_of, scratch_duckdb
 from fluss.db.sql_text import Chain, quoted
 from fluss.errors import DatabaseNotExistError, TableNotExistError
 from fluss.metadata import TableInfo, TablePath
@@ -150,9 +150,7 @@ async def all_tables(connection: FlussConnection) -> dict[str, list[TableInfo]]:
 
 def answer(question: str, databases: Mapping[str, Sequence[TableInfo]], default_database: str) -> pa.Table:
     """The result of a query of the catalog, over tables without rows."""
-    import duckdb
-
-    with duckdb.connect(":memory:", config={"threads": 1}) as catalog:
+    with scratch_duckdb() as catalog:
         catalog.execute("attach ':memory:' as fluss")
         for database, tables in {default_database: (), **databases}.items():
             schema = f"fluss.{quoted(database)}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from fluss.db.arrow_results import arrow_of
+from fluss.db.arrow_results import arrow_of, scratch_duckdb
 from fluss.db.bulk_write import BulkWrite
 from fluss.db.sql_catalog import SqlCatalog, Tables
 from fluss.db.sql_text import Chain, Token, chain_at, closing, find_word, quoted, split_commas, text_of
@@ -370,9 +370,7 @@ def _plain(token: Token) -> str:
 
 def _columns_of(definition: str, what: str) -> tuple[pa.Schema, list[str]]:
     """The columns and the primary key of the column definitions of SQL, with the types as DuckDB reads them."""
-    import duckdb
-
-    with duckdb.connect(":memory:", config={"threads": 1}) as scratch:
+    with scratch_duckdb() as scratch:
         scratch.execute(f"create table made {definition}")
         schema = arrow_of(scratch.sql("from made")).schema
         rules = scratch.sql("select constraint_type, constraint_column_names from duckdb_constraints()").fetchall()
