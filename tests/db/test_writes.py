@@ -189,6 +189,23 @@ def test_update_of_a_table_with_columns_that_are_not_null(db: fluss.Database) ->
     assert table.to_arrow("at")["at"].combine_chunks() == at, "with every digit"
 
 
+@pytest.mark.parametrize("engine", ["aggregation", "first_row", "versioned"])
+@pytest.mark.parametrize("required", ["", " not null"])
+def test_tables_with_rules_of_their_own_are_neither_updated_nor_deleted_from(
+    db: fluss.Database, engine: str, required: str
+) -> None:
+    properties = {"table.merge-engine": engine}
+    if engine == "versioned":
+        properties["table.merge-engine.versioned.ver-column"] = "n"
+    table = db.create_table("t", f"id int, n int, spent int{required}", primary_key="id", properties=properties)
+    table.upsert((1, 3, 35))
+    with pytest.raises(fluss.InvalidArgumentError, match=rf"update\(\) of table .* merge engine '{engine}' decides"):
+        table.update(1, n=4)
+    with pytest.raises(fluss.InvalidArgumentError, match=r"delete\(\) of table .*'table.delete.behavior' is IGNORE"):
+        table.delete(1)
+    assert table.to_pylist() == [{"id": 1, "n": 3, "spent": 35}]
+
+
 def test_a_failed_write_is_reported_once(db_server: fluss.LocalServer, db: fluss.Database) -> None:
     with fluss.connect(db_server.bootstrap_servers, timeout=30) as other:
         properties = {"table.delete.behavior": "disable"}
@@ -495,7 +512,7 @@ def test_keys_that_do_not_exist_are_neither_updated_nor_counted(db: fluss.Databa
     assert table.update(7, a="x", upsert=True).rows == 1
     assert table.get(7) == {"id": 7, "a": "x"}
     assert table.delete(99).rows == 0
-    assert table.delete([1, 99]).rows == 1
+    assert table.delete([1, 99, 1]).rows == 1
     assert table.delete(pa.table({"id": [2, 98]})).rows == 1
     assert table.delete(where="id = 7").rows == 1
     assert table.delete(where="id = 7").rows == 0

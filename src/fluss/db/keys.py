@@ -27,6 +27,21 @@ def require_key(info: TableInfo, call: str, instead: str) -> None:
         )
 
 
+def check_rules(info: TableInfo, what: str, *, deletes: bool = False) -> None:
+    """Refuse to update or delete rows of a table whose own rules would make something else of it."""
+    config = info.config
+    if deletes and config.delete_behavior != "ALLOW":
+        raise InvalidArgumentError(
+            f"{what} cannot be done: the server does not delete rows of this table ('table.delete.behavior' is "
+            f"{config.delete_behavior})"
+        )
+    if not deletes and config.merge_engine is not None:
+        raise InvalidArgumentError(
+            f"{what} cannot be done: its merge engine {config.merge_engine!r} decides what becomes of a row that is "
+            "written. upsert() and INSERT INTO write rows by its rules"
+        )
+
+
 def key_of(key: Any, columns: Sequence[str], known: Sequence[str]) -> Any:
     """One key in the form that lookups take: a tuple, or a dict with the key columns."""
     if type(key) is tuple:

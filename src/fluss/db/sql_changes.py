@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from fluss.db.arrow_results import arrow_of, scratch_duckdb
 from fluss.db.bulk_write import BulkWrite
+from fluss.db.keys import check_rules
 from fluss.db.sql_catalog import SqlCatalog, Tables
 from fluss.db.sql_text import Chain, Token, chain_at, closing, find_word, quoted, split_commas, text_of
 from fluss.db.suggest import did_you_mean
@@ -224,7 +225,7 @@ def _column(name: str, info: TableInfo) -> str:
 
 def _require_changeable(info: TableInfo, verb: str) -> None:
     """Refuse to change rows of a table whose rows stay as they are, or change by rules of its own."""
-    path, config = info.table_path, info.config
+    path = info.table_path
     if "$" in path.table_name:
         raise InvalidArgumentError(f"{verb} {path} cannot be done: it can only be read")
     if not info.has_primary_key():
@@ -232,16 +233,7 @@ def _require_changeable(info: TableInfo, verb: str) -> None:
             f"{verb} {path} cannot be done: it is a log table, and rows of a log never change. Rows of tables with a "
             "primary key do: CREATE TABLE … (…, PRIMARY KEY (…))"
         )
-    if verb == "UPDATE" and config.merge_engine is not None:
-        raise InvalidArgumentError(
-            f"UPDATE {path} cannot be done: its merge engine {config.merge_engine!r} decides what becomes of a row "
-            "that is written. INSERT INTO writes rows by its rules"
-        )
-    if verb != "UPDATE" and config.delete_behavior != "ALLOW":
-        raise InvalidArgumentError(
-            f"{verb} {path} cannot be done: the server does not delete rows of this table "
-            f"('table.delete.behavior' is {config.delete_behavior})"
-        )
+    check_rules(info, f"{verb} {path}", deletes=verb != "UPDATE")
 
 
 def _refuse_returning(statement: _Statement, verb: str, info: TableInfo) -> None:

@@ -13,7 +13,7 @@ from fluss.client.arguments import wrong_argument
 from fluss.client.write.arrow_input import BatchReader
 from fluss.db.bulk_write import BulkWrite, Sink
 from fluss.db.inputs import BadRow, Missing, RowInput, Rows, frame_of, is_one_row
-from fluss.db.keys import key_of, keys_of_many, require_key, rows_of_keys
+from fluss.db.keys import check_rules, key_of, keys_of_many, require_key, rows_of_keys
 from fluss.db.models import as_mapping
 from fluss.db.results import WriteResult, rejected
 from fluss.db.row_writer import TableWriter
@@ -92,18 +92,20 @@ class TableWrites(TableReads[T]):
             await orders.delete(where="price = 0")
         """
         require_key(self._info, "delete()", "rows of a log are never deleted")
+        check_rules(self._info, f"delete() of table {self.path}", deletes=True)
         if (keys is None) == (where is None):
             raise InvalidArgumentError("delete() takes keys, or a filter: delete(7) or delete(where='price = 0')")
         if where is not None:
             keys = await self.to_arrow(columns=self.primary_key, where=where, params=params)
         rows = rows_of_keys(keys, self.primary_key, self.columns)
-        absent = 0
+        there = None
         if where is None and (hasattr(keys, "__len__") or isinstance(rows, list)):
             rows = rows if hasattr(rows, "__len__") else list(rows)
             with contextlib.suppress(InvalidArgumentError, InvalidRowError):  # of which the write knows the position
-                absent = (await self._lookup(rows)).column(self.primary_key[0]).null_count
+                found = (await self._lookup(rows)).select(self.primary_key)
+                there = found.filter(found[0].is_valid()).group_by(self.primary_key).aggregate([]).num_rows
         result = await BulkWrite(self._sink("delete"), progress).run(rows)
-        return WriteResult(max(0, result.rows - absent), result.seconds)
+        return WriteResult(result.rows if there is None else there, result.seconds)
 
     async def update(self, key: Any, /, *, upsert: bool = False, **values: Any) -> WriteResult:
         """Change some columns of rows and leave the others as they are. The result has the number of rows there were.
@@ -122,6 +124,7 @@ class TableWrites(TableReads[T]):
             await orders.update([{"id": 7, "price": 9.5}, {"id": 8, "price": 3.0}])
         """
         require_key(self._info, "update()", "rows of a log never change")
+        check_rules(self._info, f"update() of table {self.path}")
         rows: Any = key
         if values:
             check_columns(list(values), self._info)

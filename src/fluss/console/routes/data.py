@@ -272,14 +272,7 @@ async def update(call: Call) -> Any:
         found = await _expected(call, table, key)
         if isinstance(found, Response):
             return found
-        if all(column.data_type.nullable for column in info.schema.columns if column.name not in info.primary_keys):
-            return {"rows": (await table.update([{**key, **changed}])).rows}
-        # A partial update needs nullable columns. Of other tables the whole row is written, the rest as it was read.
-        for name, value in changed.items():
-            at = found.column_names.index(name)
-            new = ColumnConverter(info.schema.column(name).data_type, name).to_arrow([value])
-            found = found.set_column(at, found.schema.field(at), new)
-        return {"rows": (await table.upsert(found)).rows}
+        return {"rows": (await table.update([{**key, **changed}])).rows}
 
 
 async def delete(call: Call) -> Any:
