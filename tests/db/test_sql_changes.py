@@ -141,6 +141,19 @@ def test_tables_are_created_changed_and_dropped(db: fluss.Database) -> None:
     assert "extra" not in db.databases()
 
 
+def test_names_that_differ_in_case(db: fluss.Database) -> None:
+    db.sql("create table Orders (id bigint primary key); create or replace table ORDERS (n int)")
+    assert (db.tables(), db.table("Orders").columns) == (["Orders"], ["n"])
+    db.sql("create table Shop.a (n int); create table SHOP.b (n int)")
+    assert db.databases() == ["Shop", "fluss"]
+    db.drop_database("Shop", cascade=True)
+    db.create_table("orders", "n int")
+    for statement in ("from ORDERS", 'drop table "Orders"', "insert into orders values (1)", "from fluss.orders"):
+        with pytest.raises(InvalidArgumentError, match="cannot tell 'Orders' from 'orders'"):
+            db.sql(statement)
+    assert (len(db.table("orders")), db.tables()) == (0, ["Orders", "orders"])
+
+
 def test_explain_shows_how_the_rows_are_found(db: fluss.Database, orders: fluss.Table[Any]) -> None:
     for statement in (
         "update orders set n = 1 where id = 3",

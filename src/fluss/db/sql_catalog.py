@@ -8,6 +8,7 @@ a second DuckDB instead, which has all tables of the server, without rows.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from fluss.db.arrow_results import arrow_of, scratch_duckdb
 from fluss.db.sql_text import Chain, quoted
-from fluss.errors import DatabaseNotExistError, TableNotExistError
+from fluss.errors import DatabaseNotExistError, InvalidArgumentError, TableNotExistError
 from fluss.metadata import TableInfo, TablePath
 
 if TYPE_CHECKING:
@@ -86,36 +87,56 @@ class Tables(NamedTuple):
     handles: dict[Chain, FlussTable]
     known: list[str]
     """The names of all tables of the default database."""
+    databases: dict[str, str]
+    """The databases that names with a dot begin with, by their names in lower case."""
+
+
+class _Names(dict[str, list[str]]):
+    """Names by what they are in lower case: DuckDB compares names without case, Fluss does not."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.setdefault(name.lower(), []).append(name)
+
+    def meant(self, name: str) -> str | None:
+        """The only one of these names that a name of SQL can mean, if there is one."""
+        found = self.get(name.lower(), [])
+        if len(found) > 1:
+            raise InvalidArgumentError(
+                f"SQL compares names without case and cannot tell {' from '.join(map(repr, found))}. Use db.table(…)"
+            )
+        return found[0] if found else None
 
 
 async def find_tables(database: SqlCatalog, chains: Iterable[Chain]) -> Tables:
     """The tables among names of a query; names are compared without case, as DuckDB does."""
     admin, connection = database.connection.get_admin(), database.connection
-    names: dict[str, dict[str, str]] = {}
+    names: dict[str, _Names] = {}
 
-    async def tables_of(name: str) -> dict[str, str]:
+    async def tables_of(name: str) -> _Names:
         if name not in names:
             try:
-                names[name] = {table.lower(): table for table in await admin.list_tables(name)}
+                names[name] = _Names(await admin.list_tables(name))
             except DatabaseNotExistError:
-                names[name] = {}
+                names[name] = _Names(())
         return names[name]
 
     own = await tables_of(database.name)
-    databases: dict[str, str] | None = None
+    all_databases: _Names | None = None
+    databases: dict[str, str] = {}
     found: dict[Chain, TableInfo] = {}
     handles: dict[Chain, FlussTable] = {}
     for chain in chains:
         candidates = [(database.name, chain[0], chain[:1])]
         if len(chain) > 1:
-            if databases is None:
-                databases = {name.lower(): name for name in await admin.list_databases()}
-            if chain[0].lower() in databases:
-                candidates.append((databases[chain[0].lower()], chain[1], chain[:2]))
+            if all_databases is None:
+                all_databases = _Names(await admin.list_databases())
+            if (other := all_databases.meant(chain[0])) is not None:
+                databases[other.lower()] = other
+                candidates.append((other, chain[1], chain[:2]))
         for name, table, key in candidates:
             base, dollar, view = table.lower().partition("$")
-            known = await tables_of(name)
-            real = known.get(base)
+            real = (await tables_of(name)).meant(base)
             key = tuple(part.lower() for part in key)
             if real is not None and key not in found:
                 try:
@@ -123,7 +144,7 @@ async def find_tables(database: SqlCatalog, chains: Iterable[Chain]) -> Tables:
                     found[key] = handles[key]._shown_info()
                 except TableNotExistError:  # dropped since it was listed
                     continue
-    return Tables(found, handles, sorted(own.values()))
+    return Tables(found, handles, sorted(itertools.chain.from_iterable(own.values())), databases)
 
 
 async def all_tables(connection: FlussConnection) -> dict[str, list[TableInfo]]:

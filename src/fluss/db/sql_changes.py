@@ -281,11 +281,14 @@ def _create(statement: _Statement, default_database: str, run_query: RunQuery) -
         return None  # a temporary table, a view, a macro: DuckDB's own
     if not 1 <= len(chain) <= 2:
         raise InvalidArgumentError("CREATE TABLE needs a name such as orders or shop.orders")
-    path = TablePath(chain[0] if len(chain) == 2 else default_database, chain[-1])
-    exists = tuple(part.lower() for part in chain) in statement.tables.found
-    if exists and exist_ok:
+    database = statement.tables.databases.get(chain[0].lower(), chain[0]) if len(chain) == 2 else default_database
+    path = TablePath(database, chain[-1])
+    existing = statement.tables.found.get(tuple(part.lower() for part in chain))
+    if existing is not None and exist_ok:
         return _nothing
-    if exists and not replace:
+    if existing is not None:
+        path = existing.table_path
+    if existing is not None and not replace:
         raise TableAlreadyExistError(f"table {path} exists already; write CREATE OR REPLACE TABLE to replace it")
     at_as = find_word(tokens, {"as"}, end)
     clauses = _Clauses(statement, end, at_as, path)
