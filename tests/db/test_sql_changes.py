@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -152,6 +153,21 @@ def test_names_that_differ_in_case(db: fluss.Database) -> None:
         with pytest.raises(InvalidArgumentError, match="cannot tell 'Orders' from 'orders'"):
             db.sql(statement)
     assert (len(db.table("orders")), db.tables()) == (0, ["Orders", "orders"])
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_keys_in_nanoseconds(db: fluss.Database, zone: str | None) -> None:
+    times = pa.array([123_456_789, 123_456_000], pa.timestamp("ns", zone))
+    table = db.create_table("moments", pa.table({"at": times, "n": [1, 2]}), primary_key="at")
+    if zone and duckdb.__version__.startswith("1."):
+        for statement in ("update moments set n = 3", "delete from moments"):
+            with pytest.raises(InvalidArgumentError, match="'at' has times with a zone in nanoseconds"):
+                db.sql(statement)
+        return
+    assert db.sql("update moments set n = 3 where n = 1").fetchall() == [(1,)]
+    assert sorted(table.to_arrow()["n"].to_pylist()) == [2, 3]
+    assert db.sql("delete from moments where n = 3").fetchall() == [(1,)]
+    assert table.to_arrow()["at"].combine_chunks() == times[1:]
 
 
 def test_explain_shows_how_the_rows_are_found(db: fluss.Database, orders: fluss.Table[Any]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from fluss.db.arrow_results import arrow_of, scratch_duckdb
+from fluss.db.arrow_results import arrow_of, is_before_2, scratch_duckdb
 from fluss.db.bulk_write import BulkWrite
 from fluss.db.keys import check_rules
 from fluss.db.sql_catalog import SqlCatalog, Tables
@@ -85,6 +85,12 @@ class SqlChange:
                 f"{', '.join(columns)}"
             )
         schema = pa.schema([self.info.schema.arrow_schema.field(name) for name in columns])
+        fine = [one.name for one in schema if pa.types.is_timestamp(one.type) and one.type.unit == "ns" and one.type.tz]
+        if fine and is_before_2() and self.verb != "INSERT INTO":  # keys that were read would be written as others
+            raise InvalidArgumentError(
+                f"{self.verb} {path} cannot be done: column {fine[0]!r} has times with a zone in nanoseconds, of which "
+                "DuckDB before 2.0 has microseconds. Install DuckDB 2.0"
+            )
         own = connection.from_arrow(schema.empty_table().rename_columns([f"c{at}" for at in range(len(columns))]))
         casts = ", ".join(f"#{at}::{kind} as c{at}" for at, kind in enumerate(own.types, 1))
         import duckdb
