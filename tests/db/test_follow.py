@@ -220,6 +220,37 @@ def test_an_interrupt(db: fluss.Database, bounded: bool) -> None:
     assert table.count() == 1, "the connection goes on"
 
 
+@pytest.mark.parametrize("arguments", [{}, {"timeout": 60}, {"group": "g"}], ids=str)
+def test_another_thread_ends_it(db: fluss.Database, arguments: dict[str, Any]) -> None:
+    follow = db.create_table("t", [{"id": 1}]).follow(**arguments)
+    seen = []
+    for change in follow:
+        seen.append(change.row)
+        threading.Timer(0.2, follow.close).start()
+    assert seen == [{"id": 1}]
+    assert next(follow, None) is None
+
+
+async def test_another_task_ends_it_at_any_moment(db: fluss.Database) -> None:
+    db.create_table("t", [{"id": number} for number in range(10)], primary_key="id")
+    async with await fluss.aio.connect(db.address) as twin:
+        table = await twin.table("t")
+        for number in range(40):
+            arguments = ({}, {"stop_at_end": True}, {"group": "g"})[number % 3]
+            follow = table.follow(**arguments)
+
+            async def read(follow: Any = follow) -> int:
+                return len([change async for change in follow])
+
+            reading = asyncio.ensure_future(read())
+            for _ in range(number * 2):
+                await asyncio.sleep(0)
+            await follow.close()
+            assert 0 <= await asyncio.wait_for(reading, 30) <= 10
+            scanner = follow._feed._scanner
+            assert scanner is None or scanner._closed
+
+
 def test_what_never_ends_is_not_collected(db: fluss.Database) -> None:
     table = db.create_table("t", [{"id": 1}], primary_key="id")
     for never_ends in (table.follow(), table.follow("latest", batches=True), table.changes(live=True)):

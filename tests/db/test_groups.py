@@ -7,7 +7,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -182,6 +182,27 @@ def test_a_key_table_begins_with_its_current_rows(db: fluss.Database) -> None:
     with users.follow(group="billing", timeout=2) as changes:
         assert [change.row["name"] for change in changes] == ["new", "newer"]
     db.drop_table("full_of_groups")
+
+
+async def test_closing_while_the_current_rows_are_read(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    users = db.create_table("interrupted_of_groups", [{"id": 1}], primary_key="id", buckets=1)
+    begun = asyncio.Event()
+
+    async def endless(*_: Any) -> AsyncIterator[Any]:
+        begun.set()
+        await asyncio.Event().wait()
+        yield
+
+    monkeypatch.setattr("fluss.db.group_feed.full_rows", endless)
+    async with fluss.aio.connect(db.address) as twin:
+        changes = (await twin.table(users.path)).follow(group="billing")
+        asked = asyncio.ensure_future(anext(changes))
+        await asyncio.wait_for(begun.wait(), 30)
+        asked.cancel()
+        await asyncio.wait([asked])
+        await changes.close()
+        assert changes._feed._own_connection.closed  # type: ignore[attr-defined]
+    db.drop_table(users.path)
 
 
 def test_current_rows_are_given_once_where_the_caller_commits(db: fluss.Database) -> None:

@@ -21,6 +21,7 @@ from fluss.db.models import RowModel
 from fluss.db.reads import list_buckets
 from fluss.db.suggest import check_columns
 from fluss.errors import (
+    ConnectionClosedError,
     FlussError,
     InvalidArgumentError,
     InvalidTimestampError,
@@ -84,6 +85,7 @@ class Feed(Generic[T]):
         self._polling: asyncio.Task[list[RecordBatch]] | None = None
         self._checked_at = 0.0
         self._ended = False
+        self._closing = asyncio.Lock()
         self._names: list[str] = []
         self.types: list[DataType] = []
         """The types of the columns of all batches."""
@@ -99,16 +101,27 @@ class Feed(Generic[T]):
         return f"{self._path} from {start}, {end}{', ended' if self._ended else ''}"
 
     async def next(self) -> ChangeBatch | None:
-        """The next changes; None at the end."""
+        """The next changes; None at the end, and after another task or thread has closed it."""
         if self._ended:
             return None
+        try:
+            found = await self._next()
+        except Exception:
+            if not self._ended:
+                raise
+            found = None
+        if found is None or self._ended:
+            await self.close()  # again, if it was closed while the reading began
+            return None
+        return found
+
+    async def _next(self) -> ChangeBatch | None:
         if self._info is None:
             await self._begin()
         if self._full is not None and (whole := await self._next_full(self._full)) is not None:
             return whole
         found = await (self._shielded(self._read_on) if self._stop_at_end else self._next_endless())
         if found is None:
-            await self.close()
             return None
         before = self._read
         self._read = {**before, found.bucket: found.last_offset + 1}
@@ -130,11 +143,13 @@ class Feed(Generic[T]):
     async def close(self) -> None:
         """Stop reading."""
         self._ended = True
-        pending = [task for task in (self._reading, self._polling) if task is not None]
+        async with self._closing:
+            await self._close()
+
+    async def _close(self) -> None:
+        for task in (self._reading, self._polling):
+            await cancel(task)
         self._reading = self._polling = None
-        for task in pending:
-            task.cancel()
-            await asyncio.wait([task])
         for generator in (self._bounded, self._full):
             if generator is not None:
                 await generator.aclose()
@@ -246,7 +261,12 @@ class Feed(Generic[T]):
         reading: asyncio.Task[ItemT] = self._reading
         await asyncio.wait([reading])
         self._reading = None
-        return reading.result()
+        return self._result_of(reading)
+
+    def _result_of(self, task: asyncio.Task[ItemT]) -> ItemT:
+        if task.cancelled() and self._ended:
+            raise ConnectionClosedError(f"the changes of {self._path} are closed")
+        return task.result()
 
     async def _read_on(self) -> RecordBatch | None:
         assert self._scan is not None
@@ -266,7 +286,7 @@ class Feed(Generic[T]):
         assert self._scanner is not None
         loop = asyncio.get_running_loop()
         deadline = None if self._timeout_s is None else loop.time() + self._timeout_s
-        while True:
+        while not self._ended:
             if self._waiting:
                 return self._waiting.popleft()
             left_ms = _POLL_MS
@@ -285,6 +305,7 @@ class Feed(Generic[T]):
                 self._waiting.extend(batch for batch in found if batch.num_records)
             if deadline is not None and not self._waiting and loop.time() >= deadline:
                 return None
+        return None
 
     async def _poll(self, timeout_ms: int) -> list[RecordBatch]:
         """Poll, and begin the next poll before what came is looked at: it is fetched meanwhile."""
@@ -297,7 +318,7 @@ class Feed(Generic[T]):
         if not polling.done():
             return []
         self._polling = None
-        found = polling.result()
+        found = self._result_of(polling)
         if found:
             self._polling = self._begin_poll(self._scanner, _POLL_MS)
         return found
@@ -346,6 +367,13 @@ class Feed(Generic[T]):
             # Asked for again, it is not found, and the connection drops what it knew.
             await self._connection._cluster.partition_by_id(self._info.table_path, partition_id, refresh=True)
         return bool(gone)
+
+
+async def cancel(task: asyncio.Task[Any] | None) -> None:
+    """Cancel a task, and wait until it has ended."""
+    if task is not None:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def full_rows(

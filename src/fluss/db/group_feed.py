@@ -17,7 +17,7 @@ from fluss.client.core import FlussConnection, open_connection
 from fluss.client.groups.member import GroupMember
 from fluss.client.scan.plan import ScanPlan
 from fluss.db.changes import ChangeBatch, position_of
-from fluss.db.follow import Feed, Start, full_rows, next_rows
+from fluss.db.follow import Feed, Start, cancel, full_rows, next_rows
 from fluss.db.models import RowModel
 from fluss.db.reads import list_buckets
 from fluss.errors import FlussError, InvalidArgumentError, PartitionNotExistsError, UnknownTableOrBucketError
@@ -86,8 +86,9 @@ class GroupFeed(Feed[T]):
     async def _begin_reading(self, info: TableInfo) -> None:
         self._plan = ScanPlan(self._connection._cluster, info)
         self._subscribe({})
-        self._own_connection = await open_connection(self._connection.config)
-        weakref.finalize(self, _abandon, asyncio.get_running_loop(), self._own_connection).atexit = False
+        if self._own_connection is None:  # or it failed to join before
+            self._own_connection = await open_connection(self._connection.config)
+            weakref.finalize(self, _abandon, asyncio.get_running_loop(), self._own_connection).atexit = False
         await self._join(info)
 
     async def _join(self, info: TableInfo) -> None:
@@ -134,16 +135,14 @@ class GroupFeed(Feed[T]):
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    async def next(self) -> ChangeBatch | None:
+    async def _next(self) -> ChangeBatch | None:
         """The next changes of a bucket that this process owns; None at the end."""
-        if self._ended:
-            return None
         if self._info is None:
             await self._begin()
         self._finish_batch()
         loop = asyncio.get_running_loop()
         deadline = None if self._timeout_s is None else loop.time() + self._timeout_s
-        while True:
+        while not self._ended:
             await self._adopt_assignment()
             if self._whole is not None:
                 found = await self._next_whole(self._whole)
@@ -153,7 +152,6 @@ class GroupFeed(Feed[T]):
                 return found
             left_s = _WAIT_S if deadline is None else min(_WAIT_S, deadline - loop.time())
             if left_s <= 0:
-                await self.close()
                 return None
             if not self._read:
                 await self._wait_for_change(left_s)
@@ -165,6 +163,7 @@ class GroupFeed(Feed[T]):
                     raise
                 continue
             self._waiting.extend(batch for batch in arrived if batch.num_records)
+        return None
 
     def _next_waiting(self) -> ChangeBatch | None:
         while self._waiting:
@@ -236,6 +235,8 @@ class GroupFeed(Feed[T]):
         self._read = {**self._read, **offsets}
 
     async def _end_whole(self) -> None:
+        reading, self._reading = self._reading, None
+        await cancel(reading)  # of a call that was interrupted
         if self._whole is not None:
             await self._whole.batches.aclose()
             self._whole = None
@@ -243,11 +244,8 @@ class GroupFeed(Feed[T]):
     async def _drop_poll(self) -> None:
         """End the poll that runs: it reads buckets that are given up. What it has not given stays with the scanner."""
         polling, self._polling = self._polling, None
-        if polling is None:
-            return
-        polling.cancel()
-        await asyncio.wait([polling])
-        if not polling.cancelled() and polling.exception() is None:
+        await cancel(polling)
+        if polling is not None and not polling.cancelled() and polling.exception() is None:
             self._waiting.extend(batch for batch in polling.result() if batch.num_records)
 
     async def _keep_partitions(self, buckets: Iterable[TableBucket]) -> bool:
@@ -328,13 +326,15 @@ class GroupFeed(Feed[T]):
             if self._batch is None or bucket != self._batch.bucket:
                 member.released(bucket)
 
-    async def close(self) -> None:
-        if self._member is not None:
-            await self._member.leave()
-        await self._end_whole()
-        await super().close()
-        if self._own_connection is not None:
-            await self._own_connection.close()
+    async def _close(self) -> None:
+        try:
+            if self._member is not None:
+                await self._member.leave()
+            await self._end_whole()
+            await super()._close()
+        finally:
+            if self._own_connection is not None:
+                await self._own_connection.close()
 
 
 def check_group(group: object, commit: object, session_timeout: Any) -> None:
