@@ -431,7 +431,15 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, (str, int, float)):
         return str(value)
     if isinstance(value, Mapping):
-        return ",".join(f"{key}:{item}" for key, item in value.items())
+        pairs = {str(key): _text(name, item) for key, item in value.items()}
+        text = Pairs().show(pairs)
+        if Pairs().convert(text) != pairs:
+            raise ConfigError(
+                f"server option '{name}' is kept as key:value pairs separated by commas: its keys must have no comma or "
+                "colon, its values no comma, and neither begins or ends with a blank. Users with such passwords go into "
+                "the file of users (fluss user add) or into 'security.sasl.plain.jaas.config'."
+            )
+        return text
     if isinstance(value, Sequence):
         return ",".join(str(item) for item in value)
     raise ConfigError(f"server option '{name}' has a value of type {type(value).__name__}, expected text or a number.")
