@@ -47,14 +47,16 @@ def providers(folder: Path) -> dict[str, str]:
         ("${file:{}/of.properties:last}", "x:y=z"),
         ("${directory:{}:token}", "from a folder"),
         ("$${env:FLUSS_TEST_SECRET}", "${env:FLUSS_TEST_SECRET}"),
-        ("a ${env:FLUSS_TEST_SECRET}", "a ${env:FLUSS_TEST_SECRET}"),
+        ("a ${vault:FLUSS_TEST_SECRET}", "a ${vault:FLUSS_TEST_SECRET}"),
     ],
 )
 def test_markers_stand_for_values(secrets: Path, marker: str, value: str) -> None:
     marker = marker.replace("{}", str(secrets))
     found, resolved = resolve({**providers(secrets), "x": marker, "y": 1})
     assert found == {"x": value, "y": 1}
-    assert resolved == (set() if "${env" in value else {"x"})
+    assert resolved == (set() if "${" in value else {"x"})
+    inside: dict[str, object] = {"x": {"user": marker, "n": [marker, 1]}}
+    assert resolve({**providers(secrets), **inside}) == ({"x": {"user": value, "n": [value, 1]}}, resolved)
     assert resolve({"x": marker}) == ({"x": marker}, frozenset())
 
 
@@ -71,6 +73,7 @@ def test_markers_stand_for_values(secrets: Path, marker: str, value: str) -> Non
         ("${directory:{}:none}", "cannot be read: No such file"),
         ("${directory:{}:../outside}", "lies outside of allowed.paths"),
         ("${directory:{}:link}", "lies outside of allowed.paths"),
+        ("admin:${env:FLUSS_TEST_SECRET}", "must be the whole value"),
     ],
 )
 def test_what_cannot_be_resolved(secrets: Path, marker: str, reason: str) -> None:

@@ -27,8 +27,8 @@ Provider = Callable[[str, str], str]
 def resolve(options: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
     """Replace markers by what they stand for; return the options, and the keys whose values came from elsewhere.
 
-    Without ``config.providers`` nothing is replaced. A value that begins with ``$${`` stands for itself, without the
-    first ``$``.
+    Without ``config.providers`` nothing is replaced. A marker is a whole value, or a whole one in a mapping or a list. A
+    value that begins with ``$${`` stands for itself, without the first ``$``.
 
     Example:
         options, secret = resolve({"config.providers": "env", "security.sasl.password": "${env:FLUSS_PASSWORD}"})
@@ -42,17 +42,29 @@ def resolve(options: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]]
         if match := _PARAMETER.fullmatch(key):
             parameters.setdefault(match[1], {})[match[2]] = str(value)
     providers = {name.strip(): _provider(name.strip(), parameters) for name in names if name.strip()}
-    found: dict[str, Any] = {}
     resolved: set[str] = set()
-    for key, value in options.items():
-        if key == PROVIDERS or _PARAMETER.fullmatch(key):
-            continue
-        if isinstance(value, str) and value.startswith("$${"):
-            value = value[1:]
-        elif isinstance(value, str) and value.startswith("${") and value.endswith("}"):
-            value = _value(key, value, providers)
+
+    def replace(key: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {replace(key, name): replace(key, item) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(replace(key, item) for item in value)
+        if not isinstance(value, str):
+            return value
+        if value.startswith("$${"):
+            return value[1:]
+        if value.startswith("${") and value.endswith("}"):
             resolved.add(key)
-        found[key] = value
+            return _value(key, value, providers)
+        if any(f"${{{name}:" in value for name in providers):  # the text of the marker would be the password
+            raise ConfigError(f"option {key!r}: a marker must be the whole value, not a part of a longer text")
+        return value
+
+    found = {
+        key: replace(key, value)
+        for key, value in options.items()
+        if key != PROVIDERS and not _PARAMETER.fullmatch(key)
+    }
     return found, frozenset(resolved)
 
 

@@ -62,6 +62,9 @@ def test_every_option_has_a_meaning_and_a_default_that_parses() -> None:
         ("bind.listeners", "FLUSS://x:70000", "NAME://host:port"),
         ("advertised.listeners", "OTHER://x:1", "'OTHER', which is not bound"),
         ("security.protocol.map", "FLUSS:tls", "PLAINTEXT, SASL, SSL"),
+        ("security.protocol.map", "FLUS:sasl", "'FLUS', which is not bound"),
+        ("security.ssl.enabled.listeners", "FLUS", "'FLUS', which is not bound"),
+        ("security.sasl.listener.name.flus.plain.jaas.config", 'm user_a="b";', "'flus', which is not bound"),
         ("security.sasl.enabled.mechanisms", "PLAIN,SCRAM", "'SCRAM'"),
     ],
 )
@@ -244,6 +247,16 @@ def test_the_data_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     config = build_config(given, None, None, None, ())
     assert config.get("data.dir") == str(tmp_path / (given or "fluss-data"))
+
+
+def test_the_command_takes_options_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOLDER", str(tmp_path / "data"))
+    monkeypatch.setenv("LISTENERS", "FLUSS://127.0.0.1:7")
+    settings = ("config.providers=env", "data.dir=${env:FOLDER}", "bind.listeners=${env:LISTENERS}")
+    config = build_config(None, None, None, None, settings)
+    assert config.get("data.dir") == str(tmp_path / "data")
+    assert config.bind_endpoints == (Endpoint("FLUSS", "127.0.0.1", 7),)
+    assert "127.0.0.1" not in repr(config)
 
 
 @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])

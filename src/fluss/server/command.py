@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fluss import config_providers
 from fluss.errors import FlussError
 from fluss.net.tls import certificate_fingerprint
 from fluss.server.certificates import ensure_self_signed
@@ -47,6 +48,7 @@ def build_config(
         if not equals or not name.strip():
             raise click.UsageError(f"-D expects key=value, not {name!r}")
         options[name.strip()] = value
+    options, from_providers = config_providers.resolve(options)
     given = data_dir or options.get("data.dir") or SERVER_OPTIONS["data.dir"].default
     folder = Path(str(given)).absolute()  # clients on this machine ask for it, and have other working folders
     options["data.dir"] = str(folder)
@@ -84,7 +86,9 @@ def build_config(
     protocol = "sasl" if login else "mtls" if tls_client_ca else None
     if protocol is not None:
         options["security.protocol.map"] = ",".join(f"{name}:{protocol}" for name in names)
-    return ServerConfig(options)
+    config = ServerConfig(options)
+    config.from_providers = from_providers
+    return config
 
 
 def restore_if_empty(config: ServerConfig, url: str) -> None:
