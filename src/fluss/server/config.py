@@ -396,9 +396,16 @@ class ServerConfig:
                 f"server option 'bind.listeners' lacks the internal listener '{self.internal_listener}' "
                 "(option 'internal.listener.name')."
             )
-        for name in self.advertised_endpoints:
-            if name not in bound:
-                raise ConfigError(f"server option 'advertised.listeners' names '{name}', which is not bound.")
+        # A name that is written wrong would leave the listener that is meant without login and TLS.
+        named = [
+            *(("advertised.listeners", name) for name in self.advertised_endpoints),
+            *(("security.protocol.map", name) for name in self.mapping("security.protocol.map")),
+            *(("security.ssl.enabled.listeners", name) for name in self.strings("security.ssl.enabled.listeners")),
+            *((option, match[1]) for option in self._explicit if (match := _LISTENER_JAAS.fullmatch(option))),
+        ]
+        for option, name in named:
+            if name.upper() not in bound:
+                raise ConfigError(f"server option '{option}' names '{name}', which is not bound ('bind.listeners').")
         for name, protocol in self.mapping("security.protocol.map").items():
             if protocol.upper() not in LISTENER_PROTOCOLS:
                 raise ConfigError(
