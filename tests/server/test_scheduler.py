@@ -110,7 +110,9 @@ async def test_steps_of_a_task_and_work_in_threads_are_charged_and_waits_are_not
     before = share.deficit
     with ThreadPoolExecutor(1) as threads:
         await share.in_thread(threads, busy, 0.02)
-    assert share.deficit <= before - 0.02
+        with pytest.raises(ZeroDivisionError):
+            await share.in_thread(threads, lambda: busy(0.02) or 1 // 0)  # type: ignore[func-returns-value]
+    assert share.deficit <= before - 0.04
 
 
 async def test_a_cancelled_task_is_cancelled_inside() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.server.log_support import Client, connected, make_batch, running_server
-from tests.waiting import wait_until
+from tests.waiting import wait_for, wait_until
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import apis
@@ -23,6 +23,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import encode_request, parse_error, parse_response
 from fluss.protocol.record_messages import encode_produce_log
 from fluss.protocol.sasl import Credentials
+from fluss.server.auth import Principal
 from fluss.server.handlers.request import DirectHandler, Reply, RequestContext
 from fluss.server.log.files import SegmentFile
 from fluss.server.log.tablet import LogTablet
@@ -201,6 +202,61 @@ class TestSasl:
                 _, pending = await asyncio.wait(pending, timeout=0.2)
             started = time.monotonic()
         assert time.monotonic() - started < 5
+
+    async def test_logins_of_one_address_delay_neither_the_disk_nor_other_addresses(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The fourth try of a connection is not looked at, also if it was sent with the first."""
+        released = threading.Event()
+        async with running_server(tmp_path, **SASL) as server:
+            checked: list[bytes] = []
+            check = server.accounts.log_in_plain
+
+            def log_in(listener: str, token: bytes) -> Principal:
+                checked.append(token)
+                assert b"alice" in token or released.wait(30)
+                return check(listener, token)
+
+            monkeypatch.setattr(server.accounts, "log_in_plain", log_in)
+            raw = await RawClient.open(server, "CLIENT")
+            for _ in range(4):
+                await raw.log_in(b"\0bob\0guess")
+            await wait_until(lambda: checked)
+            try:
+                await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(server.executor, int), 20)
+                bound = server.listeners["CLIENT"]
+                _opened.append(
+                    RawClient(*await asyncio.open_connection(bound.host, bound.port, local_addr=("127.0.0.2", 0)))
+                )
+                await _opened[-1].log_in(b"\0alice\0alice-secret")
+                assert (await asyncio.wait_for(_opened[-1].response(), 20))[2] == b"\x0a\x00"
+                assert checked.count(b"\0bob\0guess") == 1
+            finally:
+                released.set()
+            await asyncio.wait_for(raw.reader.read(), 20)
+            assert checked.count(b"\0bob\0guess") == 3
+
+    async def test_the_first_login_of_a_connection_counts(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of two at the same time: what was charged to a user is given back to the same one."""
+        released = threading.Event()
+        async with running_server(tmp_path, **SASL) as server:
+            check = server.accounts.log_in_plain
+
+            def log_in(listener: str, token: bytes) -> Principal:
+                assert released.wait(30)
+                wait_for(lambda: b"alice" in token or [one for one in server.sessions if one.authenticated])
+                return check(listener, token)
+
+            monkeypatch.setattr(server.accounts, "log_in_plain", log_in)
+            raw = await RawClient.open(server, "CLIENT")
+            await raw.log_in(b"\0alice\0alice-secret")
+            await raw.log_in(b'\0bob\0b"ob')
+            await wait_until(lambda: sum(session.requests_in_work for session in server.sessions) == 2)
+            released.set()
+            assert [(await raw.response())[0] for _ in range(2)] == [0, 0]
+            assert [session.principal.name for session in server.sessions] == ["alice"]
 
     async def test_sasl_client_on_a_plain_listener(self, server: Server) -> None:
         with pytest.raises(FlussError):

@@ -42,6 +42,8 @@ class Usage:
         self.connections = 0
         self.throttled_ms = 0.0
         """How long it had to wait, in total."""
+        self.login = asyncio.Lock()
+        """Held while a login of an address is checked."""
         self._paid_until: dict[str, float] = {}
         self._waiting: dict[Callable[[], None], None] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -98,9 +98,19 @@ class Share:
 
     async def in_thread(self, executor: Executor, work: Callable[..., T], *args: object) -> T:
         """Run work in a thread, and charge the processor time that it takes there."""
-        result, seconds = await asyncio.get_running_loop().run_in_executor(executor, timed, work, *args)
-        self.charge(seconds)
-        return result
+        spent: list[float] = []
+
+        def measured() -> T:
+            began = thread_time()
+            try:
+                return work(*args)
+            finally:
+                spent.append(thread_time() - began)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, measured)
+        finally:
+            self.charge(sum(spent))
 
     def enqueue(self, work: Callable[[], None]) -> None:
         """Do work when this user's time has come. It charges what it takes."""

@@ -131,7 +131,7 @@ class Server(Services):
             for endpoint in self.config.bind_endpoints:
                 if self.config.is_encrypted(endpoint.listener):
                     self._tls[endpoint.listener] = TlsListener(
-                        self.config, endpoint.listener, self.executor, self._serve
+                        self.config, endpoint.listener, self.logins, self._serve
                     )
                 self.listeners[endpoint.listener] = self.environment.listen(
                     endpoint, self._accept, self.connections.make_room
@@ -246,6 +246,7 @@ class Server(Services):
         if getattr(self, "catalog", None) is not None and not self.stopping:
             self.catalog.close_now()
         self.executor.shutdown(wait=True)
+        self.logins.shutdown(wait=True)
         self.codec.shutdown(wait=True)
         if "historical" in self.__dict__:
             self.historical.shut_down()

@@ -48,6 +48,8 @@ class Services:
         self.answers = UnsentAnswers(config.integer("server.buffer.memory-size"))
         self.frame_buffers = FrameBuffers(huge_pages=True)
         self.executor = environment.executor(config.integer("server.io-pool.size"), "fluss-io")
+        self.logins = environment.executor(2, "fluss-login")
+        """What clients that are not known yet ask for: TLS handshakes, and hashes of passwords."""
         # Large messages are decoded and encoded in one thread: the interpreter runs one at a time anyway, and each
         # thread keeps the memory of the largest message it had.
         self.codec = environment.executor(1, "fluss-codec")

@@ -106,7 +106,13 @@ async def _finish_scram(context: RequestContext, token: bytes) -> pb.Authenticat
 
 
 async def _in_thread(context: RequestContext, work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(context.server.executor, work)
+    """Check one login of an address at a time: those of other addresses, and the disk, do not wait for its guesses."""
+    session = context.session
+    share = session.share
+    async with share.usage.login:
+        if session.failed_logins >= FAILURES_PER_CONNECTION_MAX:
+            raise WrongCredentialsError
+        return await share.in_thread(context.server.logins, work)
 
 
 async def _delay_refusal(context: RequestContext, user: str) -> None:
@@ -120,6 +126,8 @@ async def _delay_refusal(context: RequestContext, user: str) -> None:
 
 
 def _succeed(context: RequestContext, principal: Principal, mechanism: str) -> None:
+    if context.session.authenticated:
+        return  # by a request that was sent together with this one
     context.server.login_throttle.succeeded(context.session.host, principal.name)
     context.session.authenticate(principal)
     context.server.audit.logged_in(context.session, mechanism)
