@@ -168,9 +168,9 @@ async def test_the_log_of_a_server_says_what_happened_and_no_secret(
             for _ in range(3):
                 with pytest.raises(FlussError):
                     await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
-        for user in ("bob", "bob", "mallory"):
+        for user, mechanism in (("bob", "PLAIN"), ("bob", "PLAIN"), ("mallory", "SCRAM-SHA-256")):
             with pytest.raises(AuthenticateError):
-                async with connected(server, "CLIENT", credentials=Credentials(user, SECRETS["guess"])):
+                async with connected(server, "CLIENT", credentials=Credentials(user, SECRETS["guess"], mechanism)):
                     pass
         raw = await RawClient.open(server, "CLIENT")
         await raw.request(apis.GET_METADATA.key)

@@ -38,10 +38,11 @@ async def api_versions(
 
 async def authenticate(context: RequestContext, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
     session = context.session
+    login = session.login
     try:
         return await _authenticate(context, request)
     except AuthenticateError as error:
-        user = None if session.login is None else session.login[0].username
+        user = None if login is None else login[0].username
         if session.sasl and request.protocol.upper() == PLAIN:
             user = user_of_token(request.token) or None
         context.server.audit.login_failed(session.peer, session.listener, user, error.message)
