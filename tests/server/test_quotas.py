@@ -76,6 +76,17 @@ async def test_writes_beyond_the_rate_of_producers_are_slowed_down(tmp_path: Pat
         assert await slow >= 0.9
 
 
+async def test_a_quota_that_was_wrong_can_be_taken_back(server: Server) -> None:
+    usage = server.scheduler.share("alice").usage
+    paid: list[bool] = []
+    for kind in ("produce", "consume"):
+        usage.charge_bytes(kind, 100_000_000, 1_000)
+    assert usage.throttled_ms <= 60_000, "nor does a request cost more than a minute"
+    usage.wait_until_paid(lambda: paid.append(usage.is_throttled))
+    set_quotas(server, max_connections=9)
+    assert paid == [False]
+
+
 def _principal(server: Server, name: str) -> object:
     return next(session.principal for session in server.sessions if session.principal.name == name)
 

@@ -17,6 +17,8 @@ USER_SHARE = 0.75
 """What one user may have of connections, of the memory of requests, and of cursors; the rest is for others."""
 _BURST_SECONDS = 1.0
 """Bytes that were not used for so long may be used at once."""
+_DEBT_SECONDS_MAX = 60.0
+"""A user waits no longer: one who set a quota too low by mistake must be able to correct it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Usage:
         """Count bytes of a kind that may be `rate` bytes per second."""
         now = monotonic()
         until = max(self._paid_until.get(kind, 0.0), now - _BURST_SECONDS) + size_bytes / rate
-        self._paid_until[kind] = until
+        self._paid_until[kind] = until = min(until, now + _DEBT_SECONDS_MAX)
         if until > now and self._timer is None:
             self._start_timer(until - now)
 
@@ -67,6 +69,13 @@ class Usage:
     def stop_waiting(self, callback: Callable[[], None]) -> None:
         self._waiting.pop(callback, None)
 
+    def forgive(self) -> None:
+        """Let the user go on at once: the rate that its debt was computed with has changed."""
+        self._paid_until.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._check_paid()
+
     def _start_timer(self, seconds: float) -> None:
         # The timer also keeps this object: a user who connects anew still has to pay.
         self.throttled_ms += seconds * 1000
@@ -74,7 +83,7 @@ class Usage:
 
     def _check_paid(self) -> None:
         self._timer = None
-        left = max(self._paid_until.values()) - monotonic()
+        left = max(self._paid_until.values(), default=0.0) - monotonic()
         if left > 0:
             self._start_timer(left)
             return

@@ -144,6 +144,11 @@ class Scheduler:
             found = self._usages[owner] = Usage()
         return found
 
+    def forgive_debts(self) -> None:
+        """Read from all users again that are beyond a rate."""
+        for usage in list(self._usages.values()):
+            usage.forgive()
+
     @property
     def shares(self) -> list[Share]:
         """The shares of all users who are connected."""

@@ -279,7 +279,9 @@ class Server(Services):
 
     def _config_changed(self, config: ServerConfig) -> None:
         self.config = config
-        self.quotas = Quotas.of(config)
+        if self.quotas != Quotas.of(config):
+            self.quotas = Quotas.of(config)
+            self.scheduler.forgive_debts()
         self.clock.jump_tolerance_ms = config.integer("clock.jump-tolerance")
         self._configured.set()
 
