@@ -15,6 +15,7 @@ from tests.waiting import wait_for
 
 import fluss
 import fluss.aio
+from fluss.client.groups.state import GroupState
 from fluss.client.groups.table import create_groups_table
 from fluss.db.internals import admin_call
 from fluss.errors import InvalidArgumentError
@@ -384,6 +385,14 @@ def test_members_need_rights_on_the_table_of_groups() -> None:
             assert "fluss group allow USER" in (refused.value.hint or "")
         assert [right.operation for right in allow_groups(root, "bob")] == ["read", "write"]
         assert read() == 1
+
+
+def test_an_error_of_a_member_is_raised(orders: fluss.Table[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would renew its lease for ever, and learn of no grant."""
+    monkeypatch.setattr(GroupState, "apply", lambda *_: 1 // 0)
+    with orders.follow(group="billing", timeout=20) as changes:
+        with pytest.raises(fluss.FlussError, match="ZeroDivisionError"):
+            next(changes)
 
 
 def test_commit_needs_a_group(orders: fluss.Table[Any]) -> None:

@@ -15,6 +15,7 @@ from tests.server.metrics_support import check_page, figures, http
 from tests.waiting import wait_until
 
 import fluss.aio as fluss
+from fluss.metadata.group_rows import GROUPS_TABLE
 from fluss.server.distribution import Distribution
 from fluss.server.metrics import ServerMetrics
 from fluss.server.metrics_page import MetricsPage
@@ -149,6 +150,28 @@ async def test_the_lag_of_groups_is_shown(tmp_path: Path) -> None:
             assert sum(lags) == 6
             of_group = 'coordinator_group_lag{group="say \\"hi\\"",database="fluss",table="orders"}'
             assert found[of_group] == 6
+            other = asyncio.ensure_future(server.metrics.before_page[0]())
+            await asyncio.sleep(0)
+            assert figures(server.metrics.text())[of_group] == 6, "while another page is made"
+            await other
+
+
+async def test_a_table_of_groups_that_is_none_leaves_the_other_figures(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_server(tmp_path, metrics_prometheus_port="0") as server:
+        async with await fluss.connect(f"127.0.0.1:{server.listeners['FLUSS'].port}") as db:
+            await db.create_database(GROUPS_TABLE.database_name)
+            table = await db.create_table(str(GROUPS_TABLE), {"id": "int"}, primary_key="id")
+            await table.upsert([{"id": 1}])
+        assert server.metrics_page is not None
+        for _ in range(2):
+            _, body = await http(server.metrics_page.port, "GET /metrics HTTP/1.1\r\n\r\n")
+            assert "tabletserver_leaderCount" in body
+        assert sum("lag of groups" in record.getMessage() for record in caplog.records) == 1
+        server.metrics.gauge("tabletserver_leaderCount", lambda: 1 // 0)
+        head, _ = await http(server.metrics_page.port, "GET /metrics HTTP/1.1\r\n\r\n")
+        assert " 500 " in head
 
 
 async def test_waiting_fetches_are_shown(tmp_path: Path) -> None:

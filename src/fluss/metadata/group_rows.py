@@ -89,7 +89,7 @@ class MemberRow:
             if not row.owned <= row.progress.keys():
                 raise ValueError("it owns a bucket without progress")
             return row
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise FormatError(f"the row of member {member!r} of a group cannot be read: {error}") from None
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from fluss.server.metrics import Labels
 
 if TYPE_CHECKING:
     from fluss.server.services import Services
+
+logger = logging.getLogger("fluss.server")
 
 _ROWS_MAX = 1_000
 """As many rows of a bucket of the table are read: one for each member."""
@@ -29,15 +32,25 @@ class GroupLags:
         self._services = services
         self._progress: dict[tuple[str, int], dict[TableBucket, Progress]] = {}
         """By group and id of the table that it follows."""
+        self._is_reported = False
         services.metrics.before_page.append(self._read)
         services.metrics.series("coordinator_group_lag", self._lags)
         services.metrics.series("coordinator_group_bucket_lag", self._bucket_lags)
 
     async def _read(self) -> None:
-        self._progress = {}
+        try:
+            self._progress = await self._find_progress()
+        except Exception:  # users write this table, and may have created another one under its name
+            self._progress = {}
+            if not self._is_reported:
+                logger.exception("the lag of groups is not shown: table %s cannot be read", GROUPS_TABLE)
+            self._is_reported = True
+
+    async def _find_progress(self) -> dict[tuple[str, int], dict[TableBucket, Progress]]:
+        found: dict[tuple[str, int], dict[TableBucket, Progress]] = {}
         entry = self._services.catalog.find_table(GROUPS_TABLE)
         if entry is None or entry.is_partitioned or not entry.has_primary_key:
-            return
+            return found
         for number in range(entry.table_info.num_buckets):
             tablet = self._services.kv.tablet(entry, TableBucket(entry.table_id, number))
             try:
@@ -52,7 +65,8 @@ class GroupLags:
                 except FormatError:
                     continue
                 key = (stored["group_name"][:_NAME_MAX], row.table_id)
-                add_progress(self._progress.setdefault(key, {}), row)
+                add_progress(found.setdefault(key, {}), row)
+        return found
 
     def _found(self) -> Iterator[tuple[Labels, TableBucket, int]]:
         groups: dict[int, list[tuple[str, dict[TableBucket, Progress]]]] = {}

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from time import monotonic
 
 from fluss.errors import ConfigError
 from fluss.net.deadline import wait_for
 from fluss.server.metrics import ServerMetrics
+
+logger = logging.getLogger("fluss.server")
 
 _REQUEST_BYTES_MAX = 8192
 _SECONDS_MAX = 5.0
@@ -59,7 +62,12 @@ class MetricsPage:
             oldest.transport.abort()
         try:
             head = await wait_for(reader.readuntil(b"\r\n\r\n"), _SECONDS_MAX)
-            writer.write(await self._answer(head.split(b"\r\n", 1)[0]))
+            try:
+                answer = await self._answer(head.split(b"\r\n", 1)[0])
+            except Exception:
+                logger.exception("a page of figures could not be made")
+                answer = _response("500 Internal Server Error", "see the log of the server\n", with_body=True)
+            writer.write(answer)
             writer.close()
             await wait_for(writer.wait_closed(), _SECONDS_MAX)
         except (asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):

@@ -240,7 +240,11 @@ def test_a_row_is_read_as_it_was_written(
     assert MemberRow.from_json("m", row.to_json()) == row
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 2}', '{"version":1,"table_id":"x"}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", '{"version": 2}', '{"version":1,"table_id":"x"}', '{"version":1,"table_id":Infinity}', "[" * 100_000],
+    ids=range(7),
+)
 def test_a_row_that_cannot_be_read_names_its_member(text: str) -> None:
     with pytest.raises(FormatError, match="'m1'"):
         MemberRow.from_json("m1", text)

@@ -33,7 +33,6 @@ from fluss.errors import (
 from fluss.metadata import ChangeType, OffsetSpec, TableBucket, TableInfo
 from fluss.metadata.group_rows import GROUPS_TABLE, INITIAL, MemberRow, Progress
 from fluss.net.deadline import wait_for
-from fluss.net.eager import retrieve_exception
 
 if TYPE_CHECKING:
     from fluss.client.core import FlussConnection
@@ -191,7 +190,7 @@ class GroupMember:
         work = (self._read_log(), self._write_rows(), self._find_offsets(), self._look_after())
         self._tasks = [self._loop.create_task(one) for one in work]
         for task in self._tasks:
-            task.add_done_callback(retrieve_exception)
+            task.add_done_callback(self._task_ended)
 
     @property
     def live(self) -> bool:
@@ -369,18 +368,15 @@ class GroupMember:
         return True
 
     async def _read_log(self) -> None:
-        try:
-            while self.lost is None:
-                batches = await self._scanner.poll_record_batch(1000)
-                for batch in batches:
-                    self._apply_batch(batch)
-                    await asyncio.sleep(0)  # other members of this process renew their leases meanwhile
-                if batches:
-                    self._set_positions()
-                    self._set_owned()
-                    self._wake.set()
-        except FlussError as error:
-            self._fail(error)
+        while self.lost is None:
+            batches = await self._scanner.poll_record_batch(1000)
+            for batch in batches:
+                self._apply_batch(batch)
+                await asyncio.sleep(0)  # other members of this process renew their leases meanwhile
+            if batches:
+                self._set_positions()
+                self._set_owned()
+                self._wake.set()
 
     def _read_pause_s(self) -> float:
         return min(_READ_PAUSE_S_MAX, _READ_PAUSE_S * len(self._state.members))
@@ -479,6 +475,15 @@ class GroupMember:
     def _is_oldest(self) -> bool:
         oldest = min(self._state.members.values(), key=lambda member: member.age, default=None)
         return oldest is not None and oldest.row.member == self.id
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """Fail for good with any error of a task: a member that renews its lease without it would keep its buckets."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, FlussError):
+            self._fail(error)
+        elif error is not None:
+            _log.error("%s of group %s failed", self.id, self._group, exc_info=error)
+            self._fail(FlussError(f"member {self.id} of group {self._group} failed: {type(error).__name__}: {error}"))
 
     def _fail(self, error: FlussError) -> None:
         self.failure = with_hint(error) if isinstance(error, AuthorizationError) else error
