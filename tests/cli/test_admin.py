@@ -111,6 +111,11 @@ def test_access_rights(guarded: fluss.LocalServer, environment: dict[str, str]) 
     assert "alice" in run("root", "acl", "ls").stdout
     assert run("root", "acl", "revoke", "alice", "read", "orders").exit_code == 0
     assert run("root", "acl", "revoke", "alice", "read", "orders").exit_code == 3
+    assert run("root", "acl", "revoke", "alice", "describe", "orders").exit_code == 0
+    assert run("alice", "cat", "orders").exit_code != 0
+    assert run("root", "acl", "grant", "*", "read", "orders").exit_code == 0
+    assert run("alice", "cat", "orders").exit_code == 0
+    assert run("root", "acl", "revoke", "*", "read", "orders").exit_code == 0
     assert run("alice", "cat", "orders").exit_code != 0
     wrong = CliRunner().invoke(main, ["ls", "-b", guarded.addresses[-1], "--user", "root", "--password", "wrong"])
     assert wrong.exit_code == 1

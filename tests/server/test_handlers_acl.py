@@ -217,8 +217,10 @@ def test_who_may_change_rules(harness: Harness) -> None:
         rule(READ, user=""),
         rule(READ, "fluss", TABLE),
         rule(READ, "mine", CLUSTER),
+        rule(READ, "fluss.*", TABLE),
+        rule(READ, "fl*", DATABASE),
     ],
-    ids=["any op", "any type", "unknown op", "no name", "no user", "no table", "cluster"],
+    ids=["any op", "any type", "unknown op", "no name", "no user", "no table", "cluster", "tables", "databases"],
 )
 def test_bad_rules_fail_alone(harness: Harness, bad: pb.PbAclInfo) -> None:
     answer = harness.call(acl.create_acls, pb.CreateAclsRequest(acl=[bad, rule(READ)]), **ROOT)

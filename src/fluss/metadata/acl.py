@@ -84,7 +84,8 @@ _CLUSTER = Resource(ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
 class AclBinding:
     """Who may do what with which resource.
 
-    `resource_name` is `fluss-cluster`, a database name or `database.table`; `*` means all of that type.
+    `resource_name` is `fluss-cluster`, a database name or `database.table`; `*` means all of that type. A rule for
+    everyone has `*` as `principal_name` and as `principal_type`.
     """
 
     resource_type: ResourceType

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fluss.db.internals import admin_call, table_path
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError
-from fluss.metadata.acl import AclBinding, AclFilter, OperationType, Resource, ResourceType
+from fluss.metadata.acl import WILDCARD, AclBinding, AclFilter, OperationType, Resource, ResourceType
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database
@@ -48,13 +48,14 @@ def list_rights(db: Database, resource: str | None = None) -> list[Right]:
 
 
 def grant_right(db: Database, principal: str, operation: str, resource: str, host: str = "*") -> Right:
-    """Allow a user something.
+    """Allow a user something, or everyone with ``*``.
 
     Example:
         grant_right(db, "alice", "read", "orders")
     """
     found = _resource(db, resource)
-    binding = AclBinding(found.type, found.name, principal, _operation(operation), host=host)
+    kind = WILDCARD if principal == WILDCARD else "User"
+    binding = AclBinding(found.type, found.name, principal, _operation(operation), kind, host)
     admin_call(db, lambda admin: admin.create_acls([binding]))
     return _right(binding)
 

@@ -41,6 +41,10 @@ def _binding(acl: pb.PbAclInfo) -> AclBinding:
         raise InvalidArgumentError(
             f"the ACL cannot be created: the cluster is named '{CLUSTER_RESOURCE_NAME}', not '{name}'"
         )
+    if "*" in name and name != "*":
+        raise InvalidArgumentError(
+            f"the ACL cannot be created: '{name}' fits nothing; name one resource, '*' for all, or the database of tables"
+        )
     if resource_type is ResourceType.TABLE and name != "*" and name.count(".") != 1:
         raise InvalidArgumentError(f"the ACL cannot be created: a table is named 'database.table', not '{name}'")
     return AclBinding(resource_type, name, acl.principal_name, operation, acl.principal_type, acl.host, permission)
