@@ -27,8 +27,8 @@ Provider = Callable[[str, str], str]
 def resolve(options: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
     """Replace markers by what they stand for; return the options, and the keys whose values came from elsewhere.
 
-    Without ``config.providers`` nothing is replaced. A marker is a whole value, or a whole one in a mapping or a list. A
-    value that begins with ``$${`` stands for itself, without the first ``$``.
+    Without ``config.providers`` nothing is replaced. A marker is a whole value, also in a mapping or a list.
+    A value that begins with ``$${`` stands for itself, without the first ``$``.
 
     Example:
         options, secret = resolve({"config.providers": "env", "security.sasl.password": "${env:FLUSS_PASSWORD}"})
@@ -61,9 +61,7 @@ def resolve(options: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]]
         return value
 
     found = {
-        key: replace(key, value)
-        for key, value in options.items()
-        if key != PROVIDERS and not _PARAMETER.fullmatch(key)
+        key: replace(key, value) for key, value in options.items() if key != PROVIDERS and not _PARAMETER.fullmatch(key)
     }
     return found, frozenset(resolved)
 

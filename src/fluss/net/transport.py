@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,6 +20,7 @@ from itertools import islice
 from typing import Any, Final, cast
 
 from fluss.errors import FlussError, NetworkError
+from fluss.net.tls import tls_failure
 from fluss.protocol.frames import Buffer, FrameReader
 
 WAKE_BYTES: Final = 256 * 1024
@@ -131,10 +134,12 @@ class FrameTransport(asyncio.BufferedProtocol):
             self._direct = None
         self._outgoing.clear()
         self._paused = True
-        error = self._failure
+        error: FlussError | None = self._failure
         if error is None:
             detail = f": {exc}" if exc is not None else ""
             error = NetworkError(f"Connection to server {self._peer} was lost{detail}")
+            if isinstance(exc, ssl.SSLError) and re.search("ALERT.*(CERTIFICATE|UNKNOWN_CA)", exc.reason or ""):
+                error = tls_failure(self._peer, exc)  # with TLS 1.3, a server refuses a client after its handshake
         if not self._lost.done():
             self._lost.set_result(None)
         self._on_lost(error)

@@ -22,7 +22,8 @@ from fluss.server.runner import run, set_up_logging
 logger = logging.getLogger("fluss.server")
 
 _LISTENER_OPTIONS = ("bind.listeners", "internal.listener.name")
-_COMMON_NAME_RULE = "RULE:(?:.*,)?CN=([^,]+).*/$1/,DEFAULT"
+COMMON_NAME_RULE = r"RULE:(?:.*?[,+])?CN=((?:[^,+\\]|\\.)+).*/$1/,DEFAULT"
+"""The first CN is the user, written as RFC 2253 does: with a backslash before a comma."""
 
 
 def build_config(
@@ -82,7 +83,7 @@ def build_config(
         options["security.ssl.key.location"] = tls_key
     if tls_client_ca:
         options["security.ssl.truststore.location"] = tls_client_ca
-        options.setdefault("security.ssl.principal.mapping.rules", _COMMON_NAME_RULE)
+        options.setdefault("security.ssl.principal.mapping.rules", COMMON_NAME_RULE)
     protocol = "sasl" if login else "mtls" if tls_client_ca else None
     if protocol is not None:
         options["security.protocol.map"] = ",".join(f"{name}:{protocol}" for name in names)

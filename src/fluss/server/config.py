@@ -442,9 +442,9 @@ def _text(name: str, value: object) -> str:
         text = Pairs().show(pairs)
         if Pairs().convert(text) != pairs:
             raise ConfigError(
-                f"server option '{name}' is kept as key:value pairs separated by commas: its keys must have no comma or "
-                "colon, its values no comma, and neither begins or ends with a blank. Users with such passwords go into "
-                "the file of users (fluss user add) or into 'security.sasl.plain.jaas.config'."
+                f"server option '{name}' is kept as key:value pairs separated by commas: its keys must have no comma "
+                "or colon, its values no comma, and neither begins or ends with a blank. Users with such passwords go "
+                "into the file of users (fluss user add) or into 'security.sasl.plain.jaas.config'."
             )
         return text
     if isinstance(value, Sequence):

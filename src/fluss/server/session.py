@@ -80,7 +80,13 @@ class ServerSession:
         self.login: tuple[ScramServer, ScramKeys] | None = None
         """A login whose last message has not come."""
         subject = sock.subject if isinstance(sock, TlsSocket) else None
-        self.principal = ANONYMOUS if subject is None else Principal(user_of_certificate(services.config, subject))
+        user = None if subject is None or self.sasl else user_of_certificate(services.config, subject)
+        if user is None and services.config.protocol_of(listener) == "MTLS":
+            raise AuthenticateError(
+                "Authentication failed: no rule of 'security.ssl.principal.mapping.rules' fits the certificate of "
+                f"'{subject}'"
+            )
+        self.principal = ANONYMOUS if user is None else Principal(user)
         self.authenticated = not self.sasl
         self.software = ""
         """What the client says it is."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fluss.errors import AuthenticateError, ConfigError, FlussError
+from fluss.errors import ConfigError, FlussError
 from fluss.net.deadline import wait_for
 from fluss.net.tls import TlsFiles, server_context
 from fluss.server.config import ServerConfig
@@ -277,13 +277,16 @@ class MappingRule:
                 "RULE:pattern/replacement/, with L or U behind it for lower or upper case."
             )
         pattern, replacement, self._case = match.groups()
+        self._replacement = re.sub(r"\$(\d)", r"\\g<\1>", replacement)
         try:
             self._pattern = re.compile(pattern)
-        except re.error as error:
+            # A group that the pattern does not have would fail with each connection.
+            re.compile("()" * self._pattern.groups).match("").expand(self._replacement)  # type: ignore[union-attr]
+        except (re.error, IndexError) as error:
             raise ConfigError(
-                f"server option 'security.ssl.principal.mapping.rules' has a pattern that cannot be read: {error}."
+                f"server option 'security.ssl.principal.mapping.rules' has the rule {text!r}, whose pattern or "
+                f"replacement cannot be read: {error}."
             ) from None
-        self._replacement = re.sub(r"\$(\d)", r"\\\1", replacement)
 
     def apply(self, name: str) -> str | None:
         match = self._pattern.fullmatch(name)
@@ -298,14 +301,7 @@ def parse_mapping_rules(text: str) -> list[MappingRule]:
     return [MappingRule(part.strip()) for part in re.split(r",\s*(?=DEFAULT|RULE:)", text.strip())]
 
 
-def user_of_certificate(config: ServerConfig, subject: str | None) -> str:
-    """The user that a client certificate stands for, by the first rule that fits."""
-    if subject is None:
-        raise AuthenticateError("Authentication failed: the client showed no certificate")
-    for rule in parse_mapping_rules(config.text("security.ssl.principal.mapping.rules") or "DEFAULT"):
-        name = rule.apply(subject)
-        if name:
-            return name
-    raise AuthenticateError(
-        f"Authentication failed: no rule of 'security.ssl.principal.mapping.rules' fits the certificate of '{subject}'"
-    )
+def user_of_certificate(config: ServerConfig, subject: str) -> str | None:
+    """The user that a client certificate stands for, by the first rule that fits; None if none does."""
+    rules = parse_mapping_rules(config.text("security.ssl.principal.mapping.rules") or "DEFAULT")
+    return next(filter(None, (rule.apply(subject) for rule in rules)), None)

@@ -43,7 +43,7 @@ def _binding(acl: pb.PbAclInfo) -> AclBinding:
         )
     if "*" in name and name != "*":
         raise InvalidArgumentError(
-            f"the ACL cannot be created: '{name}' fits nothing; name one resource, '*' for all, or the database of tables"
+            f"the ACL cannot be created: '{name}' fits nothing; name one resource, '*', or the database of tables"
         )
     if resource_type is ResourceType.TABLE and name != "*" and name.count(".") != 1:
         raise InvalidArgumentError(f"the ACL cannot be created: a table is named 'database.table', not '{name}'")
