@@ -390,9 +390,9 @@ def test_members_need_rights_on_the_table_of_groups() -> None:
 def test_an_error_of_a_member_is_raised(orders: fluss.Table[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """It would renew its lease for ever, and learn of no grant."""
     monkeypatch.setattr(GroupState, "apply", lambda *_: 1 // 0)
-    with orders.follow(group="billing", timeout=20) as changes:
-        with pytest.raises(fluss.FlussError, match="ZeroDivisionError"):
-            next(changes)
+    follow = orders.follow(group="billing", timeout=20)
+    with follow as changes, pytest.raises(fluss.FlussError, match="ZeroDivisionError"):
+        next(changes)
 
 
 def test_commit_needs_a_group(orders: fluss.Table[Any]) -> None:

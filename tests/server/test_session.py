@@ -246,7 +246,7 @@ class TestSasl:
 
             def log_in(listener: str, token: bytes) -> Principal:
                 assert released.wait(30)
-                wait_for(lambda: b"alice" in token or [one for one in server.sessions if one.authenticated])
+                wait_for(lambda: b"alice" in token or [one for one in server.sessions if one.is_established])
                 return check(listener, token)
 
             monkeypatch.setattr(server.accounts, "log_in_plain", log_in)

@@ -242,7 +242,15 @@ def test_a_row_is_read_as_it_was_written(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}", "[]", '{"version": 2}', '{"version":1,"table_id":"x"}', '{"version":1,"table_id":Infinity}', "[" * 100_000],
+    [
+        "",
+        "{}",
+        "[]",
+        '{"version": 2}',
+        '{"version":1,"table_id":"x"}',
+        '{"version":1,"table_id":Infinity}',
+        "[" * 10**5,
+    ],
     ids=range(7),
 )
 def test_a_row_that_cannot_be_read_names_its_member(text: str) -> None:
