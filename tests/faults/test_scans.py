@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from tests.client.support import batches_from, records_from
+from tests.faults.conftest import FIELDS
 from tests.faults.proxy import Answer, Chaos, Fault, times
 
 import fluss
@@ -273,3 +274,48 @@ async def test_cancelling_leaks_nothing_and_hangs_nothing(proxy, through, call, 
             assert (await batches.to_arrow()).num_rows == 100
         await records.close()
         await batches.close()
+
+
+async def partitioned(conn, path, count):
+    """A log table with so many partitions, and their ids."""
+    admin, parts = conn.get_admin(), fluss.TablePath(path.database_name, "parts")
+    await admin.create_table(parts, fluss.TableDescriptor(fluss.Schema(FIELDS), partition_keys=["name"]))
+    for number in range(count):
+        await admin.create_partition(parts, {"name": f"p{number}"})
+    return await conn.get_table(parts), [found.partition_id for found in await admin.list_partition_infos(parts)]
+
+
+async def test_offsets_of_many_partitions_are_asked_for_at_the_same_time(proxy, through):
+    asked, answered, most = 0, 0, 0
+
+    def request(api_key, body):
+        nonlocal asked, most
+        asked += api_key == OFFSETS
+        most = max(most, asked - answered)
+
+    def answer(api_key, body):
+        nonlocal answered
+        answered += api_key == OFFSETS
+        return Fault.DELAY
+
+    async with through() as (conn, path):
+        table, ids = await partitioned(conn, path, 8)
+        proxy.delay_s, proxy.on_request, proxy.on_response = 0.1, request, answer
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            scanner.subscribe_partition_buckets({(number, 0): fluss.LATEST_OFFSET for number in ids})
+            await scanner.resolved()
+            assert dict(scanner.get_subscribed_buckets()) == dict.fromkeys(
+                (fluss.TableBucket(table.get_table_info().table_id, 0, number) for number in ids), 0
+            )
+    assert asked == 8
+    assert most > 1
+
+
+async def test_offsets_of_a_dropped_partition_are_an_error_soon(through):
+    async with through(**{"request-timeout": 60_000}) as (conn, path):
+        table, [gone, _] = await partitioned(conn, path, 2)
+        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+            await conn.get_admin().drop_partition(table.get_table_path(), {"name": "p0"})
+            scanner.subscribe_partition(gone, 0, fluss.LATEST_OFFSET, timeout=60)
+            with pytest.raises(fluss.PartitionNotExistsError, match="dropped"):
+                await asyncio.wait_for(scanner.resolved(), 20)

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from fluss.errors import PartitionNotExistsError
+from fluss.client.fanout import list_bucket_offsets
 from fluss.metadata import OffsetSpec, PartitionInfo, TableBucket, TableInfo
 
 if TYPE_CHECKING:
@@ -32,24 +31,9 @@ async def table_buckets(
 
 
 async def bucket_offsets(
-    admin: FlussAdmin, info: TableInfo, buckets: Mapping[TableBucket, str | None], spec: OffsetSpec
+    admin: FlussAdmin, info: TableInfo, buckets: Iterable[TableBucket], spec: OffsetSpec
 ) -> dict[TableBucket, int]:
     """Offsets of many buckets, in the order given; those of partitions dropped meanwhile are left out."""
-    by_partition: dict[str | None, list[TableBucket]] = {}
-    for bucket, partition in buckets.items():
-        by_partition.setdefault(partition, []).append(bucket)
-
-    async def ask(partition: str | None, members: list[TableBucket]) -> dict[TableBucket, int]:
-        numbers = [bucket.bucket_id for bucket in members]
-        try:
-            if partition is None:
-                found = await admin.list_offsets(info.table_path, numbers, spec)
-            else:
-                found = await admin.list_partition_offsets(info.table_path, partition, numbers, spec)
-        except PartitionNotExistsError:
-            return {}
-        return {bucket: found[bucket.bucket_id] for bucket in members if bucket.bucket_id in found}
-
-    answers = await asyncio.gather(*(ask(partition, members) for partition, members in by_partition.items()))
-    known = {bucket: offset for answer in answers for bucket, offset in answer.items()}
-    return {bucket: known[bucket] for bucket in buckets if bucket in known}
+    return await admin._runner.run(
+        lambda cluster: list_bucket_offsets(cluster, info.table_path, buckets, spec, skip_dropped=True)
+    )

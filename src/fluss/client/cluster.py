@@ -398,6 +398,11 @@ class Cluster:
 
         return await self._flights.run(("partition-id", path, partition_id, self._changes), load, deadline)
 
+    async def check_partition(self, path: TablePath, partition_id: int | None, deadline: Deadline) -> None:
+        """Raise PartitionNotExistsError if this partition was dropped: its buckets get no leader any more."""
+        if partition_id is not None and await self.partition_by_id(path, partition_id, deadline=deadline) is None:
+            raise PartitionNotExistsError(f"Partition {partition_id} of table '{path}' was dropped") from None
+
     async def leader_id(self, bucket: TableBucket, path: TablePath, deadline: Deadline | None = None) -> int:
         """Return the node id of a bucket's leader. Raises LeaderNotAvailableError (retriable) while there is none."""
         known = self._cache.leaders.get(bucket)

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from fluss.client.cluster import Cluster
 from fluss.client.metadata_cache import PartitionState, TableState
 from fluss.client.requests import raise_for_code
 from fluss.errors import (
+    FlussError,
     FormatError,
     InvalidArgumentError,
+    LeaderNotAvailableError,
     NetworkError,
     PartitionNotExistsError,
     TableNotPartitionedError,
@@ -25,7 +28,25 @@ from fluss.protocol import messages as pb
 
 T = TypeVar("T")
 
+_IN_FLIGHT_MAX = 16
 _OFFSET_TYPES = {"earliest": 0, "latest": 1, "timestamp": 2}
+
+
+async def run_all(works: Iterable[Callable[[], Awaitable[T]]], at_once: int = _IN_FLIGHT_MAX) -> list[T]:
+    """Do these at the same time, so many at once, and return their results in order. The first failure ends all."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def one(work: Callable[[], Awaitable[T]]) -> T:
+        async with slots:
+            return await work()
+
+    tasks = [asyncio.ensure_future(one(work)) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        # The others must not go on without a caller.
+        for task in tasks:
+            task.cancel()
 
 
 async def per_leader(
@@ -47,16 +68,7 @@ async def per_leader(
             cluster.invalidate_node(node_id)
             raise
 
-    if len(groups) == 1:
-        [(node_id, group)] = groups.items()
-        return [await one(node_id, group)]
-    tasks = [asyncio.ensure_future(one(node_id, group)) for node_id, group in groups.items()]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        # One failure ends the call; the other requests must not go on without a caller.
-        for task in tasks:
-            task.cancel()
+    return await run_all(partial(one, *item) for item in groups.items())
 
 
 async def buckets_of(
@@ -116,7 +128,7 @@ async def list_offsets(
 
     async def attempt() -> dict[int, int]:
         buckets = await buckets_of(cluster, path, wanted, partition_name, deadline)
-        offsets = await list_bucket_offsets(cluster, path, buckets, spec, deadline)
+        offsets = await _ask_offsets(cluster, path, buckets, spec, deadline)
         return {bucket.bucket_id: offset for bucket, offset in offsets.items()}
 
     what = f"{apis.LIST_OFFSETS.name} of table '{path}'"
@@ -124,13 +136,56 @@ async def list_offsets(
 
 
 async def list_bucket_offsets(
+    cluster: Cluster,
+    path: TablePath,
+    buckets: Iterable[TableBucket],
+    spec: OffsetSpec,
+    deadline: Deadline | None = None,
+    *,
+    skip_dropped: bool = False,
+) -> dict[TableBucket, int]:
+    """Offsets of many buckets of one table, in the order given, whatever their partitions.
+
+    A partition that was dropped is an error, or left out.
+    """
+    wanted = list(buckets)
+    limit = cluster.deadline(deadline)
+    by_partition: dict[int | None, list[TableBucket]] = {}
+    for bucket in wanted:
+        by_partition.setdefault(bucket.partition_id, []).append(bucket)
+
+    async def ask(partition_id: int | None, group: list[TableBucket]) -> dict[TableBucket, int]:
+        try:
+            return await _ask_offsets(cluster, path, group, spec, limit)
+        except LeaderNotAvailableError:
+            await cluster.check_partition(path, partition_id, limit)
+            raise
+
+    async def of_partition(partition_id: int | None, group: list[TableBucket]) -> dict[TableBucket, int]:
+        def invalidate(_: FlussError) -> None:
+            for bucket in group:
+                cluster.invalidate_bucket(bucket)
+
+        what = f"{apis.LIST_OFFSETS.name} of table '{path}'"
+        try:
+            return await cluster.retry(
+                lambda: ask(partition_id, group), what=what, before_retry=invalidate, deadline=limit
+            )
+        except PartitionNotExistsError:
+            if skip_dropped:
+                return {}
+            raise
+
+    answers = await run_all(partial(of_partition, *item) for item in by_partition.items())
+    found = {bucket: offset for answer in answers for bucket, offset in answer.items()}
+    return {bucket: found[bucket] for bucket in wanted if bucket in found}
+
+
+async def _ask_offsets(
     cluster: Cluster, path: TablePath, buckets: Sequence[TableBucket], spec: OffsetSpec, deadline: Deadline
 ) -> dict[TableBucket, int]:
-    """Offsets of some buckets of one table, whatever their partitions. No retry."""
+    """Ask for the offsets of buckets of one partition. No retry."""
     result: dict[TableBucket, int] = {}
-    by_partition: dict[int | None, list[TableBucket]] = {}
-    for bucket in buckets:
-        by_partition.setdefault(bucket.partition_id, []).append(bucket)
 
     async def send(connection: Connection, group: list[TableBucket]) -> None:
         first = group[0]
@@ -159,6 +214,5 @@ async def list_bucket_offsets(
         for bucket in by_id.values():
             raise FormatError(f"The server's answer to LIST_OFFSETS says nothing about {bucket} of table '{path}'")
 
-    for group in by_partition.values():
-        await per_leader(cluster, path, group, send, deadline)
+    await per_leader(cluster, path, buckets, send, deadline)
     return result

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from fluss._arrow_buffers import array_of
 from fluss.client.arguments import wrong_argument
 from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
+from fluss.client.fanout import run_all
 from fluss.client.lookup_queue import LookupQueue, Place, may_have_expired
 from fluss.client.lookup_wire import decode_values, schema_ids_of
 from fluss.client.metadata_cache import PartitionState, TableState
@@ -131,10 +132,8 @@ async def route(cluster: Cluster, maker: KeyMaker, columns: list[pa.Array], dead
     if maker.partition_positions:
         partitions, partition_of = partition_codes(info, [columns[i] for i in maker.partition_positions], maker.variant)
         names = list(partitions)
-        found: list[PartitionState | None] = []
-        for first in range(0, len(partitions), REQUESTS_IN_FLIGHT_MAX):
-            some = partitions[first : first + REQUESTS_IN_FLIGHT_MAX]
-            found += await asyncio.gather(*(_partition(cluster, info, name, deadline) for name in some))
+        asks = [partial(_partition, cluster, info, name, deadline) for name in partitions]
+        found = await run_all(asks, REQUESTS_IN_FLIGHT_MAX)
         counts = np.array([0 if partition is None else partition.num_buckets for partition in found])
     width = int(counts.max())
     if not width:
@@ -161,22 +160,16 @@ async def fetch(
 ) -> list[bytes | None]:
     """Look up the keys of all groups, a few requests at a time, and put the values where their keys were."""
     values: list[bytes | None] = [None] * count
-    slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
 
     async def one(place: Place, buckets: int, positions: list[int], keys: list[bytes]) -> None:
-        async with slots:
-            for position, value in zip(positions, await queue.get_many(place, keys, deadline, buckets=buckets)):
-                values[position] = value
+        for position, value in zip(positions, await queue.get_many(place, keys, deadline, buckets=buckets)):
+            values[position] = value
 
-    tasks = []
+    works = []
     for partition, bucket_id, buckets, positions, keys in groups:
         where = positions.tolist()
         for start in range(0, len(keys), keys_max):
             end = start + keys_max
-            tasks.append(asyncio.ensure_future(one((partition, bucket_id), buckets, where[start:end], keys[start:end])))
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
+            works.append(partial(one, (partition, bucket_id), buckets, where[start:end], keys[start:end]))
+    await run_all(works, REQUESTS_IN_FLIGHT_MAX)
     return values

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fluss.client.admin.base import AdminBase, check_name, check_table_path, table_path_message
 from fluss.client.admin.types import AlterConfigOp, DatabaseSummary, SchemaInfo, TableStats
 from fluss.client.arguments import also_called, instance, strings
 from fluss.client.cluster import Cluster
-from fluss.client.fanout import buckets_of, list_offsets, per_leader
+from fluss.client.fanout import buckets_of, list_offsets, per_leader, run_all
 from fluss.client.requests import raise_for_code
 from fluss.errors import InvalidArgumentError, PartitionNotExistsError
 from fluss.metadata import (
@@ -39,7 +39,6 @@ from fluss.protocol import messages as pb
 
 _BUCKET_COUNT = "bucket.num"
 _POSITION_LAST = 0
-_STATS_IN_FLIGHT = 16
 """Partitions whose rows are counted at the same time."""
 
 
@@ -392,21 +391,17 @@ class CatalogAdmin(AdminBase):
             state = await self._runner.run(lambda cluster: cluster.table(table_path, deadline=deadline))
             if state.is_partitioned:
                 names = [info.partition_name for info in await self._partition_infos(table_path, None, deadline)]
-        counts: dict[TableBucket, int | None] = {}
 
-        async def count(cluster: Cluster) -> None:
-            for first in range(0, len(names), _STATS_IN_FLIGHT):
-                group = [
-                    _bucket_stats(cluster, table_path, name, deadline) for name in names[first:][:_STATS_IN_FLIGHT]
-                ]
-                for found in await asyncio.gather(*group, return_exceptions=True):
-                    if isinstance(found, PartitionNotExistsError) and partition_name is None:
-                        continue  # dropped since it was listed
-                    if isinstance(found, BaseException):
-                        raise found
-                    counts.update(found)
+        async def one(cluster: Cluster, name: str | None) -> dict[TableBucket, int | None]:
+            try:
+                return await _bucket_stats(cluster, table_path, name, deadline)
+            except PartitionNotExistsError:
+                if partition_name is None:
+                    return {}  # dropped since it was listed
+                raise
 
-        await self._runner.run(count)
+        found = await self._runner.run(lambda cluster: run_all(partial(one, cluster, name) for name in names))
+        counts = {bucket: count for part in found for bucket, count in part.items()}
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else None
         return TableStats(table_path, total, counts)

@@ -314,14 +314,11 @@ class Fetcher:
         self.pump()
 
     async def _find_leader(self, bucket: TableBucket, deadline: Deadline) -> None:
-        path = self.info.table_path
         try:
-            await self.cluster.leader_id(bucket, path, deadline)
+            await self.cluster.leader_id(bucket, self.info.table_path, deadline)
         except LeaderNotAvailableError:
-            partition_id = bucket.partition_id
-            if partition_id is None or await self.cluster.partition_by_id(path, partition_id, deadline=deadline):
-                raise
-            raise PartitionNotExistsError(f"Partition {partition_id} of table '{path}' was dropped") from None
+            await self.cluster.check_partition(self.info.table_path, bucket.partition_id, deadline)
+            raise
 
     async def _fetch(self, node_id: int, group: list[Subscription]) -> None:
         connection: Connection | None = None

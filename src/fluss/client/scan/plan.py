@@ -25,7 +25,6 @@ from fluss.config import Config
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Schema, TableBucket, TableInfo, TablePath
 from fluss.net.deadline import Deadline
-from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
 if TYPE_CHECKING:
@@ -128,21 +127,7 @@ class ScanPlan:
         self, buckets: Sequence[TableBucket], spec: OffsetSpec, deadline: Deadline | None = None
     ) -> dict[TableBucket, int]:
         """Ask for the offsets of many buckets at once, retried where a leader moved or the network failed."""
-        if not buckets:
-            return {}
-        path = self.info.table_path
-        limit = self.cluster.deadline(deadline)
-
-        def invalidate(error: FlussError) -> None:
-            for bucket in buckets:
-                self.cluster.invalidate_bucket(bucket)
-
-        return await self.cluster.retry(
-            lambda: list_bucket_offsets(self.cluster, path, buckets, spec, limit),
-            what=f"{apis.LIST_OFFSETS.name} of table '{path}'",
-            before_retry=invalidate,
-            deadline=limit,
-        )
+        return await list_bucket_offsets(self.cluster, self.info.table_path, buckets, spec, deadline)
 
     async def read(
         self,
