@@ -36,7 +36,8 @@ def bucket_of(key: bytes, num_buckets: int, lake_format: str | None = None, vari
 
 def bucket_hash(key: bytes, lake_format: str | None = None, variant: str = "java") -> int:
     """The number, 0 or more, whose remainder is the bucket of a key: partitions may differ in their bucket counts."""
-    lake = _checked_format(lake_format, variant)
+    check_variant(variant)
+    lake = checked_lake_format(lake_format)
     if lake in _FLUSS_FORMATS:
         if not key:
             raise InvalidArgumentError("an empty bucket key has no bucket")
@@ -56,7 +57,8 @@ def buckets_of(
 
 def bucket_hashes(keys: Slices, lake_format: str | None = None, variant: str = "java") -> npt.NDArray[np.int64]:
     """The hash of every key: `bucket_hash`, vectorised."""
-    lake = _checked_format(lake_format, variant)
+    check_variant(variant)
+    lake = checked_lake_format(lake_format)
     if lake in _FLUSS_FORMATS:
         if not keys.lengths.all():
             raise InvalidArgumentError("an empty bucket key has no bucket")
@@ -72,10 +74,10 @@ def _check_count(num_buckets: int) -> None:
         raise InvalidArgumentError(f"a table has at least one bucket, not {num_buckets}")
 
 
-def _checked_format(lake_format: str | None, variant: str) -> str | None:
-    check_variant(variant)
+def checked_lake_format(lake_format: str | None) -> str | None:
+    """The lake format of a table in lower case; refuse one whose encoding of keys is not known."""
     lake = lake_format.lower() if lake_format else None
-    if lake not in (None, "lance", "delta", "paimon", "iceberg"):
+    if lake not in (*_FLUSS_FORMATS, "paimon", "iceberg"):
         raise InvalidArgumentError(
             f"tables of lake format {lake_format!r} cannot be written or looked up; the formats are paimon, iceberg, "
             "lance and delta"

@@ -25,6 +25,7 @@ from fluss.rows import aligned, compacted
 from fluss.rows import value_checks as v
 from fluss.rows.aligned import encode_aligned
 from fluss.rows.arrow_values import NANOS_PER_UNIT, conform, to_arrow
+from fluss.rows.bucketing import checked_lake_format
 from fluss.rows.kernels import (
     big_endian_decimals,
     byte_strings,
@@ -178,13 +179,7 @@ _LAKE_ENCODERS: dict[str | None, type[KeyEncoder]] = {
 
 
 def _lake_encoder(lake_format: str | None) -> type[KeyEncoder]:
-    lake = lake_format.lower() if lake_format else None
-    if lake not in _LAKE_ENCODERS:
-        raise InvalidArgumentError(
-            f"tables of lake format {lake_format!r} cannot be written or looked up; the formats are paimon, iceberg, "
-            "lance and delta"
-        )
-    return _LAKE_ENCODERS[lake]
+    return _LAKE_ENCODERS[checked_lake_format(lake_format)]
 
 
 def _build(kind: type[KeyEncoder], schema: Schema, names: Sequence[str]) -> KeyEncoder:
