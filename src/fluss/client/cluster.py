@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -89,6 +90,9 @@ class Cluster:
         self._writers: weakref.WeakSet[AttachedWriter] = weakref.WeakSet()
         self.sender: Attached | None = None
         """What all writers share; `Sender.of` makes it."""
+        self.lookup_queues: weakref.WeakValueDictionary[tuple[int, type], Any] = weakref.WeakValueDictionary()
+        """What all lookupers of a table share, by its id and the kind of lookup; `LookupQueue.shared` makes them."""
+        self.lookup_queues_lock = threading.Lock()
         self.on_writer_id: OnWriterId | None = None
         """Called with every new writer id, before anything is sent under that id."""
 

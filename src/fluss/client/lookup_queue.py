@@ -13,8 +13,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import itertools
-import threading
-import weakref
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -71,11 +69,6 @@ class _Item(Generic[T]):
         self.bucket: TableBucket | None = None
 
 
-_shared: weakref.WeakKeyDictionary[Cluster, weakref.WeakValueDictionary[tuple[int, type[Wire]], LookupQueue[Any]]]
-_shared = weakref.WeakKeyDictionary()
-_shared_lock = threading.Lock()
-
-
 class LookupQueue(Generic[T]):
     """The lookups of one table. `get` may be called from any thread; the rest is on the cluster's loop."""
 
@@ -111,14 +104,13 @@ class LookupQueue(Generic[T]):
         """The queue of all lookupers of a connection that ask for the same table in the same way: their keys travel
         together, however many lookupers a program creates.
         """
-        with _shared_lock:
-            queues = _shared.setdefault(cluster, weakref.WeakValueDictionary())
-            queue = queues.get((state.table_id, wire))
+        with cluster.lookup_queues_lock:
+            queue = cluster.lookup_queues.get((state.table_id, wire))
             if queue is None or queue.closed:
-                queue = queues[state.table_id, wire] = cls(cluster, state, wire(), missing)
+                queue = cluster.lookup_queues[state.table_id, wire] = cls(cluster, state, wire(), missing)
                 cluster.attach_soon(queue)
             else:
-                queue._state = state  # the newest description; the buckets of a table never change
+                queue._state = state  # the newest description; only partitions can differ in their buckets
             return queue
 
     def pending(self) -> int:
