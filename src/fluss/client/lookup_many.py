@@ -16,15 +16,16 @@ from fluss.client.cluster import Cluster
 from fluss.client.convert import KeyMaker, named_values
 from fluss.client.fanout import run_all
 from fluss.client.lookup_queue import LookupQueue, Place, may_have_expired
-from fluss.client.lookup_wire import decode_values, schema_ids_of
 from fluss.client.metadata_cache import PartitionState, TableState
 from fluss.client.runner import Runner
 from fluss.client.write.routing import groups_of, partition_codes
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import HISTORICAL_PARTITION, Schema, TableInfo
 from fluss.net.deadline import Deadline
+from fluss.records.stored_values import decode_values, schema_ids_of
 from fluss.rows.bucketing import bucket_hashes
 from fluss.rows.logical import from_python, to_arrow
+from fluss.rows.slices import Slices
 
 REQUESTS_IN_FLIGHT_MAX = 4
 """Requests of one `lookup_many` that are in flight at the same time."""
@@ -50,12 +51,13 @@ async def lookup_many(
     values = await fetch(queue, groups, len(columns[0]), deadline, keys_max)
     found = [value for value in values if value is not None]
     schemas: dict[int, Schema] = {state.schema_id: wanted}
-    for schema_id in schema_ids_of(found):
+    stored = Slices.from_list(found)
+    for schema_id in np.unique(schema_ids_of(stored)).tolist():
         if schema_id not in schemas:
             schemas[schema_id] = await runner.run(
                 lambda cluster, i=schema_id: cluster.schema(state.table_path, i, deadline)  # type: ignore[misc]
             )
-    table = decode_values(found, schemas, wanted, state.table_info.kv_format)
+    table = pa.Table.from_batches([decode_values(stored, schemas, wanted, state.table_info.kv_format)])
     if missing == "drop" or len(found) == len(values):
         return table
     present = np.array([value is not None for value in values])

@@ -10,10 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-import pyarrow as pa
-
-from fluss._arrow_buffers import array_of
 from fluss.errors import FlussError, FormatError, error_for_code
 from fluss.metadata import DataType, Schema, TableBucket
 from fluss.net.connection import Connection
@@ -22,10 +18,9 @@ from fluss.protocol import messages as pb
 from fluss.protocol.lookup_messages import LookedUpBucket, decode_lookup_response, encode_lookup
 from fluss.protocol.record_messages import RoutingCounts
 from fluss.protocol.wire import parse_message
+from fluss.records.stored_values import SCHEMA_ID_BYTES
 from fluss.rows import compacted, indexed
-from fluss.rows.logical import PLAIN_TYPES, to_arrow, to_python
-from fluss.rows.slices import Slices
-from fluss.rows.vector import decode_compacted
+from fluss.rows.logical import PLAIN_TYPES, to_python
 
 
 class ExpiredBucket(NamedTuple):
@@ -194,19 +189,11 @@ class PrefixWire:
         ]
 
 
-SCHEMA_ID_BYTES = 2
-
-
 def schema_id_of(value: bytes) -> int:
     """The id of the schema a stored value was written with."""
     if len(value) < SCHEMA_ID_BYTES:
         raise FormatError(f"A stored value of {len(value)} bytes is too short for its schema id")
     return int.from_bytes(value[:SCHEMA_ID_BYTES], "little", signed=True)
-
-
-def schema_ids_of(values: Sequence[bytes]) -> set[int]:
-    """The ids of all schemas that stored values were written with."""
-    return {schema_id_of(head) for head in {value[:SCHEMA_ID_BYTES] for value in values}}
 
 
 def column_sources(written: Schema, wanted: Schema) -> list[int | None]:
@@ -251,37 +238,3 @@ class ValueDecoder:
 
 def _row_decoder(kv_format: str) -> Callable[..., list[Any]]:
     return indexed.decode_row if kv_format.upper() == "INDEXED" else compacted.decode_row
-
-
-def decode_values(values: Sequence[bytes], schemas: Mapping[int, Schema], wanted: Schema, kv_format: str) -> pa.Table:
-    """Many stored values as one Arrow table of the wanted schema, in order. `schemas` holds every id that occurs."""
-    if not values:
-        return wanted.arrow_schema.empty_table()
-    if len(found := schema_ids_of(values)) == 1:
-        [schema_id] = found
-        return _decode_one_schema(values, schemas[schema_id], wanted, kv_format)
-    by_schema: dict[int, list[int]] = {}
-    for position, value in enumerate(values):
-        by_schema.setdefault(schema_id_of(value), []).append(position)
-    tables, order = [], []
-    for schema_id, positions in by_schema.items():
-        tables.append(_decode_one_schema([values[p] for p in positions], schemas[schema_id], wanted, kv_format))
-        order.extend(positions)
-    return pa.concat_tables(tables).take(array_of(np.argsort(order)))
-
-
-def _decode_one_schema(values: Sequence[bytes], written: Schema, wanted: Schema, kv_format: str) -> pa.Table:
-    arrays = _decode_columns(written.data_types, values, kv_format)
-    columns = []
-    for field, source in zip(wanted.arrow_schema, column_sources(written, wanted)):
-        array = pa.nulls(len(values), field.type) if source is None else arrays[source]
-        columns.append(array if array.type == field.type else array.cast(field.type))
-    return pa.Table.from_arrays(columns, schema=wanted.arrow_schema)
-
-
-def _decode_columns(types: Sequence[DataType], values: Sequence[bytes], kv_format: str) -> list[pa.Array]:
-    rows = [value[SCHEMA_ID_BYTES:] for value in values]
-    if kv_format.upper() != "INDEXED":
-        return list(decode_compacted(types, Slices.from_list(rows)))
-    decoded = [indexed.decode_row(types, row) for row in rows]
-    return [to_arrow([row[i] for row in decoded], data_type) for i, data_type in enumerate(types)]

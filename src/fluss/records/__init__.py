@@ -20,6 +20,7 @@ NAMES = {
     "fluss.records.projection": "ProjectedBatch cut_batch has_columns",
     "fluss.records.row_batch": "RowRecords decode_row_batch encode_row_body read_row_records",
     "fluss.records.statistics": "Statistics build_statistics may_match",
+    "fluss.records.stored_values": "SCHEMA_ID_BYTES decode_stored_rows decode_values schema_ids_of",
     "fluss.records.validation": "check_log_batch expanded_bytes",
 }
 

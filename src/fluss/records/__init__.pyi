@@ -40,6 +40,10 @@ from fluss.records.row_batch import read_row_records as read_row_records
 from fluss.records.statistics import Statistics as Statistics
 from fluss.records.statistics import build_statistics as build_statistics
 from fluss.records.statistics import may_match as may_match
+from fluss.records.stored_values import SCHEMA_ID_BYTES as SCHEMA_ID_BYTES
+from fluss.records.stored_values import decode_stored_rows as decode_stored_rows
+from fluss.records.stored_values import decode_values as decode_values
+from fluss.records.stored_values import schema_ids_of as schema_ids_of
 from fluss.records.validation import check_log_batch as check_log_batch
 from fluss.records.validation import expanded_bytes as expanded_bytes
 
@@ -61,6 +65,7 @@ __all__ = [
     "Part",
     "ProjectedBatch",
     "RowRecords",
+    "SCHEMA_ID_BYTES",
     "Statistics",
     "align_batch",
     "build_statistics",
@@ -69,7 +74,9 @@ __all__ = [
     "decode_arrow_batch",
     "decode_log_batch",
     "decode_row_batch",
+    "decode_stored_rows",
     "decode_value_batch",
+    "decode_values",
     "encode_arrow_body",
     "encode_kv_body",
     "encode_kv_records",
@@ -84,6 +91,7 @@ __all__ = [
     "patch_batch",
     "read_header",
     "read_row_records",
+    "schema_ids_of",
     "seal_kv_batch",
     "seal_log_batch",
     "value_batch_header",

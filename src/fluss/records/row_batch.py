@@ -15,7 +15,8 @@ from fluss.metadata.types import DataType, RowType
 from fluss.records._bytes import INT32_MAX, fixed_width_binary, join_columns
 from fluss.records.arrow import EncodedBody, change_type_vector
 from fluss.records.log_batch import LogBatch, check_change_types
-from fluss.rows import compacted, indexed, logical, vector
+from fluss.rows import compacted, indexed
+from fluss.rows.formats import decode_rows, encode_rows
 from fluss.rows.slices import Slices
 
 
@@ -81,10 +82,7 @@ def _encode_rows(fmt: str, types: Sequence[DataType], rows: pa.RecordBatch | Seq
     if isinstance(rows, pa.RecordBatch):
         if rows.num_columns != len(types):
             raise InvalidArgumentError(f"the batch has {rows.num_columns} columns, the table {len(types)}")
-        if fmt == "COMPACTED":
-            return vector.encode_compacted(types, rows.columns)
-        columns = [logical.from_arrow(column, dtype) for column, dtype in zip(rows.columns, types)]
-        return Slices.from_list([indexed.encode_row(types, row) for row in zip(*columns)])
+        return encode_rows(fmt, types, rows.columns)
     encode = compacted.encode_row if fmt == "COMPACTED" else indexed.encode_row
     return Slices.from_list([encode(types, row) for row in rows])
 
@@ -94,11 +92,6 @@ def decode_row_batch(batch: LogBatch, fmt: str, row_type: RowType) -> pa.RecordB
     _check_format(fmt)
     records = read_row_records(batch)
     types = [field.data_type for field in row_type.fields]
-    if fmt == "COMPACTED":
-        arrays = vector.decode_compacted(types, records.rows)
-    else:
-        rows = [indexed.decode_row(types, row) for row in records.rows.to_list()]
-        columns = zip(*rows) if rows else ([] for _ in types)
-        arrays = [logical.to_arrow(list(values), dtype) for values, dtype in zip(columns, types)]
+    arrays = decode_rows(fmt, types, records.rows)
     schema = pa.schema([pa.field(f.name, f.data_type.to_arrow(), f.data_type.nullable) for f in row_type.fields])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

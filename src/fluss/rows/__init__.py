@@ -5,6 +5,7 @@ from fluss._lazy import lazy_names
 
 NAMES = {
     "fluss.rows.bucketing": "bucket_hash bucket_hashes bucket_of buckets_of fluss_hash murmur3_32 scramble",
+    "fluss.rows.formats": "decode_rows encode_rows",
     "fluss.rows.keys": """
         CompactedKeyEncoder IcebergKeyEncoder KeyEncoder PaimonKeyEncoder bucket_key_encoder
         kv_key_encoder prefix_key_encoder

@@ -9,6 +9,8 @@ from fluss.rows.bucketing import buckets_of as buckets_of
 from fluss.rows.bucketing import fluss_hash as fluss_hash
 from fluss.rows.bucketing import murmur3_32 as murmur3_32
 from fluss.rows.bucketing import scramble as scramble
+from fluss.rows.formats import decode_rows as decode_rows
+from fluss.rows.formats import encode_rows as encode_rows
 from fluss.rows.keys import CompactedKeyEncoder as CompactedKeyEncoder
 from fluss.rows.keys import IcebergKeyEncoder as IcebergKeyEncoder
 from fluss.rows.keys import KeyEncoder as KeyEncoder
@@ -51,9 +53,11 @@ __all__ = [
     "conform",
     "decode_compacted",
     "decode_compacted_key",
+    "decode_rows",
     "encode_aligned",
     "encode_compacted",
     "encode_compacted_key",
+    "encode_rows",
     "fluss_hash",
     "from_arrow",
     "from_python",

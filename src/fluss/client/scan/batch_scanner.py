@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from fluss._arrow_buffers import array_of
 from fluss.client.scan.fold import merge_by_key
 from fluss.client.scan.kv_snapshot import SnapshotRows, newest_snapshot
 from fluss.client.scan.one_shot import OneShotScanner
@@ -33,8 +32,9 @@ from fluss.metadata import OffsetSpec, Schema, TableBucket
 from fluss.net.eager import retrieve_exception
 from fluss.protocol import apis, messages
 from fluss.protocol.wire import parse_message
-from fluss.records import align_batch, decode_value_batch, iter_log_batches
-from fluss.rows import Slices, decode_compacted, indexed, logical
+from fluss.records import decode_value_batch, iter_log_batches
+from fluss.records.stored_values import decode_values, schema_ids_of
+from fluss.rows import Slices
 
 if TYPE_CHECKING:
     from fluss.net.connection import Connection
@@ -317,34 +317,11 @@ class BatchScanner(OneShotScanner):
     async def decode_values(self, values: Slices) -> pa.RecordBatch:
         """Stored values (schema id and row each) as an Arrow batch of the wanted columns."""
         info = self._plan.info
-        if not len(values):  # what servers answer for a bucket without rows
-            return self._project(pa.RecordBatch.from_pylist([], schema=info.schema.arrow_schema))
-        if int(values.lengths.min(initial=2)) < 2:
-            raise FormatError("a stored value is shorter than its schema id")
-        ids = values.data[values.starts].astype(np.int32) | (values.data[values.starts + 1].astype(np.int32) << 8)
-        rows = Slices(values.data, values.starts + 2, values.lengths - 2)
-        kinds = np.unique(ids).tolist()
-        if len(kinds) == 1:
-            return self._project(await self._decode_rows(kinds[0], rows))
-        # Rows of several schema versions: each kind at once, then back into the order they came in.
-        order = np.argsort(ids, kind="stable")
-        parts = [await self._decode_rows(kind, rows.take(order[ids[order] == kind])) for kind in kinds]
-        table = pa.Table.from_batches(parts, info.schema.arrow_schema)
-        back = table.take(array_of(np.argsort(order, kind="stable")))
-        return self._project(back.combine_chunks().to_batches()[0])
-
-    async def _decode_rows(self, schema_id: int, rows: Slices) -> pa.RecordBatch:
-        info = self._plan.info
-        schema = await self._plan.cluster.schema(info.table_path, schema_id, self._deadline)
-        types = [column.data_type for column in schema.columns]
-        if info.kv_format == "COMPACTED":
-            arrays: Sequence[pa.Array] = decode_compacted(types, rows)
-        else:
-            decoded = [indexed.decode_row(types, row) for row in rows.to_list()]
-            columns: list[Any] = [list(column) for column in zip(*decoded)] or [[] for _ in types]
-            arrays = [logical.to_arrow(column, data_type) for column, data_type in zip(columns, types)]
-        batch = pa.RecordBatch.from_arrays(list(arrays), schema=schema.arrow_schema)
-        return align_batch(batch, schema, info.schema)
+        schemas = {
+            int(schema_id): await self._plan.cluster.schema(info.table_path, int(schema_id), self._deadline)
+            for schema_id in np.unique(schema_ids_of(values))
+        }
+        return self._project(decode_values(values, schemas, info.schema, info.kv_format))
 
     async def _scan_kv(
         self, connection: Connection, request: messages.ScanKvRequest, *, ahead: bool = False

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from fluss._arrow_buffers import numpy_of, valid_mask
 from fluss.errors import FlussError, InvalidRowError, RecordTooLargeError
-from fluss.metadata import DataType, TableInfo, format_partition_value, partition_name, validate_partition_value
-from fluss.rows import Slices, encode_compacted, indexed, kv_key_encoder, logical
+from fluss.metadata import TableInfo, format_partition_value, partition_name, validate_partition_value
+from fluss.rows import encode_rows, kv_key_encoder, logical
 
 Ints = npt.NDArray[np.int64]
 
@@ -114,14 +114,6 @@ def large_rows(batch: pa.RecordBatch, size_max: int, first_row: int = 0) -> Iter
     middle = batch.num_rows // 2
     yield from large_rows(batch.slice(0, middle), size_max, first_row)
     yield from large_rows(batch.slice(middle), size_max, first_row + middle)
-
-
-def encode_rows(kv_format: str, types: Sequence[DataType], arrays: Sequence[pa.Array]) -> Slices:
-    """Encode rows as a primary-key table stores them."""
-    if kv_format == "COMPACTED":
-        return encode_compacted(types, arrays)
-    columns = [logical.from_arrow(array, data_type) for array, data_type in zip(arrays, types)]
-    return Slices.from_list([indexed.encode_row(types, row) for row in zip(*columns)])
 
 
 def check_row_sizes(info: TableInfo, batch: pa.RecordBatch, request_size_max: int) -> None:

@@ -18,7 +18,6 @@ from fluss.client.write.batch import RoutedRows, RouteKey, Seal
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import (
-    encode_rows,
     groups_of,
     partition_codes,
     refuse_rows,
@@ -33,6 +32,7 @@ from fluss.rows import (
     Slices,
     bucket_hashes,
     bucket_key_encoder,
+    encode_rows,
     kv_key_encoder,
 )
 

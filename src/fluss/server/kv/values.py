@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss._arrow_buffers import array_of
 from fluss.errors import FormatError, UnknownServerError
 from fluss.metadata import (
     BigIntType,
@@ -30,7 +29,7 @@ from fluss.metadata import (
     TimeType,
     parse_partition_value,
 )
-from fluss.records import align_batch
+from fluss.records import SCHEMA_ID_BYTES, decode_stored_rows, decode_values
 from fluss.rows import (
     CompactedKeyEncoder,
     IcebergKeyEncoder,
@@ -38,16 +37,13 @@ from fluss.rows import (
     PaimonKeyEncoder,
     Slices,
     aligned,
-    decode_compacted,
     decode_compacted_key,
-    encode_compacted,
-    indexed,
+    encode_rows,
     kv_key_encoder,
     logical,
 )
 
 _SCHEMA_ID = struct.Struct("<h")
-SCHEMA_ID_BYTES = 2
 
 Row = tuple[Any, ...]
 """The logical values of one row in table order."""
@@ -87,35 +83,11 @@ class ValueCodec:
 
     def decode_rows(self, schema_id: int, rows: Slices) -> pa.RecordBatch:
         """Rows written with one schema, as rows of the table's present schema."""
-        written = self.schemas.get(schema_id)
-        if written is None:
-            raise FormatError(f"a stored row has schema id {schema_id}, which the table never had")
-        types = [column.data_type for column in written.columns]
-        if self.kv_format == "COMPACTED":
-            arrays = decode_compacted(types, rows)
-        else:
-            decoded = [indexed.decode_row(types, row) for row in rows.to_list()]
-            columns: list[Any] = [list(column) for column in zip(*decoded)] or [[] for _ in types]
-            arrays = [logical.to_arrow(column, data_type) for column, data_type in zip(columns, types)]
-        if schema_id == self.schema_id:
-            return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
-        fields = pa.schema([pa.field(c.name, c.data_type.to_arrow()) for c in written.columns])
-        return self._nullable(align_batch(pa.RecordBatch.from_arrays(arrays, schema=fields), written, self.schema))
+        return self._nullable(decode_stored_rows(rows, schema_id, self.schemas, self.schema, self.kv_format))
 
     def decode_values(self, values: Slices) -> pa.RecordBatch:
         """Stored values of any schema versions, in their order."""
-        if len(values) and int(values.lengths.min()) < SCHEMA_ID_BYTES:
-            raise FormatError("a stored value is too short for its schema id")
-        rows = Slices.trusted(values.data, values.starts + SCHEMA_ID_BYTES, values.lengths - SCHEMA_ID_BYTES)
-        low, high = values.data[values.starts], values.data[values.starts + 1]
-        ids = low.astype(np.int16) | (high.astype(np.int16) << 8)
-        first = int(ids[0]) if len(ids) else self.schema_id
-        if bool((ids == first).all()):
-            return self.decode_rows(first, rows)
-        order = np.argsort(ids, kind="stable")
-        parts = [self.decode_rows(int(i), rows.take(order[ids[order] == i])) for i in np.unique(ids)]
-        table = pa.Table.from_batches(parts)
-        return table.take(array_of(np.argsort(order, kind="stable"))).combine_chunks().to_batches()[0]
+        return self._nullable(decode_values(values, self.schemas, self.schema, self.kv_format))
 
     def _nullable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
@@ -135,12 +107,8 @@ class ValueCodec:
 
     def encode_batch(self, batch: pa.RecordBatch) -> list[bytes]:
         """The rows of a batch as values to store."""
-        if self.kv_format == "COMPACTED":
-            rows = encode_compacted(self.types, batch.columns).to_list()
-        else:
-            rows = [indexed.encode_row(self.types, row) for row in self.to_rows(batch)]
         prefix = self.prefix
-        return [prefix + row for row in rows]
+        return [prefix + row for row in encode_rows(self.kv_format, self.types, batch.columns).to_list()]
 
 
 _I64 = struct.Struct("<q")
