@@ -20,6 +20,7 @@ from fluss.client.write import Sender
 from fluss.client.write import append as append_module
 from fluss.client.write import writer as writer_module
 from fluss.client.write.batch import WriteBatch
+from fluss.client.write.conversion import ChunkConverter
 
 FIELDS = [("id", pa.int64()), ("name", pa.string())]
 
@@ -276,7 +277,7 @@ async def test_threads_keep_their_own_order(config, database):
 async def test_flush_waits_for_rows_that_another_thread_has_in_hand(table, monkeypatch):
     """The chunk with this row is being converted elsewhere when flush is called."""
     begun, go_on = threading.Event(), threading.Event()
-    convert = append_module.AppendWriter._convert
+    convert = ChunkConverter.convert
 
     def slowly(self, chunk):
         begun.set()
@@ -286,11 +287,11 @@ async def test_flush_waits_for_rows_that_another_thread_has_in_hand(table, monke
     writer = table.new_append().create_writer()
     writer._accumulator.limit(2)
     writer.append((1, "first"))
-    monkeypatch.setattr(append_module.AppendWriter, "_convert", slowly)
+    monkeypatch.setattr(ChunkConverter, "convert", slowly)
     thread = threading.Thread(target=writer.append, args=((2, "completes the chunk"),))
     thread.start()
     await asyncio.to_thread(begun.wait)
-    monkeypatch.setattr(append_module.AppendWriter, "_convert", convert)
+    monkeypatch.setattr(ChunkConverter, "convert", convert)
     writer.append((3, "later"))
     flushing = asyncio.ensure_future(writer.flush())
     await asyncio.sleep(0.2)
@@ -303,16 +304,16 @@ async def test_flush_waits_for_rows_that_another_thread_has_in_hand(table, monke
 
 async def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(conn, table, monkeypatch):
     writer = table.new_append().create_writer()
-    convert = append_module.AppendWriter._convert
+    convert = ChunkConverter.convert
 
     def broken(self, chunk):
         raise ZeroDivisionError("broken")
 
-    monkeypatch.setattr(append_module.AppendWriter, "_convert", broken)
+    monkeypatch.setattr(ChunkConverter, "convert", broken)
     handle = writer.append((1, "a"))
     with pytest.raises(fluss.InvalidRowError, match=r"1 rows could not be converted: ZeroDivisionError"):
         await handle.wait()
-    monkeypatch.setattr(append_module.AppendWriter, "_convert", convert)
+    monkeypatch.setattr(ChunkConverter, "convert", convert)
     await writer.flush()
     monkeypatch.setattr(append_module.ArrowEncoder, "__call__", broken)
     handle = writer.append((2, "b"))

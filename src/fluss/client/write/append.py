@@ -15,7 +15,8 @@ import pyarrow as pa
 from fluss._arrow_buffers import array_of
 from fluss.client.write.accumulator import RowReader, row_taker, value_converter
 from fluss.client.write.arrow_input import BatchReader
-from fluss.client.write.batch import RoutedRows, RouteKey, Seal
+from fluss.client.write.batch import BatchSizer, RoutedRows, RouteKey, Seal
+from fluss.client.write.conversion import ChunkConverter
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import (
@@ -23,7 +24,6 @@ from fluss.client.write.routing import (
     large_rows,
     partition_codes,
     refuse_rows,
-    row_size_max,
 )
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import WriterBase
@@ -40,6 +40,7 @@ from fluss.records import (
 from fluss.rows import bucket_key_encoder, buckets_of
 
 if TYPE_CHECKING:
+    from fluss.client.cluster import Cluster
     from fluss.config import Config
 
 _ARROW_BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -133,65 +134,32 @@ class RoundRobin:
         return [choices[(first + i) % len(choices)] for i in range(rows)]
 
 
-class AppendWriter(WriterBase):
-    """Appends rows to a log table.
+class LogConverter(ChunkConverter):
+    """Routes rows of a log table, by their bucket keys or to buckets that an assigner chooses."""
 
-    Example:
-        writer = table.new_append().create_writer()
-        writer.append({"id": 1, "name": "Alice"})
-        await writer.flush()
-    """
-
-    def __init__(self, sender: Sender, info: TableInfo, config: Config) -> None:
-        if info.has_primary_key():
-            raise InvalidArgumentError(f"table {info.table_path} has a primary key: write to it with new_upsert()")
-        super().__init__(sender, info, config, WriteTarget(info.table_path, info.table_id, is_kv=False))
-        columns = info.schema.columns
-        what = f"table {info.table_path}"
-        self._reader = RowReader(what, columns)
-        self.append = row_taker(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
-        self._converters = [value_converter(column.data_type, column.name) for column in columns]
-        self._batch_reader = BatchReader(str(info.table_path), columns)
-        self._encode = self._arrow_encoder = ArrowEncoder(info)
-        self._bucketing = config.client_bucketing
-        self._row_size_max = row_size_max(config.writer_request_max_size)
+    def __init__(
+        self, cluster: Cluster, info: TableInfo, config: Config, encoder: ArrowEncoder, sizer: BatchSizer
+    ) -> None:
+        columns = [value_converter(column.data_type, column.name) for column in info.schema.columns]
+        super().__init__(cluster, info, config, columns)
+        self._encoder = encoder
+        self._sizer = sizer
+        self._cut_size = min(self._row_size_max, max(config.writer_batch_size, _ARROW_BATCH_BYTES_MAX))
         self._make_assigner = Sticky if config.writer_bucket_no_key_assigner == "sticky" else RoundRobin
         self._assigners: dict[str | None, Sticky | RoundRobin] = {}
-        self._bucket_key = [info.schema.column_index(name) for name in info.bucket_keys]
         self._bucket_key_encoder = bucket_key_encoder(info) if self._bucket_key else None
-        self._partition_key = [info.schema.column_index(name) for name in info.get_partition_keys()]
-
-    # -- the public calls -----------------------------------------------------------------------------------------
-
-    def append(self, row: Any) -> WriteResultHandle:
-        """Append one row: a dict (or any mapping), a list or tuple in column order, or a dataclass.
-
-        The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A row with
-        unknown or missing columns, or with a value that does not fit an ARRAY, MAP or ROW, is refused by this call. A
-        value that does not fit another column fails this row alone: its handle raises `InvalidRowError`, and if that
-        was not awaited, `flush()` does.
-
-        Example:
-            writer.append({"id": 1, "name": "Alice"})
-            await writer.append((2, "Bob")).wait()
-        """
-        return self._collect(self._reader.read(row))
-
-    append_arrow_batch = WriterBase.write_arrow_batch
-
-    # -- routing ---------------------------------------------------------------------------------------------------
 
     def _route(
         self, arrays: Sequence[pa.Array], deletes: npt.NDArray[np.bool_], positions: Positions | None
     ) -> list[RoutedRows]:
-        batch = pa.RecordBatch.from_arrays(list(arrays), schema=self._batch_reader.schema)
+        batch = pa.RecordBatch.from_arrays(list(arrays), schema=self._info.schema.arrow_schema)
         if _bytes_at_most(batch) > self._row_size_max:
-            refuse_rows(dict(large_rows(batch, self._row_size_max)), self._config.writer_request_max_size)
+            refuse_rows(dict(large_rows(batch, self._row_size_max)), self._request_size_max)
         if not self._partition_key:
             return self._route_buckets(None, self._info.num_buckets, batch, positions)
         columns = [batch.column(i) for i in self._partition_key]
         names, codes = partition_codes(self._info, columns, self._bucketing)
-        counts = self._counts.of(names)
+        counts = self.counts.of(names)
         if len(names) == 1:
             return self._route_buckets(names[0], counts[0], batch, positions)
         routed = []
@@ -225,13 +193,12 @@ class AppendWriter(WriterBase):
 
     def _cut(self, key: RouteKey, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:
         """Cut what is larger than a request may be."""
-        size_max = min(self._row_size_max, max(self._batch_size_max, _ARROW_BATCH_BYTES_MAX))
-        if self._arrow_encoder.is_quick and self._sizer.target // 2 < _bytes_at_most(batch) <= size_max:
+        if self._encoder.is_quick and self._sizer.target // 2 < _bytes_at_most(batch) <= self._cut_size:
             # Rows of this size rarely share a batch: they are encoded here, in the thread of the caller.
-            body = self._arrow_encoder.body_of(batch)
+            body = self._encoder.body_of(batch)
             return [(key, ArrowRows(batch, body.size_bytes, body), positions)]
         size_bytes = batch.nbytes  # asked for once: it looks at every buffer
-        if size_bytes <= size_max or batch.num_rows == 1:
+        if size_bytes <= self._cut_size or batch.num_rows == 1:
             return [(key, ArrowRows(batch, size_bytes), positions)]
         middle = batch.num_rows // 2
         halves = (0, middle), (middle, batch.num_rows - middle)
@@ -256,13 +223,53 @@ class AppendWriter(WriterBase):
         """Return the buckets whose leader is known."""
         if partition is not None:
             return []
-        cluster, table_id = self._sender.cluster, self._info.table_id
+        cluster, table_id = self._cluster, self._info.table_id
         return [b for b in range(self._info.num_buckets) if cluster.known_leader(TableBucket(table_id, b)) is not None]
 
-    def _sealed(self, key: RouteKey) -> None:
+    def batch_sealed(self, key: RouteKey) -> None:
         assigner = self._assigners.get(key.partition_name)
         if isinstance(assigner, Sticky):
             assigner.batch_sealed()
+
+
+class AppendWriter(WriterBase):
+    """Appends rows to a log table.
+
+    Example:
+        writer = table.new_append().create_writer()
+        writer.append({"id": 1, "name": "Alice"})
+        await writer.flush()
+    """
+
+    def __init__(self, sender: Sender, info: TableInfo, config: Config) -> None:
+        if info.has_primary_key():
+            raise InvalidArgumentError(f"table {info.table_path} has a primary key: write to it with new_upsert()")
+        super().__init__(sender, info, config, WriteTarget(info.table_path, info.table_id, is_kv=False))
+        columns = info.schema.columns
+        what = f"table {info.table_path}"
+        self._reader = RowReader(what, columns)
+        self.append = row_taker(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
+        self._batch_reader = BatchReader(str(info.table_path), columns)
+        self._encode = encoder = ArrowEncoder(info)
+        self._converter = LogConverter(sender.cluster, info, config, encoder, self._sizer)
+
+    # -- the public calls -----------------------------------------------------------------------------------------
+
+    def append(self, row: Any) -> WriteResultHandle:
+        """Append one row: a dict (or any mapping), a list or tuple in column order, or a dataclass.
+
+        The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A row with
+        unknown or missing columns, or with a value that does not fit an ARRAY, MAP or ROW, is refused by this call. A
+        value that does not fit another column fails this row alone: its handle raises `InvalidRowError`, and if that
+        was not awaited, `flush()` does.
+
+        Example:
+            writer.append({"id": 1, "name": "Alice"})
+            await writer.append((2, "Bob")).wait()
+        """
+        return self._collect(self._reader.read(row))
+
+    append_arrow_batch = WriterBase.write_arrow_batch
 
 
 def _bytes_at_most(batch: pa.RecordBatch) -> int:

@@ -15,13 +15,13 @@ import pyarrow as pa
 from fluss.client.write.accumulator import RowReader, fields_of, row_taker, value_converter
 from fluss.client.write.arrow_input import BatchReader, arrow_batches
 from fluss.client.write.batch import RoutedRows, RouteKey, Seal
+from fluss.client.write.conversion import ChunkConverter
 from fluss.client.write.handle import Positions, WriteResultHandle
 from fluss.client.write.lane import WriteTarget
 from fluss.client.write.routing import (
     groups_of,
     partition_codes,
     refuse_rows,
-    row_size_max,
 )
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import WriterBase
@@ -37,6 +37,7 @@ from fluss.rows import (
 )
 
 if TYPE_CHECKING:
+    from fluss.client.cluster import Cluster
     from fluss.config import Config
 
 _RECORD_OVERHEAD_BYTES = 10
@@ -101,130 +102,24 @@ def _encoded(parts: Sequence[KvRows | KvRecords]) -> list[memoryview]:
     return [encode_kv_records(keys, values, deletes)[0]]
 
 
-class UpsertWriter(WriterBase):
-    """Upserts into and deletes from a primary-key table; with `columns`, only those columns are changed.
+class KvConverter(ChunkConverter):
+    """Encodes rows of a primary-key table and routes them by their bucket keys. `targets`: the columns that are set."""
 
-    Example:
-        writer = table.new_upsert().create_writer()
-        writer.upsert({"id": 1, "name": "Alice"})
-        writer.delete({"id": 2})
-        await writer.flush()
-    """
-
-    # The server works longer on a KV batch than the network takes, and should find the next one waiting.
-    _busy_batches = 2
-
-    def __init__(
-        self,
-        sender: Sender,
-        info: TableInfo,
-        config: Config,
-        columns: Sequence[int] | None = None,
-        mode: MergeMode = MergeMode.DEFAULT,
-    ) -> None:
-        if not info.has_primary_key():
-            raise InvalidArgumentError(f"table {info.table_path} has no primary key: write to it with new_append()")
-        targets = self._targets(info, columns)
-        super().__init__(
-            sender,
-            info,
-            config,
-            WriteTarget(
-                info.table_path,
-                info.table_id,
-                is_kv=True,
-                target_columns=tuple(targets or ()),
-                # Servers before release 0.9 do not know the field: it is sent only where it says something.
-                agg_mode=None if mode is MergeMode.DEFAULT else int(mode),
-            ),
-        )
+    def __init__(self, cluster: Cluster, info: TableInfo, config: Config, targets: Sequence[int]) -> None:
         schema = info.schema
-        what = f"table {info.table_path}"
-        self._reader = RowReader(what, schema.columns, targets)
-        self.upsert = row_taker(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         primary_key = [schema.column_index(name) for name in schema.primary_key]
-        self._delete_reader = RowReader(f"{what}, delete", schema.columns, primary_key)
-        self._column_names = frozenset(schema.column_names)
         # A delete carries its key alone: whether the other columns may be null is checked for upserts only.
-        self._converters = [
+        columns = [
             value_converter(_lenient(column, i in primary_key), column.name) for i, column in enumerate(schema.columns)
         ]
-        positions = self._reader.positions
-        self._required = {i for i in positions if i not in primary_key and not schema.columns[i].data_type.nullable}
+        required = {i for i in targets if i not in primary_key and not schema.columns[i].data_type.nullable}
+        super().__init__(cluster, info, config, columns, required)
+        # Deletes and partial updates leave columns out; what an upsert must have is checked before rows are encoded.
+        self._types = [converter.data_type for converter in columns]
         self._key = [schema.column_index(name) for name in info.physical_primary_key]
         self._key_encoder = kv_key_encoder(info)
-        self._bucket_key = [schema.column_index(name) for name in info.bucket_keys]
         self._same_key = self._bucket_key == self._key and info.lake_format is None
         self._bucket_key_encoder = bucket_key_encoder(info)
-        self._partition_key = [schema.column_index(name) for name in info.get_partition_keys()]
-        # Deletes and partial updates leave columns out; what an upsert must have is checked before rows are encoded.
-        self._types = [converter.data_type for converter in self._converters]
-        self._bucketing = config.client_bucketing
-        self._row_size_max = row_size_max(config.writer_request_max_size)
-        self._encode = KvEncoder(info.schema_id)
-        self._batch_reader = BatchReader(str(info.table_path), [schema.columns[i] for i in positions])
-
-    @staticmethod
-    def _targets(info: TableInfo, columns: Sequence[int] | None) -> list[int] | None:
-        schema = info.schema
-        generated = {schema.column_index(name) for name in schema.get_auto_increment_columns()}
-        if columns is None:
-            # The server fills an auto-increment column: it must be left out of what is written.
-            return [i for i in range(len(schema.columns)) if i not in generated] if generated else None
-        targets = sorted(set(columns))
-        names = [schema.columns[i].name for i in targets]
-        missing = [name for name in schema.primary_key if name not in names]
-        if missing:
-            raise InvalidArgumentError(
-                f"a partial update of {info.table_path} must name all primary key columns; "
-                f"missing: {', '.join(missing)}"
-            )
-        return targets
-
-    # -- the public calls -----------------------------------------------------------------------------------------
-
-    def upsert(self, row: Any) -> WriteResultHandle:
-        """Insert or update one row by its primary key: a dict (or any mapping), a list or tuple, or a dataclass.
-
-        Example:
-            writer.upsert({"id": 1, "name": "Alice"})
-            await writer.upsert((2, "Bob")).wait()
-        """
-        return self._collect(self._reader.read(row))
-
-    def delete(self, pk: Any) -> WriteResultHandle:
-        """Delete the row with this primary key (a mapping may carry other columns too; they are ignored).
-
-        Example:
-            await writer.delete({"id": 1}).wait()
-        """
-        names = self._delete_reader.names
-        if dataclasses.is_dataclass(pk) and not isinstance(pk, type):
-            pk = fields_of(pk)
-        if isinstance(pk, Mapping):
-            # Other columns of the table may be there; what is not a column is for the reader to refuse.
-            pk = {name: value for name, value in pk.items() if name in names or name not in self._column_names}
-        elif isinstance(pk, (list, tuple)) and len(pk) == self._width != len(names):
-            pk = [pk[i] for i in self._delete_reader.positions]
-        return self._collect(self._delete_reader.read(pk), is_delete=True)
-
-    upsert_arrow_batch = WriterBase.write_arrow_batch
-
-    def delete_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """Delete the rows whose primary keys the batch holds; other columns are ignored.
-
-        Example:
-            writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"id": [1, 2, 3]}))
-        """
-        schema = self._info.schema
-        keys = BatchReader(str(self._info.table_path), [schema.columns[i] for i in self._delete_reader.positions])
-        given = arrow_batches(batch, self._delete_reader.what)
-        only_keys = [
-            one.select([name for name in one.schema.names if name in self._delete_reader.names]) for one in given
-        ]
-        return self._write_read(keys, only_keys, is_delete=True)
-
-    # -- encoding and routing ---------------------------------------------------------------------------------------
 
     def _route(
         self, arrays: Sequence[pa.Array], deletes: npt.NDArray[np.bool_], positions: Positions | None
@@ -236,13 +131,13 @@ class UpsertWriter(WriterBase):
         sizes = keys.lengths + rows.lengths
         if int(sizes.max()) > self._row_size_max:
             large = np.flatnonzero(sizes > self._row_size_max).tolist()
-            refuse_rows({row: int(sizes[row]) for row in large}, self._config.writer_request_max_size)
+            refuse_rows({row: int(sizes[row]) for row in large}, self._request_size_max)
         names: list[str | None] = [None]
         partition = np.zeros(len(keys), np.int64)
         if self._partition_key:
             found, partition = partition_codes(self._info, [arrays[i] for i in self._partition_key], self._bucketing)
             names = list(found)
-        counts = self._counts.of(names)
+        counts = self.counts.of(names)
         most = max(counts)
         codes = partition * most
         if most > 1:
@@ -307,6 +202,116 @@ class UpsertWriter(WriterBase):
             half = KvRows(part.keys.take(at), part.values.take(at), part.deletes[at])
             routed += self._cut(key, half, at if positions is None else positions[at])
         return routed
+
+
+class UpsertWriter(WriterBase):
+    """Upserts into and deletes from a primary-key table; with `columns`, only those columns are changed.
+
+    Example:
+        writer = table.new_upsert().create_writer()
+        writer.upsert({"id": 1, "name": "Alice"})
+        writer.delete({"id": 2})
+        await writer.flush()
+    """
+
+    # The server works longer on a KV batch than the network takes, and should find the next one waiting.
+    _busy_batches = 2
+
+    def __init__(
+        self,
+        sender: Sender,
+        info: TableInfo,
+        config: Config,
+        columns: Sequence[int] | None = None,
+        mode: MergeMode = MergeMode.DEFAULT,
+    ) -> None:
+        if not info.has_primary_key():
+            raise InvalidArgumentError(f"table {info.table_path} has no primary key: write to it with new_append()")
+        targets = self._targets(info, columns)
+        super().__init__(
+            sender,
+            info,
+            config,
+            WriteTarget(
+                info.table_path,
+                info.table_id,
+                is_kv=True,
+                target_columns=tuple(targets or ()),
+                # Servers before release 0.9 do not know the field: it is sent only where it says something.
+                agg_mode=None if mode is MergeMode.DEFAULT else int(mode),
+            ),
+        )
+        schema = info.schema
+        what = f"table {info.table_path}"
+        self._reader = RowReader(what, schema.columns, targets)
+        self.upsert = row_taker(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
+        primary_key = [schema.column_index(name) for name in schema.primary_key]
+        self._delete_reader = RowReader(f"{what}, delete", schema.columns, primary_key)
+        self._column_names = frozenset(schema.column_names)
+        positions = self._reader.positions
+        self._converter = KvConverter(sender.cluster, info, config, positions)
+        self._encode = KvEncoder(info.schema_id)
+        self._batch_reader = BatchReader(str(info.table_path), [schema.columns[i] for i in positions])
+
+    @staticmethod
+    def _targets(info: TableInfo, columns: Sequence[int] | None) -> list[int] | None:
+        schema = info.schema
+        generated = {schema.column_index(name) for name in schema.get_auto_increment_columns()}
+        if columns is None:
+            # The server fills an auto-increment column: it must be left out of what is written.
+            return [i for i in range(len(schema.columns)) if i not in generated] if generated else None
+        targets = sorted(set(columns))
+        names = [schema.columns[i].name for i in targets]
+        missing = [name for name in schema.primary_key if name not in names]
+        if missing:
+            raise InvalidArgumentError(
+                f"a partial update of {info.table_path} must name all primary key columns; "
+                f"missing: {', '.join(missing)}"
+            )
+        return targets
+
+    # -- the public calls -----------------------------------------------------------------------------------------
+
+    def upsert(self, row: Any) -> WriteResultHandle:
+        """Insert or update one row by its primary key: a dict (or any mapping), a list or tuple, or a dataclass.
+
+        Example:
+            writer.upsert({"id": 1, "name": "Alice"})
+            await writer.upsert((2, "Bob")).wait()
+        """
+        return self._collect(self._reader.read(row))
+
+    def delete(self, pk: Any) -> WriteResultHandle:
+        """Delete the row with this primary key (a mapping may carry other columns too; they are ignored).
+
+        Example:
+            await writer.delete({"id": 1}).wait()
+        """
+        names = self._delete_reader.names
+        if dataclasses.is_dataclass(pk) and not isinstance(pk, type):
+            pk = fields_of(pk)
+        if isinstance(pk, Mapping):
+            # Other columns of the table may be there; what is not a column is for the reader to refuse.
+            pk = {name: value for name, value in pk.items() if name in names or name not in self._column_names}
+        elif isinstance(pk, (list, tuple)) and len(pk) == self._width != len(names):
+            pk = [pk[i] for i in self._delete_reader.positions]
+        return self._collect(self._delete_reader.read(pk), is_delete=True)
+
+    upsert_arrow_batch = WriterBase.write_arrow_batch
+
+    def delete_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
+        """Delete the rows whose primary keys the batch holds; other columns are ignored.
+
+        Example:
+            writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"id": [1, 2, 3]}))
+        """
+        schema = self._info.schema
+        keys = BatchReader(str(self._info.table_path), [schema.columns[i] for i in self._delete_reader.positions])
+        given = arrow_batches(batch, self._delete_reader.what)
+        only_keys = [
+            one.select([name for name in one.schema.names if name in self._delete_reader.names]) for one in given
+        ]
+        return self._write_read(keys, only_keys, is_delete=True)
 
 
 def _lenient(column: Column, is_key: bool) -> DataType:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all table writers share: accumulating rows, building batches, waiting for the outcome.
+"""What all table writers share: accumulating rows, building batches, waiting for the outcome. Rows become columns and
+find their buckets in `ChunkConverter`.
 
 Rows may come from any thread: they are accumulated and converted there, which is also where back-pressure is applied.
 Everything after that happens on the connection's event loop.
@@ -16,19 +17,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from fluss._arrow_buffers import array_of
 from fluss.client.arguments import wrong_argument
 from fluss.client.promise import Promise
 from fluss.client.retry import within
-from fluss.client.write.accumulator import Chunk, RowAccumulator, without
+from fluss.client.write.accumulator import Chunk, RowAccumulator
 from fluss.client.write.arrow_input import BatchReader, arrow_batches, polars_to_arrow
 from fluss.client.write.batch import (
     BatchBuilder,
@@ -41,15 +40,15 @@ from fluss.client.write.batch import (
     complete_shares,
 )
 from fluss.client.write.chunk_queue import ChunkQueue, ConvertedChunk
+from fluss.client.write.conversion import ChunkConverter
 from fluss.client.write.handle import Failures, Positions, Ticket, WriteResultHandle, make_handle
 from fluss.client.write.lane import Lane, WriteTarget
-from fluss.client.write.partitions import BucketCounts, UnknownPartitions
-from fluss.client.write.routing import BadRows, remaining
+from fluss.client.write.partitions import UnknownPartitions
+from fluss.client.write.routing import BadRows
 from fluss.client.write.sender import Sender
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo
 from fluss.net.background import running_loop
-from fluss.rows import BadValues, ColumnConverter
 
 if TYPE_CHECKING:
     from typing import Protocol, TypeAlias
@@ -81,18 +80,13 @@ _LINGER_BATCHES_TOTAL = 64
 
 _WriterT = TypeVar("_WriterT", bound="WriterBase")
 
-Conversion = tuple[Sequence[RoutedRows], dict[int, FlussError]]
-"""Rows for their buckets, and the errors of the rows that are refused, by position."""
-
 
 class WriterBase:
     """Base of `AppendWriter` and `UpsertWriter`. Create it on the connection's loop."""
 
     _batch_reader: BatchReader
-    _converters: Sequence[ColumnConverter]
+    _converter: ChunkConverter
     _encode: Encoder
-    _required: Collection[int] = ()
-    """Columns that must not be null in rows that are not deletes, beyond what their converters check."""
     _busy_batches = 1
     """With so many batches of a bucket in flight its server is busy, and the next one may grow to its full size."""
 
@@ -102,7 +96,6 @@ class WriterBase:
         self._info = info
         self._config = config
         self._target = target
-        self._batch_size_max = config.writer_batch_size
         self._sizer = BatchSizer(
             config.writer_batch_size,
             config.writer_dynamic_batch_size_min,
@@ -121,9 +114,6 @@ class WriterBase:
         )
         self._shut = False
         self._chunks = ChunkQueue()
-        self._counts = BucketCounts(
-            sender.cluster, info, sender.request_timeout_ms, create=config.writer_dynamic_create_partition_enabled
-        )
         self._deferred: dict[asyncio.Task[None], tuple[Ticket, int]] = {}
         """Rows whose partitions are being looked up."""
         sender.cluster.attach_writer(self)
@@ -215,7 +205,7 @@ class WriterBase:
     def _emit_batch(self, number: int, batch: pa.RecordBatch, ticket: Ticket, first_row: int, is_delete: bool) -> None:
         routed: Sequence[RoutedRows] | None = ()
         try:
-            routed = self._route_batch(batch, is_delete)
+            routed = self._converter.convert_batch(batch, is_delete)
         except UnknownPartitions as unknown:
             routed = None
             again = partial(self._emit_batch, number, batch, ticket, first_row, is_delete)
@@ -229,68 +219,6 @@ class WriterBase:
             # Also when there are no rows: chunks with larger numbers wait for this one.
             if routed is not None:
                 self._pass_to_loop(number, routed, ticket)
-
-    # -- rows into columns, for the subclasses ------------------------------------------------------------------------
-
-    def _convert(self, chunk: Chunk) -> Conversion:
-        """Convert the rows of a chunk and route them to buckets; rows that do not fit come with their errors."""
-        positions: Positions | None = None
-        deletes = np.zeros(chunk.rows, np.bool_)
-        deletes[chunk.marks] = True
-        arrays, refused = self._columns(chunk.flat, deletes)
-        if refused:
-            positions = remaining(chunk.rows, refused)
-            deletes = deletes[positions]
-            arrays, _ = self._columns(without(chunk.flat, self._width, refused.keys()), deletes)
-        while len(deletes):
-            try:
-                return self._route(arrays, deletes, positions), refused
-            except BadRows as bad:
-                kept = remaining(len(deletes), bad.errors)
-                places = np.arange(len(deletes)) if positions is None else positions
-                refused.update({int(places[row]): error for row, error in bad.errors.items()})
-                arrays, deletes = [array.take(array_of(kept)) for array in arrays], deletes[kept]
-                positions = places[kept]
-        return [], refused
-
-    def _columns(self, flat: list[Any], deletes: npt.NDArray[np.bool_]) -> tuple[list[pa.Array], dict[int, FlussError]]:
-        arrays: list[pa.Array] = []
-        bad: dict[int, FlussError] = {}
-        for i, converter in enumerate(self._converters):
-            values = flat[i :: self._width]
-            try:
-                array = converter.to_arrow(values)
-            except BadValues as found:
-                for position, error in found.errors.items():
-                    bad.setdefault(position, error)
-            else:
-                arrays.append(array)
-                if not array.null_count:
-                    continue
-            if i in self._required:
-                name, data_type = self._info.schema.columns[i].name, self._info.schema.columns[i].data_type
-                for position, value in enumerate(values):
-                    if value is None and not deletes[position]:
-                        refusal = InvalidRowError(f"column {name!r} ({data_type}): null, but the type is NOT NULL")
-                        bad.setdefault(position, refusal)
-        return arrays, bad
-
-    def _route(
-        self, arrays: Sequence[pa.Array], deletes: npt.NDArray[np.bool_], positions: Positions | None
-    ) -> list[RoutedRows]:
-        """Route rows to buckets; raises `BadRows`."""
-        raise AssertionError("a writer says how its rows are routed")
-
-    def _route_batch(self, batch: pa.RecordBatch, is_delete: bool) -> list[RoutedRows]:
-        by_name = dict(zip(batch.schema.names, batch.columns))
-        arrays = [
-            by_name[column.name] if column.name in by_name else pa.nulls(batch.num_rows, converter.arrow_type)
-            for column, converter in zip(self._info.schema.columns, self._converters)
-        ]
-        return self._route(arrays, np.full(batch.num_rows, is_delete), None)
-
-    def _sealed(self, key: RouteKey) -> None:
-        """A batch for `key` was completed."""
 
     # -- rows in, any thread --------------------------------------------------------------------------------------
 
@@ -341,7 +269,7 @@ class WriterBase:
         """Convert a chunk and pass it to the loop. Never raises: handles and `flush()` raise what failed."""
         routed: Sequence[RoutedRows] = ()
         try:
-            routed, refused = self._convert(chunk)
+            routed, refused = self._converter.convert(chunk)
         except UnknownPartitions as unknown:
             self._defer(unknown, partial(self._emit, chunk), chunk.ticket, chunk.rows)
             return
@@ -366,11 +294,12 @@ class WriterBase:
         """Convert rows later, once their partitions are known. Chunks with larger numbers wait for them."""
 
         async def work() -> None:
-            self._counts.missing = await self._counts.find(unknown.names)
+            counts = self._converter.counts
+            counts.missing = await counts.find(unknown.names)
             try:
                 again()
             finally:
-                self._counts.missing = frozenset()
+                counts.missing = frozenset()
             self._seal_all()
 
         task = self._loop.create_task(work())
@@ -503,7 +432,7 @@ class WriterBase:
         builder = self._builders.pop(key)
         if not early:
             self._sizer.sealed(builder.size_bytes)
-        self._sealed(key)
+        self._converter.batch_sealed(key)
         self._batch_number += 1
         self._in_flight.add(self._batch_number)
         done = partial(self._done, self._batch_number)
