@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def activate(spark: SparkSession) -> None:
     """Make a session the active one of the calling thread, so that `format("fluss")` can be written to in it.
 
-    Sessions made by `fluss.spark.session()` do this by themselves. Call it in threads that use another session, before
-    the first write or stream start.
+    With the bridge, which `fluss.spark.session()` and `configure()` load, that needs no call. Without it, call this in
+    each thread but the main one, before its first write or stream start.
 
     Example:
         with ThreadPoolExecutor(initializer=fluss.spark.activate, initargs=(spark,)) as pool:
