@@ -469,6 +469,15 @@ def test_refused_snapshots_are_errors_of_their_table(harness: Harness, table_id:
     harness.fails(53, lake.get_lake_snapshot, pb.GetLakeSnapshotRequest(table_path=path()))
 
 
+@pytest.mark.parametrize("kind", ["tiered", "readable"])
+def test_files_from_before_a_log_lost_its_end_are_refused(harness: Harness, table_id: int, kind: str) -> None:
+    old, low = (prepare(harness, table_id, (None, 0, end)).lake_table_offsets_path for end in (1000, 990))
+    harness.catalog.lake.log_end_of = lambda _: 990
+    assert commit(harness, table_id, 1, *((old, None) if kind == "tiered" else (low, old))) == -1
+    assert harness.catalog.lake_end_offset(TableBucket(table_id, 0)) is None
+    assert commit(harness, table_id, 1, low, low) == 0
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -166,10 +166,11 @@ class Round:
         except FlussError as error:
             if error.is_retriable:
                 raise
+            back_to = f"snapshot {known.snapshot_id}" if known else "the state before its first round"
             raise LakeTableChangedError(
                 f"snapshot {unknown.snapshot_id} of the lake table of {info.table_path} was tiered, but the server "
-                f"does not take its offsets: {error.message}. If the Fluss table was created anew, drop the lake table "
-                "too"
+                f"does not take its offsets: {error.message.rstrip('.')}. If the Fluss table was created anew, drop "
+                f"the lake table too. If it was restored from a backup, roll the lake table back to {back_to}"
             ) from error
         report.recovered_id = unknown.snapshot_id
         self._progress("recovered", {"table": str(info.table_path), "snapshot": unknown.snapshot_id})

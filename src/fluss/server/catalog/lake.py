@@ -349,6 +349,8 @@ class LakeState:
                 raise UnknownServerError(f"the offsets of table '{entry.table_path}' were not read: {reason}") from None
 
         tiered, readable = await self._catalog.in_storage_thread(read)
+        for offsets in (tiered, readable or {}):  # a log may have lost its end since the file was written
+            await self._check_buckets(entry, offsets)
         await self._commit(
             table_id,
             LakeSnapshotEntry(
