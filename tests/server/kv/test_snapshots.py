@@ -499,6 +499,23 @@ async def test_a_damaged_state_is_rebuilt_from_the_snapshot(
         assert len(rows_of(table, read(after, tmp_path / "copy"))) == 5_000
 
 
+async def test_a_large_state_whose_rows_are_not_counted_stays_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blind writes count the rows that they delete only."""
+    monkeypatch.setattr(snapshots_module, "MEMORY_BYTES_MAX", 10_000)
+    async with a_table(tmp_path, properties={"table.changelog.image": "WAL"}) as (server, table):
+        await table.put(rows(2_000))
+        await table.put([Delete(number) for number in range(1_000)])
+        await take(server)
+        assert server.kv.row_count_total == 0
+    lose_state(tmp_path)
+    async with a_table(tmp_path) as (server, table):
+        assert await table.lookup(0, 1_000) == [None, rows(1_001)[-1]]
+        (tablet,) = server.kv.open_tablets
+        assert not tablet.store.is_in_memory
+
+
 async def test_auto_increment_goes_on_after_a_snapshot(tmp_path: Path) -> None:
     clock = FakeClock()
 

@@ -322,7 +322,8 @@ class Store:
         rows = self._memory.rows
         rows.update(changes)
         self.applied_offset = self.reaches_offset = end_offset
-        self.row_count += rows_added
+        # Blind writes count what they delete, but not what they insert.
+        self.row_count = max(0, self.row_count + rows_added)
         self.highest_number = max(self.highest_number, highest_number)
         # Counting every byte would cost as much as storing it; rows of one table are much alike.
         sample = list(islice(changes.items(), _SAMPLE_ROWS))
