@@ -203,6 +203,11 @@ class AutoPartitionStrategy:
         except OverflowError:
             return None  # retention reaches back before the first year
 
+    def is_expired(self, value: str, now: datetime.datetime) -> bool:
+        """Whether the partition of a value is to be dropped. One that is not of the format has no age."""
+        earliest = self.earliest_retained(now)
+        return earliest is not None and value < earliest and self.time_format.matches(value)
+
     def is_past(self, value: str, now: datetime.datetime) -> bool:
         """Whether a value is of the format and lies before that of the present: its partition may have expired."""
         return self.time_format.matches(value) and value < self.value_at(now)

@@ -152,7 +152,11 @@ class TableConfig:
         "table.auto-partition.num-precreate", _INT, 2, "Partitions made ahead, with the current.", dynamic=True
     )
     auto_partition_num_retention = TableProperty(
-        "table.auto-partition.num-retention", _INT, 7, "Past partitions kept; negative keeps all.", dynamic=True
+        "table.auto-partition.num-retention",
+        _INT,
+        7,
+        "Past partitions kept; negative keeps all. Those whose value is not of the time format always stay.",
+        dynamic=True,
     )
     lake_enabled = TableProperty(
         "table.datalake.enabled", Boolean(), False, "Tier the table to the lake.", dynamic=True

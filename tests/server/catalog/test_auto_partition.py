@@ -137,6 +137,15 @@ def test_altering_takes_effect_at_once(harness: Harness) -> None:
     harness.call(admin.create_partition, create_partition(dt="anything"))
 
 
+def test_partitions_of_another_format_do_not_expire(harness: Harness) -> None:
+    harness.call(admin.create_table, create(partitioned_table(properties={"table.auto-partition.time-zone": "UTC"})))
+    others = ["2023-11-14", "1", "12", "0EU", "20230231"]
+    for value in ("20231101", *others):
+        harness.call(admin.create_partition, create_partition(dt=value))
+    harness.call(admin.alter_table, alter({"table.auto-partition.enabled": "true"}))
+    assert names(harness) == [*others, "20231114", "20231115"]
+
+
 def test_too_many_partitions_stop_nothing_else(tmp_path: Path) -> None:
     harness = Harness(tmp_path, {"max.partition.num": 2})
     harness.call(admin.create_table, create(partitioned_table(properties=auto(num_precreate="5"))))

@@ -230,8 +230,7 @@ class AutoPartitioner:
         now = _now(catalog, strategy)
 
         # Room first: what retention drops makes place for what is created.
-        earliest = strategy.earliest_retained(now)
-        old = [p for p in entry.partitions.values() if earliest is not None and p.spec[strategy.key] < earliest]
+        old = [p for p in entry.partitions.values() if strategy.is_expired(p.spec[strategy.key], now)]
         for partition in sorted(old, key=lambda p: p.spec[strategy.key]):
             await catalog.change(lambda partition=partition: self._drop_if_there(entry, partition))  # type: ignore[misc]
 
