@@ -143,6 +143,31 @@ def test_drop_database(harness: Harness) -> None:
     assert not any(harness.catalog.storage.tables.iterdir())
 
 
+@pytest.mark.parametrize("step", ["drop_table", "remove_dropped", "delete_database"])
+def test_a_database_is_created_again_when_the_one_before_is_erased(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Otherwise the next start takes the tables of the one for those of the other."""
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "the disk fails")
+
+    harness.call(admin.create_database, new_database())
+    for table in ("a", "b"):
+        harness.call(admin.create_table, create(log_table(), table, "d"))
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.catalog.storage, step, fail)
+        harness.call(admin.drop_database, drop_database(cascade=True))
+        if step != "remove_dropped":
+            harness.fails(-1, admin.create_database, new_database(), "the disk fails")
+    harness.call(admin.create_database, new_database())
+    harness.call(admin.create_table, create(log_table(), "a", "d"))
+    harness.reopen()
+    assert names(harness) == ["d", "fluss"]
+    assert list(harness.catalog.databases["d"].tables) == ["a"]
+    assert not harness.catalog.damages
+
+
 def test_list_databases_with_summaries(harness: Harness) -> None:
     harness.call(admin.create_table, create(log_table()))
     answer = harness.call(admin.list_databases, pb.ListDatabasesRequest(include_summary=True))

@@ -214,9 +214,10 @@ def _load_partitions(catalog: CatalogState, entry: TableEntry, folder: Path) -> 
 def erase_database(catalog: CatalogState, entry: DatabaseEntry) -> None:
     """The disk part of a drop. It is decided by an earlier write, and can be repeated any number of times."""
     for table in tuple(entry.tables.values()):
-        catalog.storage.drop_table(table.table_id)
-        while catalog.storage.remove_dropped(table.table_id):
-            pass
+        if disk.exists(catalog.storage.table_dir(table.table_id)):  # or an attempt before this one has moved it
+            catalog.storage.drop_table(table.table_id)
+            while catalog.storage.remove_dropped(table.table_id):
+                pass
     catalog.storage.delete_database(entry.database_id)
 
 

@@ -45,6 +45,8 @@ class CatalogState:
         self.tables_by_id: dict[int, TableEntry] = {}
         self.damaged_tables_by_id: dict[int, DamagedTable] = {}
         self.partitions_by_id: dict[int, tuple[TableEntry, PartitionEntry]] = {}
+        self.unerased: dict[str, DatabaseEntry] = {}
+        """Dropped databases whose files could not be deleted. Their tables are known by name, so it is not free yet."""
         self.unfinished_drops: list[TableEntry] = []
         """Tables of databases whose drop was finished at this start. Their data is still there."""
 

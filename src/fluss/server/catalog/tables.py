@@ -45,6 +45,9 @@ async def create_database(
         now_ms = catalog.clock_ms()
 
         def write() -> DatabaseEntry:
+            if name in catalog.unerased:
+                erase_database(catalog, catalog.unerased[name])
+                del catalog.unerased[name]
             entry = DatabaseEntry(catalog.counters.take("database_id"), name, descriptor, now_ms, now_ms)
             catalog.storage.write_database(entry)
             return entry
@@ -76,7 +79,8 @@ async def drop_database(catalog: Catalog, name: str, *, ignore_if_not_exists: bo
         try:
             await catalog.in_storage_thread(lambda: erase_database(catalog, entry))
         except OSError as error:
-            # The database is gone whatever happens now; the next start removes the rest.
+            # The database is gone whatever happens now; the next start, or a new one of that name, removes the rest.
+            catalog.unerased[name] = entry
             _log.error("files of the dropped database %s remain until the next start: %s", name, error)
         for table in tables:
             if isinstance(table, TableEntry):
