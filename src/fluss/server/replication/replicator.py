@@ -90,6 +90,8 @@ class Replicator:
         """What was uploaded, whether a manifest names it yet or not."""
         self._begun: dict[str, tuple[Extent, ...]] = {}
         """Of the files that are uploaded now, what a manifest will name."""
+        self._written: set[str] = set()
+        """Objects since the last manifest. It may name none of them: files grow, are merged and deleted."""
         self._checked: set[str] = set()
         """Files of which the backup is known to have a beginning."""
         self._objects = self._manifests = 0
@@ -135,14 +137,14 @@ class Replicator:
 
     async def _copy(self) -> int:
         """Bring the backup up to date; returns with which time."""
-        for attempt in range(_ATTEMPTS_MAX):
+        for attempts_left in reversed(range(_ATTEMPTS_MAX)):
             time_ms = max(self._clock.now_ms(), self._manifest.time_ms + 1)
             captured = await self._sources.capture()
             try:
-                await self._in_thread(self._upload, captured, time_ms)
+                await self._in_thread(self._upload, captured, time_ms, attempts_left)
                 break
             except FileNotFoundError:  # of a table that was dropped, or a segment that expired
-                if attempt == _ATTEMPTS_MAX - 1:
+                if not attempts_left:
                     raise
         return time_ms
 
@@ -233,13 +235,15 @@ class Replicator:
 
     # Uploading ---------------------------------------------------------------------------------------------------
 
-    def _upload(self, captured: Captured, time_ms: int) -> None:
+    def _upload(self, captured: Captured, time_ms: int, attempts_left: int) -> None:
         self._claim()
         while True:
             try:
                 self._upload_files(captured.files)
                 break
             except UnreadableError as found:
+                if attempts_left and isinstance(found.error, FileNotFoundError):
+                    raise found.error from None
                 captured.leave_out(found.path, found.error)
                 if len(captured.errors) > _UNREADABLE_MAX:
                     raise OSError(captured.errors[0]) from None
@@ -315,6 +319,7 @@ class Replicator:
         """Write one object, and note which extents of which files it has."""
         self._objects += 1
         name = f"{self._writer}-{self._objects:08d}"
+        self._written.add(name)
         checksums = [0] * len(ranges)
 
         def chunks() -> Iterator[memoryview]:
@@ -349,12 +354,13 @@ class Replicator:
     def _write_manifest(self, time_ms: int) -> None:
         objects = {extent.object_name for extents in self._files.values() for extent in extents}
         dropped = {name: since for name, since in self._manifest.dropped.items() if name not in objects}
-        dropped |= dict.fromkeys(self._manifest.objects - objects, time_ms)
+        dropped |= dict.fromkeys((self._manifest.objects | self._written) - objects, time_ms)
         manifest = Manifest(time_ms, dict(self._files), dropped)
         self._manifests += 1
         name = f"{self._writer}-{self._manifests:08d}-{time_ms}"
         self._backup.write_manifest(name, manifest)
         self._manifest, self._manifest_name = manifest, name
+        self._written.clear()
         self._state.base = None
 
     def _note_look(self, time_ms: int) -> None:
@@ -390,11 +396,9 @@ def kept_manifests(names: list[str], now_ms: int, retention_ms: int) -> set[str]
 
 
 def _chunks(path: str, source: Source, start: int, stop: int) -> Iterator[memoryview]:
-    """Bytes of a file; raises `UnreadableError` when it is there, but cannot be read."""
+    """Bytes of a file; raises `UnreadableError` when it is gone or cannot be read."""
     try:
         yield from source.chunks(start, stop)
-    except FileNotFoundError:
-        raise
     except OSError as error:
         raise UnreadableError(path, error) from None
 
