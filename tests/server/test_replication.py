@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import shutil
 import time
 from collections.abc import AsyncIterator
@@ -22,6 +24,7 @@ import fluss
 from fluss.cli import main
 from fluss.errors import ConfigError, FlussError
 from fluss.metadata import TableBucket
+from fluss.server import disk
 from fluss.server.command import build_config, restore_if_empty
 from fluss.server.local import LocalServer
 from fluss.server.log.files import DamagedLogError
@@ -313,6 +316,80 @@ async def test_a_file_that_cannot_be_read_stops_the_backup_of_its_bucket_only(tm
         last = await back_up(server)
         assert error_of(server) is None
         assert log_of(last, "one") > log_of(before, "one")
+
+
+async def test_a_file_that_is_gone_stops_the_backup_of_its_bucket_only(tmp_path: Path, backup: Path) -> None:
+    async with two_tables(tmp_path, backup) as (server, one, other):
+        before = await back_up(server)
+        for table in (one, other):
+            await table.put([(time.monotonic_ns(), "x", None)])
+        await server.kv.snapshotter.run_round(1)
+        for path in (tmp_path / "data" / "remote").rglob("one-0/0/shared/*"):
+            path.unlink()
+        after = await back_up(server)
+        assert "/one-0/" in str(error_of(server))
+        assert {path for path in before if "/one-0/" in path} <= set(after), "the snapshot before it stays"
+        assert log_of(after, "other") > log_of(before, "other")
+
+
+async def test_a_document_that_cannot_be_read_stops_its_own_backup_only(
+    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_tables(tmp_path, backup) as (server, _, other):
+        before = await back_up(server)
+        await server.catalog.lake.commit_inline(0, 1, {(None, 0): 1}, {})
+        read = disk.read_file
+
+        def fail(path: disk.StrPath) -> bytes:
+            if str(path).endswith("lake.doc"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return read(path)
+
+        monkeypatch.setattr(disk, "read_file", fail)
+        after = await back_up(server, other)
+        assert "lake.doc" in str(error_of(server))
+        assert log_of(after, "other") > log_of(before, "other")
+
+
+async def test_the_lake_of_a_backup_does_not_lie_ahead_of_its_logs(
+    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are written and tiered while the logs are looked at."""
+    async with two_tables(tmp_path, backup) as (server, one, other):
+        assert server.replicator is not None
+        commit, loaded = server.catalog.lake.commit_inline, server.kv.snapshotter.loaded
+        await commit(0, 1, {(None, 0): 1}, {})
+
+        async def tier(entry: Any, bucket: TableBucket) -> Any:
+            if bucket.table_id == other.info.table_id:
+                await one.put([(time.monotonic_ns(), "x", None)])
+                await commit(0, 2, {(None, 0): 2}, {})
+            return await loaded(entry, bucket)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(server.kv.snapshotter, "loaded", tier)
+            await server.replicator.run_round()
+        assert server.catalog.lake_end_offset(TableBucket(0, 0)) == 2
+    own = Backup(str(backup))
+    manifests = [own.read_manifest(name).files for name in own.manifest_names()]
+    first = next(files for files in manifests if "catalog/tables/0/lake.doc" in files)
+    (extent,) = first["catalog/tables/0/lake.doc"]
+    assert b'"end_offsets":[[null,0,1]]' in own.read_extent(extent).tobytes()
+
+
+async def test_objects_of_rounds_without_a_manifest_expire(
+    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_tables(tmp_path, backup) as (server, one, other):
+        assert server.replicator is not None
+        own = server.replicator._backup
+        with monkeypatch.context() as patch:
+            patch.setattr(own, "write_manifest", lambda *_: 1 / 0)
+            for _ in range(20):  # so many extents are merged
+                await back_up(server, one, other)
+        await back_up(server, one)
+        newest = own.read_manifest(own.manifest_names()[-1])
+        assert newest.objects | set(newest.dropped) == set(own.object_names())
 
 
 def log_of(files: dict[str, Any], table: str) -> tuple[Extent, ...]:

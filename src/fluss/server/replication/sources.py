@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fluss.server import disk
 from fluss.server.catalog import Catalog, TableEntry
+from fluss.server.catalog.storage import LAKE_DOCUMENT
 from fluss.server.kv.sequence import FILE_NAME as AUTO_INCREMENT_NAME
 from fluss.server.kv.snapshots import CHECKSUMS_NAME, METADATA_NAME
 from fluss.server.kv.snapshotter import Snapshotter
@@ -83,15 +84,15 @@ class Captured:
     buckets: list[tuple[str, ...]] = field(default_factory=list)
     """The folders of each bucket."""
     unreadable: list[str] = field(default_factory=list)
-    """Folders of buckets that are out of service or cannot be read: what the backup has of them stays as it is."""
+    """Files, and folders of buckets, that are out of service or cannot be read: what the backup has of them stays."""
     errors: list[str] = field(default_factory=list)
 
     def leave_out(self, path: str, error: OSError) -> None:
-        """Leave the bucket of a file out, because the file cannot be read."""
+        """Leave a file and its bucket out, because the file cannot be read."""
         folders = next((folders for folders in self.buckets if path.startswith(folders)), (path,))
         self.unreadable += folders
         self.files = {path: source for path, source in self.files.items() if not path.startswith(folders)}
-        self.errors.append(f"'{path}' cannot be read, so the backup keeps what it has of its bucket: {error}")
+        self.errors.append(f"'{path}' cannot be read, so the backup keeps what it has of it: {error}")
 
 
 class Sources:
@@ -106,15 +107,20 @@ class Sources:
         self._documents: dict[str, tuple[tuple[int, ...], Source]] = {}
 
     async def capture(self) -> Captured:
-        """Look at all logs, then at the catalog: it has every schema and partition that the logs need."""
+        """Look at the ends of the lake, at all logs, then at the catalog.
+
+        The lake has no offset that the logs do not reach, the catalog every schema and partition that they need.
+        """
         captured = Captured()
+        lakes = await self._catalog.in_storage_thread(lambda: self._read_lakes(captured))
         for number, log in enumerate(self._tablets):
             if number % _LOGS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             entry = self._catalog.table_by_id(log.bucket.table_id)
             if entry is not None and not log.deleted:
                 await self._add(captured, log, entry)
-        captured.files.update(await self._catalog.in_storage_thread(self._read_documents))
+        documents = await self._catalog.in_storage_thread(lambda: self._read_catalog(captured, lakes))
+        captured.files.update(documents)
         return captured
 
     async def _add(self, captured: Captured, log: LogTablet, entry: TableEntry) -> None:
@@ -157,31 +163,42 @@ class Sources:
     def _below_remote(self, path: str) -> str:
         return f"{REMOTE_FOLDER}/{path[len(self._remote.root) :].lstrip('/')}"
 
-    # Documents ---------------------------------------------------------------------------------------------------
+    # Documents, read in the thread that writes the catalog -------------------------------------------------------
 
-    def _read_documents(self) -> dict[str, Source]:
-        """Read the small files that changed. Runs in the thread that writes the catalog."""
-        paths = list(_files_below(self._root / "catalog"))
+    def _read_lakes(self, captured: Captured) -> dict[str, Source]:
+        folder = self._catalog.storage.table_dir
+        return self._read(
+            captured, [folder(entry.table_id) / LAKE_DOCUMENT for entry in self._catalog.tables() if entry.lake]
+        )
+
+    def _read_catalog(self, captured: Captured, lakes: dict[str, Source]) -> dict[str, Source]:
+        paths = [path for path in _files_below(self._root / "catalog") if not path.name.startswith(LAKE_DOCUMENT)]
         paths.append(self._root / USERS_FILE)
         paths += [
             self._tablets.table_folder(entry) / AUTO_INCREMENT_NAME
             for entry in self._catalog.tables()
             if entry.table_info.schema.auto_increment_columns
         ]
-        found: dict[str, tuple[tuple[int, ...], Source]] = {}
+        found = self._read(captured, paths)
+        found |= {name: source for name, source in lakes.items() if disk.exists(self._root / name)}
+        self._documents = {name: self._documents[name] for name in found}
+        return found
+
+    def _read(self, captured: Captured, paths: Iterable[Path]) -> dict[str, Source]:
+        """Read the small files that changed."""
+        found: dict[str, Source] = {}
         for path in paths:
             name = path.relative_to(self._root).as_posix()
             try:
                 version = disk.version_of(path)
-                known = self._documents.get(name)
-                if known is not None and known[0] == version:
-                    found[name] = known
-                else:
-                    found[name] = version, Source(content=disk.read_file(path))
+                if name not in self._documents or self._documents[name][0] != version:
+                    self._documents[name] = version, Source(content=disk.read_file(path))
+                found[name] = self._documents[name][1]
             except FileNotFoundError:
                 continue
-        self._documents = found
-        return {name: source for name, (_, source) in found.items()}
+            except OSError as error:
+                captured.leave_out(name, error)
+        return found
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
