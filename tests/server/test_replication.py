@@ -28,7 +28,7 @@ from fluss.server import disk
 from fluss.server.command import build_config, restore_if_empty
 from fluss.server.local import LocalServer
 from fluss.server.log.files import DamagedLogError
-from fluss.server.replication.layout import Backup, BackupState, Extent, time_of
+from fluss.server.replication.layout import Backup, BackupState, DamagedBackupError, Extent, Manifest, time_of
 from fluss.server.replication.replicator import kept_manifests
 from fluss.server.replication.restoring import restore, verify
 from fluss.server.server import Server
@@ -480,6 +480,12 @@ def test_old_states_expire_with_their_objects(tmp_path: Path, backup: Path) -> N
 
 def fill_keyed(db: fluss.Database) -> None:
     db.table("keyed").upsert([(1, time.time_ns())])
+
+
+@pytest.mark.parametrize("path", ["../x", "/x", "remote/../../x"])
+def test_a_manifest_names_no_files_outside_of_the_folder(path: str) -> None:
+    with pytest.raises(DamagedBackupError, match="outside"):
+        Manifest.parse(Manifest(1, {path: ()}).to_bytes())
 
 
 def test_manifests_are_thinned_out_with_age() -> None:

@@ -77,6 +77,8 @@ class Manifest:
             if document["format"] != _FORMAT:
                 raise DamagedBackupError(f"it has format {document['format']}, this release reads {_FORMAT}")
             files = {path: tuple(Extent(*extent) for extent in extents) for path, extents in document["files"].items()}
+            if outside := [path for path in files if path.startswith("/") or ".." in path.split("/")]:
+                raise ValueError(f"it names the file '{outside[0]}', which would lie outside of the folder")
             return cls(document["time_ms"], files, document["dropped"])
         except (ValueError, KeyError, TypeError, zlib.error) as error:
             raise DamagedBackupError(f"it is not what was written: {error}") from None
