@@ -276,10 +276,11 @@ async def test_cancelling_leaks_nothing_and_hangs_nothing(proxy, through, call, 
         await batches.close()
 
 
-async def partitioned(conn, path, count):
-    """A log table with so many partitions, and their ids."""
+async def partitioned(conn, path, count, keys=None):
+    """A table with so many partitions, and their ids."""
     admin, parts = conn.get_admin(), fluss.TablePath(path.database_name, "parts")
-    await admin.create_table(parts, fluss.TableDescriptor(fluss.Schema(FIELDS), partition_keys=["name"]))
+    schema = fluss.Schema(FIELDS, primary_keys=keys)
+    await admin.create_table(parts, fluss.TableDescriptor(schema, partition_keys=["name"]))
     for number in range(count):
         await admin.create_partition(parts, {"name": f"p{number}"})
     return await conn.get_table(parts), [found.partition_id for found in await admin.list_partition_infos(parts)]
@@ -319,3 +320,13 @@ async def test_offsets_of_a_dropped_partition_are_an_error_soon(through):
             scanner.subscribe_partition(gone, 0, fluss.LATEST_OFFSET, timeout=60)
             with pytest.raises(fluss.PartitionNotExistsError, match="dropped"):
                 await asyncio.wait_for(scanner.resolved(), 20)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_filtered_scan_of_a_table_skips_partitions(proxy, through, keyed):
+    async with through() as (conn, path):
+        table, _ = await partitioned(conn, path, 8, ["id", "name"] if keyed else None)
+        before = proxy.requests.count(OFFSETS)
+        scanner = table.new_scan().filter(fluss.col("name") == "p3").create_table_batch_scanner()
+        assert (await scanner.to_arrow()).num_rows == 0
+        assert proxy.requests.count(OFFSETS) - before == 2

@@ -34,7 +34,6 @@ from fluss.metadata import (
     Leaf,
     LeafFunction,
     OffsetSpec,
-    PartitionInfo,
     Predicate,
     TableBucket,
     TableInfo,
@@ -43,8 +42,8 @@ from fluss.metadata import (
     TimestampType,
     datetime_from_text,
     key_values,
+    matching_partitions,
 )
-from fluss.metadata import matching_partitions as _matching_partitions
 from fluss.metadata.where import Params
 from fluss.rows import logical
 
@@ -248,8 +247,7 @@ async def list_buckets(
     connection: FlussConnection, info: TableInfo, predicate: Predicate | None = None
 ) -> list[TableBucket]:
     """The buckets of a table now; of partitions only those that may hold matching rows."""
-    choose = None if predicate is None else lambda found: matching_partitions(predicate, info, found)
-    return list(await table_buckets(connection.get_admin(), info, choose))
+    return list(await table_buckets(connection.get_admin(), info, predicate=predicate))
 
 
 def python_rows(table: pa.Table, info: TableInfo) -> list[dict[str, Any]]:
@@ -407,9 +405,7 @@ async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | No
         predicate, info = read.predicate, read.info
 
         def may_match(name: str) -> bool:
-            return bool(
-                list(matching_partitions(predicate, info, [PartitionInfo(0, name, tuple(info.partition_keys))]))
-            )
+            return matching_partitions(predicate, info.schema, info.partition_keys, [name])[0]
 
         partitions = may_match
     plan = await asyncio.to_thread(
@@ -432,15 +428,6 @@ async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | No
 
 
 # -- what a filter says about where rows can be ---------------------------------------------------------------------
-
-
-def matching_partitions(
-    predicate: Predicate, info: TableInfo, partitions: Sequence[PartitionInfo]
-) -> list[PartitionInfo]:
-    """The partitions that may hold matching rows. When in doubt, a partition stays."""
-    names = [partition.partition_name for partition in partitions]
-    kept = _matching_partitions(predicate, info.schema, info.partition_keys, names)
-    return [partition for partition, wanted in zip(partitions, kept) if wanted]
 
 
 def keys_of(predicate: Predicate, info: TableInfo) -> list[dict[str, Any]] | None:

@@ -87,8 +87,9 @@ class TableBatchScanner(OneShotScanner):
                 yield found
 
     async def _buckets(self) -> list[TableBucket]:
-        admin = FlussAdmin(Direct(self._plan.cluster))
-        return list(await table_buckets(admin, self._plan.info, timeout=self._deadline.remaining_ms / 1000))
+        admin, plan = FlussAdmin(Direct(self._plan.cluster)), self._plan
+        timeout = self._deadline.remaining_ms / 1000
+        return list(await table_buckets(admin, plan.info, predicate=plan.predicate, timeout=timeout))
 
     def _cut(self, found: RecordBatch) -> RecordBatch:
         """Leave no more rows than the limit allows."""
