@@ -49,8 +49,7 @@ class Target:
     header: str
     classes: Mapping[str, Blocking]
     bridge: str
-    """The attribute that carries calls to the event loop, and its method that waits for a coroutine."""
-    run: str
+    """The attribute that carries calls to the event loop."""
     wraps: re.Pattern[str]
     """Result types of which the blocking class of the same name is returned."""
     on_loop: AbstractSet[str] = frozenset()
@@ -171,7 +170,7 @@ def value_of(target: Target, node: ast.FunctionDef | ast.AsyncFunctionDef, core:
     if node.name in target.awaited:
         return f"await {bridge}.wrap({call})"
     if isinstance(node, ast.AsyncFunctionDef):
-        return f"{bridge}.{target.run}({call})"
+        return f"{bridge}.run({call})"
     if node.name in target.subscribing:
         return f"self._subscribe(lambda: {call})"
     if node.name in target.on_loop and node.args.kwonlyargs:
@@ -297,7 +296,6 @@ DB = Target(
         ),
     },
     bridge="_bridge",
-    run="run",
     wraps=re.compile(r"(Table|Follow|TableWriter)\b"),
     on_loop={"writer"},
     wrapped={
@@ -351,7 +349,6 @@ if TYPE_CHECKING:
         ),
     },
     bridge="_background",
-    run="block",
     wraps=re.compile("(?!)"),
 )
 
@@ -392,7 +389,6 @@ if TYPE_CHECKING:
         ),
     },
     bridge="_background",
-    run="block",
     wraps=re.compile(r"(TableScan|LogScanner|BatchScanner|TableBatchScanner)\b"),
     on_loop={
         "create_bucket_batch_scanner",
@@ -443,7 +439,6 @@ if TYPE_CHECKING:
         ),
     },
     bridge="_background",
-    run="block",
     wraps=re.compile(r"(MultiTable(?:Write|Writer|Scan|LogScanner)?)\b"),
     on_loop={"get_subscribed_buckets"},
 )

@@ -283,11 +283,11 @@ def test_closing_the_connection_ends_a_read(db_server: fluss.LocalServer, events
         await asyncio.sleep(600)
         yield ROWS.to_batches()[0]
 
-    batches = streams.read_ahead(other._bridge.background.thread.submit, stuck)
+    batches = streams.read_ahead(other._bridge.submit, stuck)
     closing = threading.Thread(target=lambda: started.wait(10) and other.close())
     closing.start()
     with pytest.raises(ConnectionClosedError):
         next(batches)
     closing.join()
     with pytest.raises(ConnectionClosedError):
-        next(streams.read_ahead(other._bridge.background.thread.submit, stuck))
+        next(streams.read_ahead(other._bridge.submit, stuck))

@@ -78,7 +78,7 @@ class Expiring:
         path = pb.PbTablePath(database_name=self.path.database_name, table_name=self.path.table_name)
         request = pb.ListPartitionInfosRequest(table_path=path, **options)
         runner = self.builder()._runner  # the client has no such option
-        answer = self.run(runner.run(lambda cluster: cluster.call_coordinator(apis.LIST_PARTITION_INFOS, request)))
+        answer = self.run(runner.ask(lambda cluster: cluster.call_coordinator(apis.LIST_PARTITION_INFOS, request)))
         assert answer.system_partitions_included == bool(options)
         return [info.partition_spec.partition_key_values[0].value for info in answer.partitions_info]
 

@@ -55,8 +55,8 @@ class ClosingBase(ContextBase):
 
     def close(self) -> None:
         """Stop reading; may be called again."""
-        if not self._background.thread.closed:
-            self._background.block(self._core.close())
+        if not self._background.closed:
+            self._background.run(self._core.close())
 
     def __exit__(self, *_: object) -> Literal[False]:
         self.close()
@@ -81,7 +81,7 @@ class BlockingWriterBase(ContextBase):
 
     def close(self, *, timeout: float | None = None) -> None:
         """Flush and be done."""
-        self._background.block(self._core.drain(timeout)).raise_first()
+        self._background.run(self._core.drain(timeout)).raise_first()
 
     def __exit__(self, exc_type: type[BaseException] | None = None, *_: object) -> Literal[False]:
         """Leave: everything pending is flushed, unless the block ended with an error."""
@@ -111,7 +111,7 @@ class MultiWriterBase(ContextBase):
 
     def close(self) -> None:
         """Flush and be done."""
-        self._background.block(self._core.close())
+        self._background.run(self._core.close())
 
     def __exit__(self, exc_type: type[BaseException] | None = None, *_: object) -> Literal[False]:
         if exc_type is None:
@@ -135,7 +135,7 @@ class LogScannerBase(ClosingBase, Generic[ItemT]):
             # "Latest" means latest at the time of the call, so it is asked for before the call returns.
             await self._core.resolved()
 
-        self._background.block(run())
+        self._background.run(run())
 
     def poll(self, timeout_ms: int) -> ScanRecords:
         """Records that are there, or come within the timeout; empty if none do. For record scanners.
@@ -145,13 +145,13 @@ class LogScannerBase(ClosingBase, Generic[ItemT]):
                 print(record.offset, record.row)
         """
         # Records that are here already need no trip to the other thread.
-        found = None if self._background.thread.closed else self._core.poll_leftover()
-        return self._background.block(self._core.poll(timeout_ms)) if found is None else found
+        found = None if self._background.closed else self._core.poll_leftover()
+        return self._background.run(self._core.poll(timeout_ms)) if found is None else found
 
     def __iter__(self) -> Iterator[ItemT]:
         while True:
             yield from self._core._give()
-            self._background.block(self._core._fill())
+            self._background.run(self._core._fill())
 
     def __aiter__(self) -> AsyncIterator[ItemT]:
         return self._core._loop_with(self._fill)
@@ -176,7 +176,7 @@ class OneShotBase(ClosingBase):
     def next_batch(self, *, timeout: float | None = None) -> RecordBatch | None:
         """Return the next batch, or None when all was read."""
         batch = None
-        while batch is None and self._background.block(self._fill(timeout)):
+        while batch is None and self._background.run(self._fill(timeout)):
             batch = self._core._take()  # none if another thread was quicker
         return batch
 
@@ -194,7 +194,7 @@ class OneShotBase(ClosingBase):
                 yield batch
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._background.block(self._core.to_arrow()).__arrow_c_stream__(requested_schema)
+        return self._background.run(self._core.to_arrow()).__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> object:
         return self._core.arrow_schema.__arrow_c_schema__()

@@ -62,7 +62,7 @@ class BlockingConnections:
             self._opening += 1
         connection: BlockingConnection | None = None
         try:
-            connection = self._background.block(self._open(node_id))
+            connection = self._background.run(self._open(node_id))
         except FlussError:
             return None  # the queue meets the same error, and reports it if it lasts
         finally:
@@ -77,7 +77,7 @@ class BlockingConnections:
 
     def run(self, coro: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the cluster's event loop and wait for it."""
-        return self._background.thread.run(coro)
+        return self._background.run(coro)
 
     def give_back(self, node_id: int, connection: BlockingConnection) -> None:
         with self._lock:
@@ -90,7 +90,7 @@ class BlockingConnections:
 
     def close(self) -> None:
         """Close all connections; a lookup that waits fails, and so does the queue that it goes to."""
-        if self._background.thread.closed:
+        if self._background.closed:
             return  # perhaps by a fork: the parent goes on using the sockets
         with self._lock:
             self._closed = True

@@ -59,7 +59,7 @@ class MultiTableWriter(MultiWriterBase):
         Example:
             writer.append("shop.clicks", {"user": 1})
         """
-        return self._background.block(self._core.append(table_path, row))
+        return self._background.run(self._core.append(table_path, row))
 
     def upsert(self, table_path: TablePath | str, row: Any) -> WriteResultHandle:
         """Insert or update one row of a primary-key table.
@@ -67,7 +67,7 @@ class MultiTableWriter(MultiWriterBase):
         Example:
             writer.upsert("shop.users", {"id": 1, "name": "ada"})
         """
-        return self._background.block(self._core.upsert(table_path, row))
+        return self._background.run(self._core.upsert(table_path, row))
 
     def delete(self, table_path: TablePath | str, pk: Any) -> WriteResultHandle:
         """Delete the row with this key from a primary-key table.
@@ -75,7 +75,7 @@ class MultiTableWriter(MultiWriterBase):
         Example:
             writer.delete("shop.users", {"id": 1})
         """
-        return self._background.block(self._core.delete(table_path, pk))
+        return self._background.run(self._core.delete(table_path, pk))
 
 
 class MultiTableScan(BlockingBase):
@@ -107,23 +107,23 @@ class MultiTableLogScanner(ClosingBase):
         Example:
             scanner.subscribe("shop.clicks", 0, fluss.EARLIEST_OFFSET)
         """
-        self._background.block(self._core.subscribe(table_path, bucket_id, start_offset))
+        self._background.run(self._core.subscribe(table_path, bucket_id, start_offset))
 
     def subscribe_partition(
         self, table_path: TablePath | str, partition_id: int, bucket_id: int, start_offset: int
     ) -> None:
         """Read a bucket of a partition from an offset on."""
-        self._background.block(self._core.subscribe_partition(table_path, partition_id, bucket_id, start_offset))
+        self._background.run(self._core.subscribe_partition(table_path, partition_id, bucket_id, start_offset))
 
     def subscribe_from_beginning(
         self, table_path: TablePath | str, bucket_id: int, partition_id: int | None = None
     ) -> None:
         """Read a bucket (of a partition) from its earliest offset on."""
-        self._background.block(self._core.subscribe_from_beginning(table_path, bucket_id, partition_id))
+        self._background.run(self._core.subscribe_from_beginning(table_path, bucket_id, partition_id))
 
     def unsubscribe(self, table_path: TablePath | str, bucket_id: int, partition_id: int | None = None) -> None:
         """Stop reading a bucket (of a partition)."""
-        self._background.block(self._core.unsubscribe(table_path, bucket_id, partition_id))
+        self._background.run(self._core.unsubscribe(table_path, bucket_id, partition_id))
 
     def get_subscribed_buckets(self) -> dict[TablePath, list[tuple[TableBucket, int]]]:
         """All subscribed buckets by table, each with the next offset it will give."""
@@ -136,7 +136,7 @@ class MultiTableLogScanner(ClosingBase):
             for path, record in scanner.poll(timeout_ms=1000):
                 print(path, record.offset, record.row)
         """
-        return self._background.block(self._core.poll(timeout_ms))
+        return self._background.run(self._core.poll(timeout_ms))
 
     def wakeup(self) -> None:
         """End the wait of a poll: it returns what it has. From any thread."""

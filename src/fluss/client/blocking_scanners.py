@@ -167,7 +167,7 @@ class LogScanner(LogScannerBase[ItemT]):
             for found in scanner.poll_record_batch(timeout_ms=1000):
                 print(found.bucket, found.base_offset, found.last_offset, found.batch.num_rows)
         """
-        return self._background.block(self._core.poll_record_batch(timeout_ms))
+        return self._background.run(self._core.poll_record_batch(timeout_ms))
 
     def poll_arrow(self, timeout_ms: int) -> pa.Table:
         """What arrives within `timeout_ms` as one Arrow table; may have no rows.
@@ -175,7 +175,7 @@ class LogScanner(LogScannerBase[ItemT]):
         Example:
             table = scanner.poll_arrow(timeout_ms=1000)
         """
-        return self._background.block(self._core.poll_arrow(timeout_ms))
+        return self._background.run(self._core.poll_arrow(timeout_ms))
 
     def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
         """Same as `poll_record_batch`.
@@ -183,7 +183,7 @@ class LogScanner(LogScannerBase[ItemT]):
         Example:
             batches = scanner.poll_batches(timeout_ms=1000)
         """
-        return self._background.block(self._core.poll_batches(timeout_ms))
+        return self._background.run(self._core.poll_batches(timeout_ms))
 
     def wakeup(self) -> None:
         """End the wait of a poll: the one that waits now, or else the next one, returns what it has. From any thread.
@@ -206,7 +206,7 @@ class LogScanner(LogScannerBase[ItemT]):
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
             table = scanner.to_arrow()
         """
-        return self._background.block(self._core.to_arrow(include_lake=include_lake, timeout=timeout))
+        return self._background.run(self._core.to_arrow(include_lake=include_lake, timeout=timeout))
 
     def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """`to_arrow()` as a pandas DataFrame.
@@ -214,7 +214,7 @@ class LogScanner(LogScannerBase[ItemT]):
         Example:
             frame = scanner.to_pandas()
         """
-        return self._background.block(self._core.to_pandas(timeout=timeout))
+        return self._background.run(self._core.to_pandas(timeout=timeout))
 
     def to_polars(self, *, timeout: float | None = None) -> pl.DataFrame:
         """`to_arrow()` as a polars DataFrame.
@@ -222,7 +222,7 @@ class LogScanner(LogScannerBase[ItemT]):
         Example:
             frame = scanner.to_polars()
         """
-        return self._background.block(self._core.to_polars(timeout=timeout))
+        return self._background.run(self._core.to_polars(timeout=timeout))
 
     def to_arrow_batch_reader(self, *, timeout: float | None = None) -> pa.RecordBatchReader:
         """Everything from the current position up to the end of the log now, batch by batch as you read.
@@ -291,7 +291,7 @@ class LogScanner(LogScannerBase[ItemT]):
             scanner.subscribe(0, fluss.LATEST_OFFSET)
             scanner.resolved()
         """
-        return self._background.block(self._core.resolved(timeout_s))
+        return self._background.run(self._core.resolved(timeout_s))
 
     def unsubscribe(self, bucket_id: int) -> None:
         """Stop reading a bucket.
@@ -358,7 +358,7 @@ class BatchScanner(BucketScannerBase):
         Example:
             batches = scanner.collect_all_batches()
         """
-        return self._background.block(self._core.collect_all_batches(timeout=timeout))
+        return self._background.run(self._core.collect_all_batches(timeout=timeout))
 
     def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
         """All rows that are left as an Arrow table.
@@ -366,7 +366,7 @@ class BatchScanner(BucketScannerBase):
         Example:
             table = scanner.to_arrow()
         """
-        return self._background.block(self._core.to_arrow(timeout=timeout))
+        return self._background.run(self._core.to_arrow(timeout=timeout))
 
     def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """All rows that are left as a pandas DataFrame.
@@ -374,7 +374,7 @@ class BatchScanner(BucketScannerBase):
         Example:
             frame = scanner.to_pandas()
         """
-        return self._background.block(self._core.to_pandas(timeout=timeout))
+        return self._background.run(self._core.to_pandas(timeout=timeout))
 
     def to_polars(self, *, timeout: float | None = None) -> pl.DataFrame:
         """All rows that are left as a polars DataFrame.
@@ -382,7 +382,7 @@ class BatchScanner(BucketScannerBase):
         Example:
             frame = scanner.to_polars()
         """
-        return self._background.block(self._core.to_polars(timeout=timeout))
+        return self._background.run(self._core.to_polars(timeout=timeout))
 
 
 class TableBatchScanner(OneShotBase):
@@ -407,7 +407,7 @@ class TableBatchScanner(OneShotBase):
         Example:
             batches = scanner.collect_all_batches()
         """
-        return self._background.block(self._core.collect_all_batches(timeout=timeout))
+        return self._background.run(self._core.collect_all_batches(timeout=timeout))
 
     def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
         """All rows that are left as an Arrow table.
@@ -415,7 +415,7 @@ class TableBatchScanner(OneShotBase):
         Example:
             table = scanner.to_arrow()
         """
-        return self._background.block(self._core.to_arrow(timeout=timeout))
+        return self._background.run(self._core.to_arrow(timeout=timeout))
 
     def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
         """All rows that are left as a pandas DataFrame.
@@ -423,7 +423,7 @@ class TableBatchScanner(OneShotBase):
         Example:
             frame = scanner.to_pandas()
         """
-        return self._background.block(self._core.to_pandas(timeout=timeout))
+        return self._background.run(self._core.to_pandas(timeout=timeout))
 
     def to_polars(self, *, timeout: float | None = None) -> pl.DataFrame:
         """All rows that are left as a polars DataFrame.
@@ -431,4 +431,4 @@ class TableBatchScanner(OneShotBase):
         Example:
             frame = scanner.to_polars()
         """
-        return self._background.block(self._core.to_polars(timeout=timeout))
+        return self._background.run(self._core.to_polars(timeout=timeout))

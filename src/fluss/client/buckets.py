@@ -46,6 +46,6 @@ async def bucket_offsets(
     admin: FlussAdmin, info: TableInfo, buckets: Iterable[TableBucket], spec: OffsetSpec
 ) -> dict[TableBucket, int]:
     """Offsets of many buckets, in the order given; those of partitions dropped meanwhile are left out."""
-    return await admin._runner.run(
+    return await admin._runner.ask(
         lambda cluster: list_bucket_offsets(cluster, info.table_path, buckets, spec, skip_dropped=True)
     )

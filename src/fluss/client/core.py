@@ -109,7 +109,7 @@ class ConnectionBase:
 
         After `timeout` seconds `DeadlineExceededError` is raised; rows that are in flight then may still be written.
         """
-        for failures in await self._runner.run(lambda cluster: cluster.drain(timeout)):
+        for failures in await self._runner.ask(lambda cluster: cluster.drain(timeout)):
             failures.raise_first()
 
     def __repr__(self) -> str:

@@ -89,7 +89,7 @@ class FlussConnection(core.ConnectionBase):
     @property
     def closed(self) -> bool:
         """Whether the connection was closed."""
-        return self._background.thread.closed or super().closed
+        return self._background.closed or super().closed
 
     async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> FlussTable:
         """Return a table to read from and write to.
@@ -98,7 +98,7 @@ class FlussConnection(core.ConnectionBase):
         table with what each record did, or one record per change with the rows before and after it.
         """
         path, view = split_virtual(table_path_of(table_path))
-        state = await self._background.run(lambda cluster: core.load_table(cluster, path, timeout))
+        state = await self._background.ask(lambda cluster: core.load_table(cluster, path, timeout))
         return FlussTable(self._background, state, view)
 
     def get_multi_table(self) -> MultiTable:
@@ -140,7 +140,7 @@ class FlussConnection(core.ConnectionBase):
         """Leave: writers are flushed if the block ended without an error, then the connection is closed."""
         try:
             if exc_type is None and not self.closed:
-                for failures in self._background.block(self._background.cluster.drain()):
+                for failures in self._background.run(self._background.cluster.drain()):
                     failures.raise_first()
         finally:
             self.close()
@@ -156,7 +156,7 @@ class FlussConnection(core.ConnectionBase):
                 await self.flush()
             if not self.closed:
                 with contextlib.suppress(ConnectionClosedError):
-                    await self._background.run(lambda cluster: cluster.close())
+                    await self._background.ask(lambda cluster: cluster.close())
         finally:
             self.close()
         return False

@@ -44,7 +44,7 @@ class _LookupResults:
         schema_id = schema_id_of(value)
         decoder = self._decoders.get(schema_id)
         if decoder is None:
-            written = await self._runner.run(lambda cluster: cluster.schema(self._info.table_path, schema_id, deadline))
+            written = await self._runner.ask(lambda cluster: cluster.schema(self._info.table_path, schema_id, deadline))
             decoder = self._decoders[schema_id] = self._decoder(written)
         return decoder.decode(value)
 

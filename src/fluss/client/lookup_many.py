@@ -46,7 +46,7 @@ async def lookup_many(
         raise InvalidArgumentError(f"missing must be 'drop' or 'null', got {missing!r}")
     columns = key_columns(maker, keys)
     wanted = state.schema
-    groups = await runner.run(lambda cluster: route(cluster, maker, columns, deadline))
+    groups = await runner.ask(lambda cluster: route(cluster, maker, columns, deadline))
     keys_max = runner.cluster.config.lookup_max_batch_size
     values = await fetch(queue, groups, len(columns[0]), deadline, keys_max)
     found = [value for value in values if value is not None]
@@ -54,7 +54,7 @@ async def lookup_many(
     stored = Slices.from_list(found)
     for schema_id in np.unique(schema_ids_of(stored)).tolist():
         if schema_id not in schemas:
-            schemas[schema_id] = await runner.run(
+            schemas[schema_id] = await runner.ask(
                 lambda cluster, i=schema_id: cluster.schema(state.table_path, i, deadline)  # type: ignore[misc]
             )
     table = pa.Table.from_batches([decode_values(stored, schemas, wanted, state.table_info.kv_format)])

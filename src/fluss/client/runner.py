@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from fluss.client.cluster import Cluster
 from fluss.errors import FlussError
-from fluss.net.background import LoopThread
+from fluss.net.background import Bridge, LoopThread
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Runner(Protocol):
     @property
     def cluster(self) -> Cluster: ...
 
-    async def run(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+    async def ask(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         """Run `op(cluster)` on the cluster's loop and give its result."""
         ...
 
@@ -40,11 +40,11 @@ class Direct:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
-    async def run(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+    async def ask(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         return await op(self.cluster)
 
 
-class Background:
+class Background(Bridge):
     """The `Runner` of `fluss`: a cluster on a loop in a thread of its own."""
 
     def __init__(self, thread: LoopThread, cluster: Cluster) -> None:
@@ -53,24 +53,22 @@ class Background:
         # A connection that is dropped without close(), or alive at interpreter exit, still ends its thread.
         self._finalizer = weakref.finalize(self, _shut_down, thread, cluster)
 
-    async def run(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+    async def ask(self, op: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         return await self.thread.wrap(op(self.cluster))
 
     async def wrap(self, coro: Coroutine[Any, Any, T]) -> T:
         """Await a coroutine of the core on whatever loop the caller runs."""
         return await self.thread.wrap(coro)
 
-    def block(self, coro: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine of the core and wait for it here."""
-        return self.thread.run(coro, timeout)
+    @property
+    def closed(self) -> bool:
+        return self.thread.closed
 
-    def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Make a plain call of the core on its loop and wait for it here."""
-        return self.thread.call(function, *arguments)
+    def run(self, coro: Coroutine[Any, Any, T]) -> T:
+        return self.thread.run(coro)
 
-    def iterate(self, generator: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """Give the items of a generator of the core to a plain loop."""
-        return self.thread.iterate(generator)
+    def _finish(self, coro: Coroutine[Any, Any, None]) -> None:
+        self.thread._finish(coro)
 
     def close(self) -> None:
         self._finalizer()

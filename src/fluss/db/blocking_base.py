@@ -64,7 +64,7 @@ class TableBase(Generic[T]):
                 print(batch.num_rows)
         """
         read = self._bridge.run(self._core._plan(columns, where, limit, snapshot, params))
-        batches = read_ahead(self._bridge.background.thread.submit, read.batches, self._core)
+        batches = read_ahead(self._bridge.submit, read.batches, self._core)
         return pa.RecordBatchReader.from_batches(read.schema, batches)
 
     def dataset(self) -> FlussDataset:
@@ -107,7 +107,7 @@ class TableBase(Generic[T]):
     def _dataset(self, *, as_sql: bool) -> FlussDataset:
         from fluss.db.dataset import DatasetSource, FlussDataset
 
-        submit = self._bridge.background.thread.submit
+        submit = self._bridge.submit
         core, run = self._core, self._bridge.run
         source = DatasetSource(core._database._connection, core.info, submit, core.count, run, at=core._at)
         return FlussDataset(source, as_sql=as_sql)
@@ -208,7 +208,7 @@ class DatabaseBase(Generic[TableT]):
             if self._sql_engine is None:
                 from fluss.db.sql import Engine, host_of
 
-                submit = self._bridge.background.thread.submit
+                submit = self._bridge.submit
                 self._sql_engine = Engine(host_of(self._core, submit, self._bridge.run))
             return self._sql_engine
 
@@ -218,11 +218,10 @@ class DatabaseBase(Generic[TableT]):
         Example:
             db.close()
         """
-        thread = self._bridge.background.thread
         try:
             if self._sql_engine is not None:
                 self._sql_engine.close()
-            if not thread.closed:
+            if not self._bridge.closed:
                 self._bridge.run(self._core.close())
         finally:
             self._bridge.close()

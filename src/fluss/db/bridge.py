@@ -47,14 +47,15 @@ class DatabaseBridge(Bridge):
 
     def __init__(self, background: Background) -> None:
         self.background = background
+        self.submit = background.thread.submit
         self._lookup_connections = BlockingConnections(background)
 
     @property
     def closed(self) -> bool:
-        return self.background.thread.closed
+        return self.background.closed
 
     def _finish(self, coro: Coroutine[Any, Any, None]) -> None:
-        self.background.thread._finish(coro)
+        self.background._finish(coro)
 
     def run(self, coro: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine, and do meanwhile in this thread what it offloads."""

@@ -37,7 +37,7 @@ class AdminBase:
     ) -> ResponseT:
         """Send a question, or a change that may safely be made twice."""
         deadline = self._deadline(timeout)
-        return await self._runner.run(lambda cluster: cluster.call_coordinator(api, request, deadline=deadline))
+        return await self._runner.ask(lambda cluster: cluster.call_coordinator(api, request, deadline=deadline))
 
     async def _change(
         self,
@@ -56,7 +56,7 @@ class AdminBase:
             finally:
                 cluster.changed()  # it may have been made even if the answer was lost
 
-        return await self._runner.run(change)
+        return await self._runner.ask(change)
 
     async def _invalidate(self, table_path: TablePath) -> None:
         """Invalidate what the client knows of a table that was changed."""
@@ -64,7 +64,7 @@ class AdminBase:
         async def invalidate(cluster: Cluster) -> None:
             cluster.invalidate_table(table_path)
 
-        await self._runner.run(invalidate)
+        await self._runner.ask(invalidate)
 
 
 def table_path_message(path: TablePath) -> pb.PbTablePath:

@@ -354,7 +354,7 @@ class CatalogAdmin(AdminBase):
         check_table_path(table_path)
         spec = _offset_spec(offset_spec, offset_type, timestamp)
         deadline = self._deadline(timeout)
-        return await self._runner.run(
+        return await self._runner.ask(
             lambda cluster: list_offsets(cluster, table_path, bucket_ids, spec, None, deadline)
         )
 
@@ -375,7 +375,7 @@ class CatalogAdmin(AdminBase):
         spec = _offset_spec(offset_spec, offset_type, timestamp)
         deadline = self._deadline(timeout)
         name = check_name(partition_name, "partition name")
-        return await self._runner.run(
+        return await self._runner.ask(
             lambda cluster: list_offsets(cluster, table_path, bucket_ids, spec, name, deadline)
         )
 
@@ -388,7 +388,7 @@ class CatalogAdmin(AdminBase):
         deadline = self._deadline(timeout)
         names: list[str | None] = [partition_name]
         if partition_name is None:
-            state = await self._runner.run(lambda cluster: cluster.table(table_path, deadline=deadline))
+            state = await self._runner.ask(lambda cluster: cluster.table(table_path, deadline=deadline))
             if state.is_partitioned:
                 names = [info.partition_name for info in await self._partition_infos(table_path, None, deadline)]
 
@@ -400,7 +400,7 @@ class CatalogAdmin(AdminBase):
                     return {}  # dropped since it was listed
                 raise
 
-        found = await self._runner.run(lambda cluster: run_all(partial(one, cluster, name) for name in names))
+        found = await self._runner.ask(lambda cluster: run_all(partial(one, cluster, name) for name in names))
         counts = {bucket: count for part in found for bucket, count in part.items()}
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else None
@@ -409,7 +409,7 @@ class CatalogAdmin(AdminBase):
     async def get_server_nodes(self, *, timeout: float | None = None) -> list[ServerNode]:
         """All servers alive: the coordinator, then the tablet servers."""
         deadline = self._deadline(timeout)
-        return await self._runner.run(lambda cluster: cluster.refresh_nodes(deadline))
+        return await self._runner.ask(lambda cluster: cluster.refresh_nodes(deadline))
 
 
 async def _bucket_stats(

@@ -216,7 +216,7 @@ class LakeAdmin(AdminBase):
         """Credentials for the store of tiered data; an empty token means none are needed."""
         request = pb.GetFileSystemSecurityTokenRequest()
         deadline = self._deadline(timeout)
-        response = await self._runner.run(
+        response = await self._runner.ask(
             lambda cluster: cluster.call_tablet(apis.GET_FILESYSTEM_SECURITY_TOKEN, request, deadline=deadline)
         )
         return FileSystemToken(
@@ -269,10 +269,10 @@ class LakeAdmin(AdminBase):
         self, table_path: TablePath, partition_name: str | None, deadline: Deadline
     ) -> tuple[int, int | None]:
         check_table_path(table_path)
-        state = await self._runner.run(lambda cluster: cluster.table(table_path, refresh=True, deadline=deadline))
+        state = await self._runner.ask(lambda cluster: cluster.table(table_path, refresh=True, deadline=deadline))
         if partition_name is None:
             return state.table_id, None
-        partition = await self._runner.run(
+        partition = await self._runner.ask(
             lambda cluster: cluster.partition(table_path, partition_name, deadline=deadline)
         )
         if partition is None:
