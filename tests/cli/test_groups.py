@@ -11,6 +11,7 @@ import pytest
 from click.testing import Result
 
 import fluss
+from fluss.tools import groups
 
 Ok = Callable[..., str]
 Call = Callable[..., Result]
@@ -56,9 +57,24 @@ def test_shows_members_and_buckets(ok: Ok, orders: fluss.Table[Any]) -> None:
     assert "7 changes behind" in shown
 
 
-@pytest.mark.parametrize(("to", "expected"), [("earliest", list(range(10))), ("latest", []), ("5", [5, 6, 7, 8, 9])])
+def test_a_member_that_died_long_ago_is_not_live(
+    ok: Ok, orders: fluss.Table[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with orders.follow(group="slow", session_timeout=60, timeout=20) as changes:
+        next(changes)
+        monkeypatch.setattr(groups, "_last_seen", lambda *_: {})  # as after a minute without a sign of life
+        (found,) = json.loads(ok("group", "show", "slow", "--json"))
+    assert found["members"] == []
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [("earliest", list(range(10))), ("latest", []), ("5", [5, 6, 7, 8, 9]), (" POSITION", [8, 9])],
+)
 def test_reset_moves_a_group(ok: Ok, orders: fluss.Table[Any], to: str, expected: list[int]) -> None:
-    ok("group", "reset", "billing", "--to", to, "--yes")
+    with orders.follow(stop_at_end=True) as changes:
+        position = [str(change.position) for change in changes][7]
+    ok("group", "reset", "billing", "--to", to.replace("POSITION", position), "--yes")
     assert rest(orders) == expected
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -226,7 +227,7 @@ def _last_seen(db: Database, rows: Sequence[tuple[str, str, MemberRow]]) -> dict
 def _describe(
     db: Database, group: str, path: str, rows: Sequence[MemberRow], seen: dict[str, float], ages: bool
 ) -> GroupInfo:
-    live = [row for row in rows if not row.left and seen.get(row.member, _RECENT_S) <= row.timeout_ms / 1000]
+    live = [row for row in rows if not row.left and seen.get(row.member, math.inf) <= row.timeout_ms / 1000]
     members = [GroupMemberInfo(row.member, row.host, len(row.owned), round(seen[row.member], 1)) for row in live]
     try:
         table = db.table(path)
@@ -290,7 +291,7 @@ def _offsets(db: Database, table: Table[Any], to: str) -> dict[TableBucket, int]
         found = dict.fromkeys(bucket_offsets(db, table, OffsetSpec.latest()), FULL)
     elif isinstance(start, dt.datetime):
         found = offsets_at(db, table, start)
-    elif isinstance(start, Position) or (isinstance(start, str) and start.startswith("{")):
+    elif isinstance(start, Position) or start.startswith("{"):
         position = Position.parse(start) if isinstance(start, str) else start
         if position.table_id != table.info.table_id:
             raise InvalidArgumentError(f"the position is one of table id {position.table_id}, not of {table.path}")

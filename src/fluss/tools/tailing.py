@@ -43,9 +43,10 @@ def start_of(db: Database, table: Table[Any], text: str) -> Start:
         for change in orders.follow(start_of(db, orders, "10m")):
             print(change)
     """
-    if text in ("full", "earliest", "latest") or text.lstrip().startswith("{"):
+    text = text.strip()
+    if text in ("full", "earliest", "latest") or text.startswith("{"):
         return text
-    if text.isdigit():
+    if text.isdecimal():
         return _position(db, table, lambda end: min(int(text), end))
     found = parse_time(text)
     if found is None:
