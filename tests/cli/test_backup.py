@@ -78,8 +78,13 @@ def test_an_incomplete_or_damaged_backup_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "backup"
     with fluss.LocalServer() as server:
         with fluss.connect(server.bootstrap_servers) as db:
-            db.create_table("log", [{"id": 1}])
-        assert call(server, "backup", str(folder), "log").exit_code == 0
+            table = db.create_table("log", [{"id": 1}])
+            with table.follow(group="billing", timeout=30) as changes:
+                next(changes)
+        assert call(server, "backup", str(folder)).exit_code == 0
+        assert [entry["name"] for entry in json.loads((folder / "manifest.json").read_text())["tables"]] == [
+            "fluss.log"
+        ]
         assert "not an empty folder" in call(server, "backup", str(folder)).stderr
         assert "has no table fluss.other" in call(server, "restore", str(folder), "other").stderr
         data = folder / "0000.arrow"

@@ -10,6 +10,7 @@ kept, the history of changes and the offsets are not.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import hashlib
 import json
 import os
@@ -22,9 +23,11 @@ from fluss._version import VERSION
 from fluss.db.internals import admin_call
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import DatabaseDescriptor, TableDescriptor
+from fluss.metadata.group_rows import GROUPS_TABLE
 from fluss.tools.drafts import TableDraft, check_numbers, check_partitions, descriptor_of
 from fluss.tools.files import export_table, private_file, write_json
 from fluss.tools.loading import Load
+from fluss.tools.status import all_tables
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database
@@ -50,7 +53,7 @@ class BackedUp:
 def write_backup(
     db: Database, folder: str, tables: Sequence[str] | None = None, progress: Progress | None = None
 ) -> list[BackedUp]:
-    """Write tables, all of them by default, to an empty folder.
+    """Write tables, all of them but the positions of groups by default, to an empty folder.
 
     Example:
         write_backup(db, "backup-2026-07-01")
@@ -58,8 +61,7 @@ def write_backup(
     place = Path(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InvalidArgumentError(f"'{folder}' is not an empty folder: choose another")
-    names = list(tables or [f"{name}.{table}" for name in sorted(db.databases()) for table in sorted(db.tables(name))])
-    opened = [db.table(name) for name in names]  # a wrong name ends it before anything is written
+    opened = [db.table(name) for name in tables or all_tables(db)]  # a wrong name ends it before anything is written
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     done, entries = [], []
     for number, table in enumerate(opened):
@@ -71,7 +73,7 @@ def write_backup(
                 table,
                 out,
                 kind="arrow",
-                progress=lambda count, name=name: (progress or _nothing)(name, count),  # type: ignore[misc]
+                progress=None if progress is None else functools.partial(progress, name),
             )
             out.flush()
             os.fsync(out.fileno())
@@ -134,9 +136,9 @@ def restore_backup(
     missing = [name for name in tables or () if name not in known]
     if missing:
         raise InvalidArgumentError(f"the backup has no table {missing[0]}; it has {', '.join(known)}")
-    drafts = {
-        name: TableDraft(name, TableDescriptor.from_json(known[name]["descriptor"])) for name in (tables or known)
-    }
+    # Earlier versions put the positions of groups into a backup of everything.
+    names = tables or [name for name in known if name != str(GROUPS_TABLE)]
+    drafts = {name: TableDraft(name, TableDescriptor.from_json(known[name]["descriptor"])) for name in names}
     for name, draft in drafts.items():
         if name in db:
             raise InvalidArgumentError(f"table {name} exists already; drop it, or name the tables to restore")
@@ -144,19 +146,19 @@ def restore_backup(
             check_numbers(name, draft.descriptor)
     for name in {name.rpartition(".")[0] for name in drafts} if tables else manifest["databases"]:
         descriptor = DatabaseDescriptor.from_json(manifest["databases"][name])
-        admin_call(
-            db,
-            lambda admin, name=name, descriptor=descriptor: admin.create_database(name, descriptor, True),  # type: ignore[misc]
-        )
-    return [_restore_table(db, folder, known[name], draft, progress or _nothing) for name, draft in drafts.items()]
+        admin_call(db, lambda admin: admin.create_database(name, descriptor, True))  # noqa: B023 (called at once)
+    return [_restore_table(db, folder, known[name], draft, progress) for name, draft in drafts.items()]
 
 
-def _restore_table(db: Database, folder: str, entry: dict[str, Any], draft: TableDraft, progress: Progress) -> BackedUp:
+def _restore_table(
+    db: Database, folder: str, entry: dict[str, Any], draft: TableDraft, progress: Progress | None
+) -> BackedUp:
     table = draft.create(db)
     for spec in entry["partitions"]:
         table.add_partition(spec, exist_ok=True)
     file = str(Path(folder) / entry["file"])
-    written = Load(db, table, [file], exact=True, progress=lambda count: progress(draft.name, count)).run().written
+    advance = None if progress is None else functools.partial(progress, draft.name)
+    written = Load(db, table, [file], exact=True, progress=advance).run().written
     check_partitions(table, entry["partitions"])
     if not written == entry["rows"] == table.count():
         raise FlussError(
@@ -164,10 +166,6 @@ def _restore_table(db: Database, folder: str, entry: dict[str, Any], draft: Tabl
             "written: was something else written to it? Drop it, and restore it again"
         )
     return BackedUp(draft.name, written, entry["bytes"])
-
-
-def _nothing(name: str, rows: int) -> None:
-    return None
 
 
 def _database(db: Database, name: str) -> DatabaseDescriptor:

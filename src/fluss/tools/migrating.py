@@ -21,12 +21,12 @@ from fluss.db.changes import Position
 from fluss.db.internals import admin_call, bucket_rows
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import OffsetSpec, TableBucket
-from fluss.metadata.group_rows import FULL, GROUPS_TABLE
+from fluss.metadata.group_rows import FULL
 from fluss.metadata.path import parse_bucket
 from fluss.tools.copying import Fingerprint, TableCopy, bucket_name, check_target, fingerprint_of
 from fluss.tools.files import write_json
 from fluss.tools.groups import group_offsets, place_group
-from fluss.tools.status import bucket_offsets
+from fluss.tools.status import all_tables, bucket_offsets
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database, Table
@@ -81,10 +81,7 @@ class Migration:
 
     def names(self) -> list[str]:
         """List the tables to move: the given ones, or all there are now."""
-        if self._tables is not None:
-            return list(self._tables)
-        databases = [name for name in sorted(self._source.databases()) if name != GROUPS_TABLE.database_name]
-        return [f"{name}.{table}" for name in databases for table in sorted(self._source.tables(name))]
+        return all_tables(self._source) if self._tables is None else list(self._tables)
 
     def plan(self) -> list[TablePlan]:
         """Look at each table, and find what cannot be moved. Changes nothing."""
@@ -227,7 +224,7 @@ class PositionMap:
             stream.option("startingOffsets", positions.starting_offsets("checkpoints/copy"))
         """
         folder = Path(checkpoint)
-        batches = [int(file.name) for file in (folder / "commits").iterdir() if file.name.isdigit()]
+        batches = [int(file.name) for file in folder.glob("commits/*") if file.name.isdecimal()]
         if not batches:
             raise InvalidArgumentError(f"'{folder}' is not the checkpoint of a stream that has read something")
         document = json.loads((folder / "offsets" / str(max(batches))).read_text(encoding="utf-8").splitlines()[2])

@@ -21,6 +21,7 @@ from fluss.client.buckets import table_buckets
 from fluss.db.internals import admin_call
 from fluss.errors import FlussError, InvalidArgumentError, InvalidTimestampError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo, datetime_from_text
+from fluss.metadata.group_rows import GROUPS_TABLE
 from fluss.metadata.info import ConfigEntry
 from fluss.server.replication.layout import BackupState
 
@@ -304,6 +305,16 @@ def _lake_lag(db: Database, table: Table[Any], buckets: list[BucketReport]) -> i
     return sum(bucket.latest - max(tiered.get(bucket.bucket, 0), bucket.earliest) for bucket in buckets)
 
 
+def all_tables(db: Database) -> list[str]:
+    """The tables of all databases, but not the positions of groups: offsets mean nothing on another server.
+
+    Example:
+        all_tables(db)  # ['fluss.orders']
+    """
+    databases = [name for name in sorted(db.databases()) if name != GROUPS_TABLE.database_name]
+    return [f"{name}.{table}" for name in databases for table in sorted(db.tables(name))]
+
+
 def parse_time(text: str, now: dt.datetime | None = None) -> dt.datetime | None:
     """A time as users write it: ``2026-01-01T00:00``, or ``10m`` for ten minutes ago. None if it is neither.
 
@@ -312,7 +323,7 @@ def parse_time(text: str, now: dt.datetime | None = None) -> dt.datetime | None:
     """
     units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     number, unit = text[:-1], text[-1:]
-    if unit in units and number.replace(".", "", 1).isdigit():
+    if unit in units and number.replace(".", "", 1).isdecimal():
         try:
             return (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(**{units[unit]: float(number)})
         except OverflowError:
