@@ -100,6 +100,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("partitions parts add", USAGE, "day=VALUE"),
     ("partitions parts add month=1", ERROR, "month"),
     ("partitions parts drop day=2020 --yes", MISSING, "2020"),
+    ("partitions parts add 2020 2021", USAGE, "one partition"),
     # conditions and columns
     ("cat orders -c idd", ERROR, "did you mean 'id'"),
     ("cat orders -c id,id", ERROR, "once"),
@@ -108,7 +109,9 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("cat orders -w 'id >>> 1'", ERROR, ">>>"),
     ("cat orders -w 'id = '", ERROR, "id = "),
     ("tail orders --from yesterday", ERROR, "10m"),
+    ("tail orders --from ²", ERROR, "10m"),
     ("offsets orders --at noon", USAGE, "is not a time"),
+    ("offsets orders --at ²m", USAGE, "is not a time"),
     ("cat orders --at noon", USAGE, "is not a time"),
     # rows and files
     ("put orders {", ERROR, "line 1: it is not JSON"),
@@ -124,6 +127,13 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("get orders 99", MISSING, "no row with key 99"),
     ("get orders x", ERROR, "id"),
     ("""get orders '{"item": 1}'""", ERROR, "not a column of the primary key"),
+    ("""put nested '{"tags": "abc"}'""", ERROR, "column 'tags': 'abc' cannot be read as array<string>: it is not a"),
+    ("""put nested '{"tags": {"a": 1}}'""", ERROR, "column 'tags'"),
+    ("""put nested '{"r": "x"}'""", ERROR, "column 'r': 'x' cannot be read as row<a: int>: it is not an object"),
+    ("""put nested '{"r": [1]}'""", ERROR, "column 'r'"),
+    ("""put nested '{"m": "x"}'""", ERROR, "column 'm'"),
+    ("""put nested '{"m": [1]}'""", ERROR, "column 'm'"),
+    ("""put nested '{"m": [["a", 1, 2]]}'""", ERROR, "column 'm'"),
     ("load orders nowhere.csv", ERROR, "there is no file"),
     ("load orders rows.txt", ERROR, "format of 'rows.txt' is not known"),
     ("load orders wrong.csv", ERROR, "did you mean 'item'"),
@@ -140,6 +150,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("load orders rows.csv --encoding klingon", ERROR, "no encoding 'klingon'"),
     ("load orders rows.csv --encoding utf-16", ERROR, "is not a text in the encoding that was given"),
     ("export orders out --partitioned", ERROR, "is not partitioned"),
+    ("restore s3://bucket/shop new -D s3.endpoint", USAGE, "KEY=VALUE"),
     # the server and its options
     ("config set no.such.option=1", ERROR, "no.such.option"),
     ("config set kv.snapshot.interval=soon", ERROR, "soon"),
@@ -161,6 +172,7 @@ def tables(server: fluss.LocalServer) -> None:
     with fluss.connect(server.bootstrap_servers) as db:
         db.create_table("orders", "id bigint, item string, day date", primary_key="id")
         db.create_table("events", "id bigint")
+        db.create_table("nested", "tags array<string>, r row<a int>, m map<string, int>")
         db.create_table("parts", "day string, id int", partition_by="day")
 
 

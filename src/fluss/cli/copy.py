@@ -21,6 +21,7 @@ from fluss.cli.common import (
     connected,
     count_text,
     note,
+    pairs_of,
     print_json,
     table_argument,
 )
@@ -247,7 +248,7 @@ def _from_store(link: CliTarget, url: str, folder: str | None, at: datetime | No
     from fluss.server.replication.restoring import restore as restore_from
     from fluss.server.replication.restoring import verify
 
-    options = ServerConfig(dict(one.split("=", 1) for one in settings if "=" in one)).store_options
+    options = ServerConfig(pairs_of("-D", settings)).store_options
     at_ms = None if at is None else int(at.timestamp() * 1000)
     with progress_bar("restore" if folder else "verify", None, show=not link.as_json) as advance:
         if folder is None:

@@ -265,6 +265,8 @@ def partitions(
             return
         if not values:
             raise click.UsageError(f"{action} which partition? Give {' '.join(f'{key}=VALUE' for key in keys)}")
+        if len(values) > len(keys):
+            raise click.UsageError(f"{action} takes one partition: {' '.join(f'{key}=VALUE' for key in keys)}")
         spec: dict[str, str] | str = pairs_of(action, values) if any("=" in one for one in values) else values[0]
         shown = ", ".join(values)
         if action == "add":

@@ -528,6 +528,8 @@ def _convert(value: Any, data_type: t.DataType, name: str) -> Any:
     if isinstance(data_type, t.BYTES_TYPES):
         return base64.b64decode(value, validate=True)
     if isinstance(data_type, t.ArrayType):
+        if not isinstance(value, list):
+            raise TypeError("it is not a list")
         return [from_json(item, data_type.element_type, name) for item in value]
     if isinstance(data_type, t.MapType):
         items = value.items() if isinstance(value, dict) else value
@@ -538,6 +540,8 @@ def _convert(value: Any, data_type: t.DataType, name: str) -> Any:
             read_key(key, data_type.key_type, name): from_json(item, data_type.value_type, name) for key, item in items
         }
     if isinstance(data_type, t.RowType):
+        if not isinstance(value, dict):
+            raise TypeError("it is not an object")
         types = {field.name: field.data_type for field in data_type.fields}
         return {key: from_json(item, types[key], name) if key in types else item for key, item in value.items()}
     return value
