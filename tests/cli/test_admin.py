@@ -149,18 +149,21 @@ def test_completion_scripts(shell: str, ok: Callable[..., str]) -> None:
     assert f"_FLUSS_COMPLETE={shell}_complete" in ok("completion", shell)
 
 
-def test_completion_of_table_names(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize(("words", "found"), [("o", ["plain,orders"]), ("-b . o", [])])
+def test_completion_of_table_names(environment: dict[str, str], tmp_path: Path, words: str, found: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fluss"],
         capture_output=True,
         text=True,
+        cwd=tmp_path,
         env={
             **os.environ,
             **environment,
             "_FLUSS_COMPLETE": "bash_complete",
-            "COMP_WORDS": "fluss describe o",
-            "COMP_CWORD": "2",
+            "COMP_WORDS": f"fluss describe {words}",
+            "COMP_CWORD": str(1 + len(words.split())),
         },
     )
-    assert done.stdout.split() == ["plain,orders"]
+    assert done.stdout.split() == found
     assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == [], "a folder is not made a database"

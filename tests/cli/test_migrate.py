@@ -21,6 +21,7 @@ import pytest
 from tests.waiting import wait_for
 
 import fluss
+from fluss.errors import InvalidArgumentError
 from fluss.metadata import AggFunction, Column, DataTypes, OffsetSpec, Schema, TableDescriptor
 from fluss.tools.copying import TableCopy, fingerprint
 from fluss.tools.migrating import Migration, PositionMap
@@ -178,6 +179,8 @@ def test_readers_and_groups_go_on_without_loss(both: tuple[fluss.Database, fluss
                 break
     assert work.finish() == 1
     mapped = PositionMap.load(tmp_path / "state" / "positions.json")
+    with pytest.raises(InvalidArgumentError, match="is not the checkpoint of a stream"):
+        mapped.starting_offsets(tmp_path)
     # A keyed sink that was in the middle comes to the rows that the table has.
     keyed, half = there.table("read.keyed"), read["read.keyed"][:70]
     again = keyed.follow(mapped.position(half[-1].position), stop_at_end=True)

@@ -16,6 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -215,3 +216,18 @@ def test_reading_creates_no_database(call: Any, ok: Callable[..., str], tmp_path
         assert list(tmp_path.iterdir()) == [], command
     ok("create", "t", "id int", "-b", str(tmp_path))
     assert ok("tables", "-b", str(tmp_path), "--json").strip()
+
+
+def test_dates_that_python_has_not(ok: Callable[..., str], server: fluss.LocalServer, tmp_path: Path) -> None:
+    with fluss.connect(server.bootstrap_servers) as db:
+        far = pa.array([2_932_897], pa.date32())
+        at = pa.array([253_402_300_800_000], pa.timestamp("ms"))
+        db.create_table("far", "day date, at timestamp(3), days array<date>").append(
+            pa.table({"day": far, "at": at, "days": pa.ListArray.from_arrays([0, 1], far)})
+        )
+    row = {"day": "10000-01-01", "at": "10000-01-01T00:00:00", "days": ["10000-01-01"]}
+    assert json.loads(ok("cat", "far", "--json")) == row
+    assert "10000-01-01" in ok("head", "far")
+    assert json.loads(ok("tail", "far", "--no-follow", "--json"))["row"] == row
+    ok("export", "far", str(tmp_path / "far.jsonl"))
+    assert json.loads((tmp_path / "far.jsonl").read_text()) == row

@@ -42,6 +42,12 @@ def test_queries(ok: Callable[..., str], call: Any) -> None:
     assert again.stdout == '{"n": 2}\n' * 3
 
 
+def test_an_error_behind_the_first_rows_is_one_line(call: Any) -> None:
+    query = "select cast(if(i < 299999, '1', 'x') as int) as n from range(300000) t(i)"
+    result = call("sql", query, "--csv")
+    assert (result.exit_code, result.stderr) == (1, "Error: Conversion Error: Could not convert string 'x' to INT32\n")
+
+
 def test_numbers_are_printed_as_numbers(ok: Callable[..., str]) -> None:
     """A sum of whole numbers is a HUGEINT of DuckDB, which Arrow knows as a decimal."""
     query = "select sum(id) as total, 0.50::decimal(10, 2) as half, 0::decimal(12, 9) as none from orders"

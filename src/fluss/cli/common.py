@@ -103,8 +103,8 @@ class CliTarget:
         servers, login = self.resolve()
         if not os.path.isdir(servers):
             check_reachable(servers)
-        elif not create and not os.path.isdir(os.path.join(servers, "catalog")):
-            raise Failure(f"'{servers}' is not the data folder of a server; create a table in it with \"fluss create\"")
+        elif not create:
+            check_folder(servers)
         try:
             db = fluss.connect(servers, **asdict(login), database=name, timeout=_TIMEOUT_S, options=options)
         except NetworkError as error:
@@ -135,6 +135,12 @@ class CliTarget:
         servers, login = self.resolve()
         timeout_ms = int(_TIMEOUT_S * 1000)
         return fluss.Config({"bootstrap.servers": servers, "connect-timeout": timeout_ms, **login.options()})
+
+
+def check_folder(servers: str) -> None:
+    """Refuse a folder that is not the data folder of a server: a connection would make it one."""
+    if os.path.isdir(servers) and not os.path.isdir(os.path.join(servers, "catalog")):
+        raise Failure(f"'{servers}' is not the data folder of a server; create a table in it with \"fluss create\"")
 
 
 def check_servers(text: str) -> str:
@@ -244,6 +250,7 @@ def complete_tables(ctx: click.Context, param: click.Parameter, incomplete: str)
     database, dot, prefix = incomplete.rpartition(".")
     try:
         servers, login = link.resolve()
+        check_folder(servers)
         with fluss.connect(servers, **asdict(login), timeout=1.0) as db:
             if dot:
                 return [f"{database}.{name}" for name in db.tables(database) if name.startswith(prefix)]

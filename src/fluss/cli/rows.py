@@ -61,6 +61,8 @@ def put(
 
     Example: fluss put orders '{"id": 1, "item": "tea"}'
     """
+    from fluss.db.results import with_rows_written
+    from fluss.errors import FlussError
     from fluss.tools.loading import Load, RejectedRowError
 
     if rows and file is not None:
@@ -83,6 +85,8 @@ def put(
         except RejectedRowError as error:
             done = load.report.written
             raise error.replace(hint=f"{count_text(done, 'row')} {word} before it") from None
+        except FlussError as error:
+            raise with_rows_written(error, load.report.written) from None
         except KeyboardInterrupt:
             raise Failure(f"interrupted; {count_text(load.report.written, 'row')} {word}") from None
     print_result(link.as_json, {"written": report.written}, f"{count_text(report.written, 'row')} {word}")

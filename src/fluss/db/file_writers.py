@@ -132,7 +132,13 @@ def python_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """
     columns = []
     for column in batch.columns:
-        values, kind = column.to_pylist(), column.type
+        kind = column.type
+        try:
+            values = column.to_pylist()
+        except (ValueError, OverflowError):  # years after 9999; nanoseconds, if there is no pandas
+            values = plain_values(column)
+            if pa.types.is_timestamp(kind):
+                values = [None if value is None else value.replace(" ", "T") for value in values]
         # DuckDB gives its sums of whole numbers as DECIMAL(38, 0).
         make = dict if pa.types.is_map(kind) else int if pa.types.is_decimal(kind) and kind.scale == 0 else None
         columns.append(values if make is None else [None if value is None else make(value) for value in values])

@@ -61,6 +61,8 @@ class _Worker:
         result = self._pool.submit(work)
         try:
             return result.result()
+        except (pa.ArrowException, OSError) as error:  # of rows that are read: DuckDB's own errors are of its classes
+            raise InvalidArgumentError(str(error).split("\n\n")[0]) from None
         except KeyboardInterrupt:
             self._interrupt()
             wait([result], _INTERRUPT_S)  # until the query has let go of its tables
