@@ -21,7 +21,7 @@ from tests.waiting import wait_for
 
 import fluss
 from fluss.db.internals import open_sink
-from fluss.tools import loading, row_files
+from fluss.tools import files, loading, row_files
 from fluss.tools.loading import Load
 
 SCHEMA = (
@@ -161,6 +161,17 @@ def test_parquet_rows_that_do_not_fit(call: Any, ok: Callable[..., str], tmp_pat
     assert "2 rows written" in result.stderr
     found = json.loads(ok("load", "narrow", str(file), "--on-error", "skip", "--json"))
     assert (found["written"], found["rejected"]) == (3, 2)
+    ok("create", "floats", "x float, many array<float>, day date, at timestamp(9)")
+    rows = {"x": [1e300, 0.5, 1.5], "many": [[1.0], [2.0], [-1e300]], "day": ["2026-01-01", "soon", "2026-01-02"]}
+    pq.write_table(pa.table({**rows, "at": pa.array([1, 2, 3], pa.timestamp("ns"))}), file)
+    refused = call("load", "floats", str(file), "--on-error", "skip")
+    assert "0 rows written" in refused.stderr
+    assert "3 rows rejected, the first: " in refused.stderr
+    assert "line 1, column 'x': 1e+300 is not a value of type float" in refused.stderr
+    cells = tmp_path / "wide.csv"
+    cells.write_text("x\n0.1\ninf\n1e300\n")
+    assert "line 4, column 'x': 1e+300 is not a value of type float" in call("load", "floats", str(cells)).stderr
+    assert ok("cat", "floats", "-c", "x", "--csv").split() == ["x", "0.1", "inf"]
 
 
 def test_partitioned_folders(ok: Callable[..., str], tmp_path: Path) -> None:
@@ -340,6 +351,29 @@ def test_an_array_of_rows_is_loaded(call: Any, ok: Callable[..., str], tmp_path:
     refused = call("load", "of_array", str(file))
     assert "line 2, column 'id'" in refused.stderr
     assert "1 row written before it" in refused.stderr
+
+
+def test_digits_that_a_float_has_not(ok: Callable[..., str], tmp_path: Path) -> None:
+    ok("create", "precise", "id decimal(18,2), prices array<decimal(18,2)>, text string", "--key", "id")
+    many, file, cells = "1234567890123456.78", tmp_path / "rows.json", tmp_path / "rows.csv"
+    row = f'"prices": [{many}], "text": null'
+    ok("put", "precise", f'{{"id": {many}, {row}}}')
+    file.write_text(f'[{{"id": {many[1:]}, {row}}}, {{"id": 1, {row}}}]')
+    ok("load", "precise", str(file))
+    cells.write_text(f"id,prices,text\n{many[2:]},[{many}],1.50\n")
+    ok("load", "precise", str(cells))
+    for key in (many, many[1:], "1", many[2:]):
+        assert json.loads(ok("get", "precise", key, "--json"))["prices"] == [many]
+
+
+@pytest.mark.parametrize("text", ['[{"id": 1},    {"id": 2}]', '{"id": 1}\n{"id": 2,       "id": 2}'])
+def test_what_is_held_in_memory_is_limited(
+    call: Any, ok: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(files, "_ARRAY_BYTES_MAX", 20)
+    ok("create", "limited", "id bigint", "--if-not-exists")
+    (tmp_path / "rows.json").write_text(text)
+    assert "has a line or an array that is larger than" in call("load", "limited", str(tmp_path / "rows.json")).stderr
 
 
 def test_null_and_the_text_null(ok: Callable[..., str], tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def conform(array: pa.Array | pa.ChunkedArray, dtype: t.DataType) -> pa.Array:
             array = _in_field_order(array, dtype)
         # Arrow refuses to cast to NOT NULL fields whatever they hold.
         result = array.cast(_relaxed(dtype).to_arrow(), safe=True)
-        _check_overflow(array, result)
+        check_overflow(array, result)
     except (pa.ArrowException, OverflowError, ValueError) as error:
         raise InvalidRowError(f"an Arrow array of type {source} does not hold {dtype} without loss: {error}") from None
     try:
@@ -151,8 +151,9 @@ def leaves(before: pa.Array, after: pa.Array) -> Iterator[tuple[pa.Array, pa.Arr
     if not _is.is_nested(after.type) or _is.is_null(before.type):
         yield before, after
     elif _is.is_struct(after.type):
-        for field in before.type:
-            yield from leaves(before.field(field.name), after.field(field.name))
+        for field in after.type:
+            if before.type.get_field_index(field.name) >= 0:
+                yield from leaves(before.field(field.name), after.field(field.name))
     elif _is.is_map(after.type):
         # Keys and items go beyond the ends of a slice.
         first, first_cast = before.offsets[0].as_py(), after.offsets[0].as_py()
@@ -163,7 +164,7 @@ def leaves(before: pa.Array, after: pa.Array) -> Iterator[tuple[pa.Array, pa.Arr
         yield from leaves(before.flatten(), after.flatten())
 
 
-def _check_overflow(before: pa.Array, after: pa.Array) -> None:
+def check_overflow(before: pa.Array, after: pa.Array) -> None:
     """Arrow turns floats that are too large for 32 bits into infinity."""
     for given, cast in leaves(before, after):
         if (

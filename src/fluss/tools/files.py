@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from fluss.db.file_writers import open_writer
 from fluss.errors import InvalidArgumentError
+from fluss.server.disk import sync_folder
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Table
@@ -45,6 +46,8 @@ _INFER_LINES = 10_000
 _INFER_BYTES = 1024 * 1024
 _ARRAY_BYTES_MAX = 256 << 20
 _DELIMITERS = (",", ";", "\t", "|")
+_ITEM = re.compile(r"[^\s,\]]")
+"""Where an item of an array begins."""
 _LEADING_ZERO = re.compile(rb"""(?:^|[,;\t|"\n\r])-?0[0-9]""")
 
 
@@ -126,7 +129,7 @@ def delimiter_of(path: str, header: str) -> str:
 def header_of(source: IO[bytes], label: str) -> str:
     """The first line of a CSV file."""
     try:
-        return source.readline().decode("utf-8-sig")
+        return source.readline(_INFER_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise not_utf8(label) from None
 
@@ -278,28 +281,48 @@ def _whole_lines(text: bytes) -> bytes:
 NOT_AN_OBJECT = "not a JSON object with the columns as keys"
 
 
-def json_objects(lines: Iterable[bytes], path: str) -> Iterator[bytes]:
+def json_objects(source: IO[bytes], path: str) -> Iterator[bytes]:
     """The rows of a JSON file, one a line. One that begins with ``[`` is an array of rows, and read as a whole."""
-    source = iter(lines)
-    for line in source:
+    lines = _lines(source, path)
+    for line in lines:
         if not line.lstrip().startswith(b"["):
             yield line
             if line.strip():
-                yield from source
+                yield from lines
             continue
         text = bytearray(line)
-        for more in source:
+        for more in lines:
             text += more
-            if len(text) > _ARRAY_BYTES_MAX:
-                raise InvalidArgumentError(
-                    f"the array in '{path}' is larger than {_ARRAY_BYTES_MAX >> 20} MiB; make a line for each row "
-                    f"first: jq -c '.[]' {shlex.quote(path)}"
-                )
+            _check_size(text, path)
         try:
-            rows = json.loads(text)
+            array = text.decode("utf-8-sig")
+            json.loads(array)
         except ValueError as error:
             raise InvalidArgumentError(f"'{path}' is neither an array of rows nor a row a line: {error}") from None
-        yield from (json.dumps(row).encode() for row in rows)
+        yield from _items(array)
+
+
+def _lines(source: IO[bytes], path: str) -> Iterator[bytes]:
+    while line := source.readline(_ARRAY_BYTES_MAX + 1):
+        _check_size(line, path)
+        yield line
+
+
+def _check_size(text: bytes | bytearray, path: str) -> None:
+    if len(text) > _ARRAY_BYTES_MAX:
+        raise InvalidArgumentError(
+            f"'{path}' has a line or an array that is larger than {_ARRAY_BYTES_MAX >> 20} MiB; make a line for each "
+            f"row first: jq -c '.[]' {shlex.quote(path)}"
+        )
+
+
+def _items(array: str) -> Iterator[bytes]:
+    """The items of a JSON array as they are written: its numbers may have more digits than a float."""
+    read = json.JSONDecoder().raw_decode
+    at = array.index("[") + 1
+    while (found := _ITEM.search(array, at)) is not None:
+        _, at = read(array, found.start())
+        yield array[found.start() : at].encode()
 
 
 def _json_schema(source: IO[bytes], path: str) -> pa.Schema:
@@ -372,6 +395,7 @@ def write_json(path: str | Path, document: Any) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
+    sync_folder(os.path.dirname(os.path.abspath(path)))
 
 
 def export_table(

@@ -14,6 +14,7 @@ import datetime as dt
 import decimal
 import itertools
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
@@ -22,11 +23,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss.db.file_writers import python_dicts
+from fluss.db.plain_values import plain_values
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import Column, TableInfo, datetime_from_text
 from fluss.metadata import types as t
 from fluss.rows import BadValues, ColumnConverter
+from fluss.rows.arrow_values import check_overflow
 from fluss.tools.files import (
     NOT_AN_OBJECT,
     UTF8,
@@ -113,6 +117,8 @@ class RowFile:
         self.what = what
         self._known = [column.name for column in columns] if known is None else list(known)
         self._lines = lines
+        has_decimals = any("decimal" in str(column.data_type) for column in columns)
+        self._loads = _exact_json if has_decimals else json.loads  # which is faster
         self._schema = pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns])
         self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
         if lines is None:
@@ -210,14 +216,14 @@ class RowFile:
                 batch.num_rows,
                 lambda position, first=first: first + position + 1,  # type: ignore[misc]
                 lambda position, first=first: first + position,  # type: ignore[misc]
-                lambda position, batch=batch: str(batch.slice(position, 1).to_pylist()[0]),  # type: ignore[misc]
+                lambda position, batch=batch: str(python_dicts(batch.slice(position, 1))[0]),  # type: ignore[misc]
             )
 
     def _cast(self, values: pa.Array, column: Column, target: pa.DataType, errors: Errors) -> pa.Array:
         if values.type != target:
             try:
-                values = values.cast(target)
-            except pa.ArrowException:
+                values = _cast(values, target)
+            except (pa.ArrowException, InvalidRowError):
                 values = self._cast_each(values, column, target, errors)
         if not column.data_type.nullable and values.null_count:
             for position in pc.indices_nonzero(values.is_null()).to_pylist():
@@ -229,19 +235,19 @@ class RowFile:
         found = []
         for position in range(len(values)):
             try:
-                found.append(values.slice(position, 1).cast(target)[0])
-            except pa.ArrowException:
-                value = values[position].as_py()
+                found.append(_cast(values.slice(position, 1), target))
+            except (pa.ArrowException, InvalidRowError):
+                (value,) = plain_values(values.slice(position, 1))
                 errors.setdefault(position, (column.name, _does_not_fit(value, column.data_type)))
-                found.append(pa.scalar(None, target))
-        return pa.array([item.as_py() for item in found], target)
+                found.append(pa.nulls(1, target))
+        return pa.chunked_array(found, target).combine_chunks()
 
     # -- CSV ------------------------------------------------------------------------------------------------------
 
     def _csv(self, source: IO[bytes], skip: int) -> Iterator[FilePiece]:
         import pyarrow.csv as csv
 
-        short: list[BadLine] = []
+        short: deque[BadLine] = deque()
 
         def wrong_length(found: Any) -> str:
             row = max((found.number or 0) - 1, 0)
@@ -276,8 +282,9 @@ class RowFile:
         with reader:  # also for one who stops early: a thread reads ahead
             yield from self._csv_pieces(reader, short, skip)
 
-    def _csv_pieces(self, reader: Any, short: list[BadLine], skip: int) -> Iterator[FilePiece]:
+    def _csv_pieces(self, reader: Any, short: deque[BadLine], skip: int) -> Iterator[FilePiece]:
         next_row = newlines = 0
+        waiting: list[BadLine] = []
         while True:
             try:
                 batch = reader.read_next_batch()
@@ -286,7 +293,7 @@ class RowFile:
             except pa.ArrowException as error:
                 raise csv_error(self.label, error) from None
             positions: list[int] | range
-            waiting = sorted(short, key=lambda one: one.row)
+            waiting = _taken(waiting, short)
             if waiting and waiting[0].row <= next_row + batch.num_rows:
                 taken = {one.row for one in waiting}
                 free = (row for row in itertools.count(next_row) if row not in taken)
@@ -295,17 +302,16 @@ class RowFile:
                 positions = range(next_row, next_row + batch.num_rows)
             end = positions[-1] + 1 if len(positions) else next_row
             mine = [one for one in waiting if one.row < end]
-            short[:] = [one for one in waiting if one.row >= end]
+            waiting = [one for one in waiting if one.row >= end]
             start, next_row = next_row, end
             lines = newlines
             newlines += _newlines(batch)
             if end > skip:
                 yield from self._csv_piece(batch, positions, start, lines, mine, skip)
-        if short:
-            last = next_row
+        if waiting := _taken(waiting, short):
             empty = pa.RecordBatch.from_pylist([], self._schema)
-            bad = sorted((replace(one, line=one.line + newlines) for one in short), key=lambda one: one.row)
-            yield FilePiece(empty, bad[-1].row + 1 - last, bad, 0)
+            bad = [replace(one, line=one.line + newlines) for one in waiting]
+            yield FilePiece(empty, bad[-1].row + 1 - next_row, bad, 0)
 
     def _csv_piece(
         self,
@@ -355,7 +361,9 @@ class RowFile:
             kind, (t.ArrayType, t.MapType, t.RowType, t.BytesType, t.BinaryType)
         ):
             try:
-                return self._cast(values if values.type == target else values.cast(target), column, target, errors)
+                # A text that is cast to 32 bits at once becomes infinity if it is too large.
+                wide = pa.float64() if pa.types.is_float32(target) else target
+                return self._cast(values.cast(wide), column, target, errors)
             except pa.ArrowException:
                 pass  # one of them does not fit, or is written in a way that Arrow does not read
         converted: list[Any] = []
@@ -388,7 +396,7 @@ class RowFile:
         for position, (_, line) in enumerate(chunk):
             row: Any = {}
             try:
-                row = json.loads(line)
+                row = self._loads(line)
                 if not isinstance(row, dict):
                     errors[position] = None, f"it is {NOT_AN_OBJECT}"
                 elif row.keys() - known:
@@ -436,6 +444,11 @@ class RowFile:
             return pc.fill_null(array, filler) if not column.data_type.nullable and filler is not None else array
 
 
+def _taken(waiting: list[BadLine], short: deque[BadLine]) -> list[BadLine]:
+    """Add the rows that the parser has found meanwhile, in its own thread."""
+    return sorted([*waiting, *(short.popleft() for _ in range(len(short)))], key=lambda one: one.row)
+
+
 def _header(source: IO[bytes], path: str, label: str) -> tuple[list[str], str]:
     """The names in the first line of a CSV file, and what is between them."""
     import csv
@@ -451,6 +464,12 @@ def _header(source: IO[bytes], path: str, label: str) -> tuple[list[str], str]:
     if twice:
         raise InvalidArgumentError(f"the header of {path} names {twice[0]!r} twice")
     return names, delimiter
+
+
+def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
+    found = values.cast(target)
+    check_overflow(values, found)
+    return found
 
 
 def _newlines(batch: pa.RecordBatch) -> int:
@@ -472,7 +491,7 @@ def text_value(text: str, kind: t.DataType, name: str) -> Any:
     """The value of a column from a text that is not a string's own: a number, a time, JSON for nested values."""
     if isinstance(kind, t.NESTED_TYPES):
         try:
-            return from_json(json.loads(text), kind, name)
+            return from_json(_exact_json(text), kind, name)
         except ValueError as error:
             raise InvalidRowError(f"{text!r:.60} is not JSON: {error}") from None
     if isinstance(kind, t.BYTES_TYPES):
@@ -498,6 +517,24 @@ def _nanoseconds(moment: pa.TimestampScalar) -> Any:
 
 def _does_not_fit(value: Any, kind: t.DataType) -> str:
     return f"{value!r:.{_TEXT_SHOWN}} is not a value of type {kind}"
+
+
+class WrittenFloat(float):
+    """A number of JSON whose text is as it was written: a DECIMAL has more digits than a float."""
+
+    text: str
+
+    def __new__(cls, text: str) -> WrittenFloat:
+        found = super().__new__(cls, text)
+        found.text = text
+        return found
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _exact_json(text: str | bytes) -> Any:
+    return json.loads(text, parse_float=WrittenFloat)
 
 
 def from_json(value: Any, data_type: t.DataType, name: str) -> Any:
@@ -555,7 +592,7 @@ def key_from_text(text: str, info: TableInfo) -> dict[str, Any]:
     """
     keys = list(info.primary_keys)
     try:
-        given = json.loads(text)
+        given = _exact_json(text)
     except ValueError:
         given = text
     if not isinstance(given, dict):
