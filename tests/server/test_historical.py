@@ -16,8 +16,8 @@ import pytest
 from fluss import _plugins
 from fluss.errors import FlussError, HistoricalPartitionThrottledError, KvStorageError, UnknownServerError
 from fluss.metadata import Column, DataTypes, Schema, TableDescriptor, TableInfo, TablePath
+from fluss.net.deadline import Deadline
 from fluss.rows import kv_key_encoder
-from fluss.server import historical
 from fluss.server.catalog import TableEntry
 from fluss.server.historical import HistoricalLookups
 
@@ -30,7 +30,7 @@ DESCRIPTOR = TableDescriptor(
 ENTRY = TableEntry(TableInfo(TablePath("d", "t"), 1, 1, DESCRIPTOR, 0, 0, None, 0), {1: SCHEMA})
 KEYS = [kv_key_encoder(ENTRY.table_info).encode([i]) for i in range(3)]
 
-LookUp = Callable[[], Coroutine[Any, Any, list[bytes | None]]]
+LookUp = Callable[..., Coroutine[Any, Any, list[bytes | None]]]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def lookups(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LookUp]]:
                 lake_format="paimon", current=SimpleNamespace(with_prefix=lambda prefix: given)
             )
             one = HistoricalLookups(configs, pool, in_flight_max)
-            return lambda: one.look_up(ENTRY, ("20240101",), 0, KEYS)
+            return lambda seconds=30.0: one.look_up(ENTRY, ("20240101",), 0, KEYS, Deadline(seconds * 1000))
 
         yield make
 
@@ -62,7 +62,7 @@ def test_values_come_in_the_order_of_their_keys(lookups: Callable[..., LookUp]) 
     assert [value is not None for value in values] == [True, False, True]
 
 
-def test_lookups_beyond_the_limit_are_refused(lookups: Callable[..., LookUp], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookups_beyond_the_limit_are_refused(lookups: Callable[..., LookUp]) -> None:
     """A lookup whose client has given up counts until its thread is free."""
     gate = threading.Event()
 
@@ -88,10 +88,14 @@ def test_lookups_beyond_the_limit_are_refused(lookups: Callable[..., LookUp], mo
                 await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
-    monkeypatch.setattr(historical, "_SECONDS_MAX", 0.01)
-    gate.clear()
-    with pytest.raises(KvStorageError, match=r"'20240101' of table 'd\.t' in the lake: no answer within"):
-        asyncio.run(look_up())
+
+
+def test_lookups_end_with_the_time_of_their_request(lookups: Callable[..., LookUp]) -> None:
+    gate = threading.Event()
+    look_up = lookups(lambda: [gate.wait(30)][:0], warehouse="w")
+    for seconds, reason in ((1.0, "no answer within"), (0.0, "took too long")):
+        with pytest.raises(KvStorageError, match=rf"'20240101' of table 'd\.t' in the lake: .*{reason}"):
+            asyncio.run(look_up(seconds))
     gate.set()
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fluss import _plugins
 from fluss.errors import FlussError, HistoricalPartitionThrottledError, KvStorageError, UnknownServerError
-from fluss.net.deadline import wait_for
+from fluss.net.deadline import Deadline, wait_for
 from fluss.net.eager import retrieve_exception
 from fluss.rows import kv_key_encoder
 from fluss.server.catalog import TableEntry
@@ -20,7 +20,8 @@ from fluss.server.catalog.lake_hook import LakeTables, lake_options
 from fluss.server.exposure import scrub
 from fluss.server.kv.values import ValueCodec, decode_keys
 
-_SECONDS_MAX = 60.0
+SECONDS_MAX = 30.0
+"""Time for all lookups of one request: that after which clients repeat it."""
 _VALUES_BYTES_MAX = 16 * 1024 * 1024
 """Rows of one lookup, which wait in memory for the others of their request."""
 
@@ -38,9 +39,11 @@ class HistoricalLookups:
         self._executor = executor
         self._in_flight_max = in_flight_max
         self.in_flight = 0
+        self.per_request_max = max(1, in_flight_max // 4)
+        """Lookups of one request at the same time: one that asks for many buckets leaves room for others."""
 
     async def look_up(
-        self, entry: TableEntry, partition: tuple[str, ...], bucket: int, keys: Sequence[bytes]
+        self, entry: TableEntry, partition: tuple[str, ...], bucket: int, keys: Sequence[bytes], deadline: Deadline
     ) -> Values:
         """Return the stored value of each key in a bucket of an expired partition; None where there is no row."""
         if self.in_flight >= self._in_flight_max:
@@ -48,13 +51,14 @@ class HistoricalLookups:
                 f"{self.in_flight} lookups of expired partitions are in flight, the most allowed (option "
                 f"'netty.server.max-queued-historical-requests'). Look up table '{entry.table_path}' again later."
             )
-        name = "$".join(partition)
+        what = f"Cannot look up partition '{'$'.join(partition)}' of table '{entry.table_path}' in the lake"
         found = lake_options(self._configs)
         if found is None:
             raise UnknownServerError(
-                f"Cannot look up partition '{name}' of table '{entry.table_path}' in the lake: this server has none "
-                "(options 'datalake.format' and 'datalake.paimon.warehouse')."
+                f"{what}: this server has none (options 'datalake.format' and 'datalake.paimon.warehouse')."
             )
+        if deadline.expired:
+            raise KvStorageError(f"{what}: the other buckets of the request took too long. Ask for fewer at a time.")
         lake_format, options = found
         self.in_flight += 1
         reading = asyncio.get_running_loop().run_in_executor(
@@ -64,9 +68,9 @@ class HistoricalLookups:
         kind: type[FlussError] = KvStorageError
         try:
             # Shielded: a lookup is in flight until its thread is free again, whether or not its client still waits.
-            return await wait_for(asyncio.shield(reading), _SECONDS_MAX)
+            return await wait_for(asyncio.shield(reading), deadline.remaining_ms / 1000)
         except asyncio.TimeoutError:
-            reason = f"no answer within {_SECONDS_MAX:.0f} s"
+            reason = f"no answer within {SECONDS_MAX:.0f} s"
         except FlussError as error:
             reason, kind = error.message, UnknownServerError
         except Exception as error:
@@ -75,7 +79,7 @@ class HistoricalLookups:
             reason = f"{type(error).__name__}: {error}"
         settings = {key.removeprefix(f"datalake.{lake_format}."): value for key, value in options.items()}
         text = scrub(reason, settings, lake_format)
-        raise kind(f"Cannot look up partition '{name}' of table '{entry.table_path}' in the lake: {text}") from None
+        raise kind(f"{what}: {text}") from None
 
     def _done(self, reading: asyncio.Future[Values]) -> None:
         self.in_flight -= 1

@@ -24,6 +24,7 @@ from fluss.errors import (
 )
 from fluss.metadata import HISTORICAL_PARTITION, parse_partition_value, split_partition_name
 from fluss.metadata.validation import check_target_columns
+from fluss.net.deadline import Deadline
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import PREFIX_LOOKUP, SCAN_KV
 from fluss.protocol.fast_paths import decode_lookup_of_one_key, encode_lookup_of_one_value
@@ -72,6 +73,7 @@ from fluss.server.handlers.request import (
     receive_message,
 )
 from fluss.server.handlers.rights import permits, permitted_table
+from fluss.server.historical import SECONDS_MAX as HISTORICAL_SECONDS_MAX
 from fluss.server.kv.cursors import Cursor
 from fluss.server.kv.ordered import DamagedStoreError
 from fluss.server.kv.service import Kv
@@ -282,14 +284,22 @@ def _is_historical(request: LookupRequest) -> bool:
 
 
 async def _look_up_historical(context: RequestContext, request: LookupRequest) -> Sequence[Buffer]:
-    """Look keys of expired partitions up in the lake, the buckets at the same time."""
+    """Look keys of expired partitions up in the lake, some buckets at the same time."""
     if request.insert_if_not_exists:
         raise InvalidTableError("Lookup with insertIfNotExists is not supported for historical partition lookup.")
-    answers = await asyncio.gather(*(_look_up_expired(context, request, part) for part in request.buckets))
-    return await _encode_lookup(context, request, answers)
+    deadline = Deadline(HISTORICAL_SECONDS_MAX * 1000)
+    slots = asyncio.Semaphore(context.server.historical.per_request_max)
+
+    async def one(part: LookupBucket) -> LookedUpBucket:
+        async with slots:
+            return await _look_up_expired(context, request, part, deadline)
+
+    return await _encode_lookup(context, request, await asyncio.gather(*map(one, request.buckets)))
 
 
-async def _look_up_expired(context: RequestContext, request: LookupRequest, part: LookupBucket) -> LookedUpBucket:
+async def _look_up_expired(
+    context: RequestContext, request: LookupRequest, part: LookupBucket, deadline: Deadline
+) -> LookedUpBucket:
     name = part.original_partition_name
     answer = LookedUpBucket(part.bucket_id, part.partition_id, original_partition_name=name)
     try:
@@ -305,7 +315,7 @@ async def _look_up_expired(context: RequestContext, request: LookupRequest, part
         [(key, text)] = split_partition_name(name, entry.table_info.partition_keys).items()
         if parse_partition_value(data_type := entry.table_info.schema.column(key).data_type, text) is None:
             raise PartitionSpecInvalidError(f"{text!r:.300} is no {data_type} for the partition column '{key}'.")
-        answer.values = await context.server.historical.look_up(entry, (text,), part.bucket_id, part.keys)
+        answer.values = await context.server.historical.look_up(entry, (text,), part.bucket_id, part.keys, deadline)
     except FlussError as error:
         answer.error_code, answer.error_message = wire_error(error)
     return answer
