@@ -306,8 +306,11 @@ SCENARIOS: tuple[FlinkScenario, ...] = (
 )  # fmt: skip
 
 
-def make_server(name: str, logs: Path, warehouse: Path) -> Server:
-    """A server whose lake is a Paimon warehouse in the folder, which Flink reads too."""
+def make_server(name: str, logs: Path, warehouse: Path, jars: str = "") -> Server:
+    """A server whose lake is a Paimon warehouse in the folder, which Flink reads too.
+
+    `jars` has Paimon and the lake plugin for a real server, where Maven Central has none of that version.
+    """
     lake = {
         "datalake.format": "paimon",
         "datalake.paimon.metastore": "filesystem",
@@ -316,7 +319,7 @@ def make_server(name: str, logs: Path, warehouse: Path) -> Server:
     if name == "ours":
         return OurServer(lake, keep_logs_in=logs)
     version = name.removeprefix("fluss-")
-    jars = environment.lake_jars(version)
+    jars = jars or environment.lake_jars(version)
     return RealCluster(version, tablets=1, options=lake, extra_jars=jars, keep_logs_in=logs)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import groups
-from tests.interop import migration
+from tests.interop import expired, migration
 from tests.interop.cluster import OurServer, RealCluster
 from tests.interop.context import Mismatch, same
 
@@ -33,6 +33,7 @@ _ROWS_OF_KILLED_COPY = 60_000
 
 def checks(logs: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     """Start both servers and give the checks by name; the servers end with the iteration."""
+    yield f"keys of expired partitions, looked up by {expired.CLIENT} too", lambda: expired.run("ours", logs)
     with RealCluster(keep_logs_in=logs) as real, OurServer(keep_logs_in=logs) as ours:
         for name, check in _CONNECT.items():
             yield f"connect: {name}", lambda check=check: _with_database(real.plain, check)  # type: ignore[misc]

@@ -72,9 +72,10 @@ _DIFFERENCES = [
     "Options that a cluster takes while it runs and that have nothing to act on here, such as "
     "`kv.rocksdb.shared-rate-limiter.bytes-per-sec`, are accepted and have no effect.",
     "Keys of expired partitions are looked up in the lake where the table has "
-    "`table.datalake.historical-partition.enabled`, by our server and by our client, as on the development line. Our "
-    "server plans each lookup from the newest snapshot and keeps no copies of lake files; it refuses writes to the "
-    "partition `__historical__`, which Apache Fluss takes and never tiers.",
+    "`table.datalake.historical-partition.enabled`, by our server and by our client, as on the development line: "
+    "our client and the Java client 1.0.0 find the same rows on our server and on one built from its sources (`python "
+    "-m tests.interop.expired`, 2026-11-18). Our server plans each lookup from the newest snapshot and keeps no copies "
+    "of lake files; it refuses writes to the partition `__historical__`, which Apache Fluss takes and never tiers.",
     "`db.sql` has the functions `rb_*` that Apache Fluss has for Flink, for bitmaps of 32-bit integers. There too are "
     "none for those of `rbm64`.",
     "The number of buckets of a table with a lake cannot be changed on our server; Apache Fluss changes it for Paimon.",
