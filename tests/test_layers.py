@@ -201,7 +201,7 @@ def test_every_module_has_a_layer() -> None:
 
 
 def test_the_reader_of_imports_finds_all_kinds() -> None:
-    visitor = _Imports("fluss.client.core")
+    visitor = _Imports("fluss.client.connection")
     visitor.visit(
         ast.parse(
             "import fluss.net.background\n"

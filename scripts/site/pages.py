@@ -55,7 +55,7 @@ REFERENCE: list[Group] = [
     (
         "aio-client",
         "The full client for asyncio",
-        names("fluss.aio", "client.core", "client.write", "client.scan", "client.multi_table"),
+        names("fluss.aio", "client.connection", "client.write", "client.scan", "client.multi_table"),
     ),
     ("metadata", "Tables, types and filters", names("fluss", "metadata")),
     ("errors", "Errors", names("fluss", "errors")),

@@ -33,6 +33,8 @@ from fluss.client.admin.types import TableStats as TableStats
 from fluss.client.admin.types import TieringHeartbeat as TieringHeartbeat
 from fluss.client.admin.types import TieringStats as TieringStats
 from fluss.client.admin.types import TieringTable as TieringTable
+from fluss.client.blocking import FlussConnection as FlussConnection
+from fluss.client.blocking import FlussTable as FlussTable
 from fluss.client.blocking_multi_table import MultiTable as MultiTable
 from fluss.client.blocking_multi_table import MultiTableLogScanner as MultiTableLogScanner
 from fluss.client.blocking_multi_table import MultiTableScan as MultiTableScan
@@ -44,8 +46,6 @@ from fluss.client.blocking_scanners import TableBatchScanner as TableBatchScanne
 from fluss.client.blocking_scanners import TableScan as TableScan
 from fluss.client.blocking_writers import AppendWriter as AppendWriter
 from fluss.client.blocking_writers import UpsertWriter as UpsertWriter
-from fluss.client.faces import FlussConnection as FlussConnection
-from fluss.client.faces import FlussTable as FlussTable
 from fluss.client.lookup import Lookuper as Lookuper
 from fluss.client.lookup import PrefixLookuper as PrefixLookuper
 from fluss.client.lookup import TableLookup as TableLookup

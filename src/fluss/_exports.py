@@ -58,12 +58,12 @@ OWN: dict[str, dict[str, str]] = {
         """,
         "fluss.client.blocking_scanners": "BatchScanner LogScanner TableBatchScanner TableScan",
         "fluss.client.blocking_writers": "AppendWriter UpsertWriter",
-        "fluss.client.faces": "FlussConnection FlussTable",
+        "fluss.client.blocking": "FlussConnection FlussTable",
         "fluss.db.blocking": "Database Table",
         "fluss.db.connect": "connect",
     },
     "fluss.aio": {
-        "fluss.client.core": "FlussConnection FlussTable",
+        "fluss.client.connection": "FlussConnection FlussTable",
         "fluss.client.multi_table": """
             MultiTable MultiTableLogScanner MultiTableScan MultiTableWrite MultiTableWriter
         """,

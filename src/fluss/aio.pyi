@@ -29,8 +29,8 @@ from fluss.client.admin.types import TableStats as TableStats
 from fluss.client.admin.types import TieringHeartbeat as TieringHeartbeat
 from fluss.client.admin.types import TieringStats as TieringStats
 from fluss.client.admin.types import TieringTable as TieringTable
-from fluss.client.core import FlussConnection as FlussConnection
-from fluss.client.core import FlussTable as FlussTable
+from fluss.client.connection import FlussConnection as FlussConnection
+from fluss.client.connection import FlussTable as FlussTable
 from fluss.client.lookup import Lookuper as Lookuper
 from fluss.client.lookup import PrefixLookuper as PrefixLookuper
 from fluss.client.lookup import TableLookup as TableLookup

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mappi
 from typing import Any, TypeVar
 
 from fluss.client.buckets import bucket_offsets, table_buckets
-from fluss.client.core import FlussConnection, FlussTable, open_connection
+from fluss.client.connection import FlussConnection, FlussTable, open_connection
 from fluss.client.scan.as_of import rows_as_of
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch

@@ -18,7 +18,7 @@ from fluss.net.deadline import Deadline
 from fluss.protocol import apis
 
 if TYPE_CHECKING:
-    from fluss.client.blocking_connections import BlockingConnections
+    from fluss.client.lookup_sockets import BlockingConnections
 
 ACKS_ALL = -1
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import pyarrow as pa
 
-from fluss.client import core
+from fluss.client import connection as core
+from fluss.client.blocking import FlussConnection
 from fluss.client.cluster import Cluster
-from fluss.client.faces import FlussConnection
 from fluss.client.runner import Background
 from fluss.db.bridge import DatabaseBridge
 from fluss.db.streams import read_ahead

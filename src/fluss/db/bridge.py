@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fluss.client.blocking_connections import BlockingConnections
+from fluss.client.lookup_sockets import BlockingConnections
 from fluss.errors import ConnectionClosedError
 from fluss.net.background import Bridge
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from fluss.client.arguments import wrong_argument
-from fluss.client.core import FlussConnection, open_connection
+from fluss.client.connection import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
 from fluss.config import Login
 from fluss.db.bridge import offload

@@ -23,7 +23,7 @@ from fluss.db.suggest import check_columns
 from fluss.metadata import Predicate, TableInfo
 
 if TYPE_CHECKING:
-    from fluss.client.core import FlussConnection, FlussTable
+    from fluss.client.connection import FlussConnection, FlussTable
     from fluss.db.log_cache import LogCache
 
 

@@ -33,7 +33,7 @@ from fluss.net.deadline import LONGEST_S
 from fluss.net.eager import retrieve_exception
 
 if TYPE_CHECKING:
-    from fluss.client.core import FlussConnection
+    from fluss.client.connection import FlussConnection
     from fluss.client.scan import LogScanner, TableScan
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from fluss.client.arguments import is_seconds, wrong_argument
-from fluss.client.core import FlussConnection, open_connection
+from fluss.client.connection import FlussConnection, open_connection
 from fluss.client.groups.member import GroupMember
 from fluss.client.scan.plan import ScanPlan
 from fluss.db.changes import ChangeBatch, position_of

@@ -48,7 +48,7 @@ from fluss.metadata.where import Params
 from fluss.rows import logical
 
 if TYPE_CHECKING:
-    from fluss.client.core import FlussConnection, FlussTable
+    from fluss.client.connection import FlussConnection, FlussTable
 
 _LAKE_TASKS = 4
 KEYS_MAX = 1_000

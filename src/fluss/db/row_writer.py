@@ -10,7 +10,7 @@ from fluss.db.models import as_mapping, is_model
 from fluss.errors import InvalidArgumentError, InvalidRowError
 
 if TYPE_CHECKING:
-    from fluss.client.core import FlussTable
+    from fluss.client.connection import FlussTable
     from fluss.client.write import AppendWriter, UpsertWriter
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fluss.client.core import FlussConnection
+from fluss.client.connection import FlussConnection
 from fluss.client.runner import Runner
 from fluss.db.targets import Target
 

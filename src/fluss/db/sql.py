@@ -32,7 +32,7 @@ from fluss.metadata import TableInfo, TablePath
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-    from fluss.client.core import FlussTable
+    from fluss.client.connection import FlussTable
     from fluss.db.dataset import FlussDataset
 
 _CHANGES = frozenset({"insert", "update", "delete", "truncate"})

@@ -20,7 +20,7 @@ from fluss.errors import DatabaseNotExistError, InvalidArgumentError, TableNotEx
 from fluss.metadata import TableInfo, TablePath
 
 if TYPE_CHECKING:
-    from fluss.client.core import FlussConnection, FlussTable
+    from fluss.client.connection import FlussConnection, FlussTable
     from fluss.db.table import Table
 
 _TABLES_AT_ONCE = 16

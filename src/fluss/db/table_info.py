@@ -17,7 +17,7 @@ from fluss.errors import InvalidArgumentError
 from fluss.metadata import Column, ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
 
 if TYPE_CHECKING:
-    from fluss.client.core import FlussTable
+    from fluss.client.connection import FlussTable
     from fluss.db.bulk_write import Sink
     from fluss.db.reads import Moment
 

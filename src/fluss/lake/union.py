@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.client.core import FlussTable
+from fluss.client.connection import FlussTable
 from fluss.client.scan import RecordBatch
 from fluss.client.scan.fold import merge_by_key
 from fluss.errors import InvalidArgumentError

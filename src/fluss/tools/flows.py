@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
 from fluss.client.blocking_client import BlockingClient
-from fluss.client.core import FlussTable
+from fluss.client.connection import FlussTable
 from fluss.errors import TableNotExistError
 from fluss.metadata import Column, DataTypes, Schema, TableDescriptor, TablePath
 

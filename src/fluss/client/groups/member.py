@@ -35,7 +35,7 @@ from fluss.metadata.group_rows import GROUPS_TABLE, INITIAL, MemberRow, Progress
 from fluss.net.deadline import wait_for
 
 if TYPE_CHECKING:
-    from fluss.client.core import FlussConnection
+    from fluss.client.connection import FlussConnection
     from fluss.client.write import UpsertWriter
 
 _log = logging.getLogger("fluss.client.groups")

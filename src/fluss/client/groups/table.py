@@ -11,7 +11,7 @@ from fluss.metadata.group_rows import GROUPS_TABLE, MemberRow
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin
-    from fluss.client.core import FlussConnection, FlussTable
+    from fluss.client.connection import FlussConnection, FlussTable
 
 _BUCKETS = 8
 _KEY = ["group_name", "table_name", "member"]

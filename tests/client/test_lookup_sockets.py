@@ -14,7 +14,7 @@ import pytest
 from tests.threads import in_threads
 
 import fluss
-from fluss.client.blocking_connections import CONNECTIONS_MAX, LOOKUPS_BEFORE, BlockingConnections
+from fluss.client.lookup_sockets import CONNECTIONS_MAX, LOOKUPS_BEFORE, BlockingConnections
 
 pytestmark = pytest.mark.usefixtures("collected")
 

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from fluss.client import core
+from fluss.client import connection as core
 from fluss.client.cluster import Cluster, OnWriterId
 from fluss.client.metadata_cache import TableState
 from fluss.client.runner import Background

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes of `fluss.aio`: everything runs on the caller's own event loop."""
+"""The connection and the tables of `fluss.aio`: everything runs on the caller's own event loop."""
 
 from __future__ import annotations
 
