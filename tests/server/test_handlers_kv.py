@@ -114,7 +114,8 @@ class Table:
         encoded = [self.key(*(key if isinstance(key, tuple) else (key,))) for key in keys]
         answer = await self.lookup_raw(encoded, **options)
         assert not answer.HasField("error_code"), answer.error_message
-        return [self.decode([v.values])[0] if v.HasField("values") else None for v in answer.values]
+        rows = iter(self.decode([v.values for v in answer.values if v.HasField("values")]))
+        return [next(rows) if v.HasField("values") else None for v in answer.values]
 
     async def scan(self, **fields: Any) -> pb.ScanKvResponse:
         request = pb.ScanKvRequest(**fields)
