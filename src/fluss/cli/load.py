@@ -22,7 +22,7 @@ from fluss.cli.common import (
     print_json,
     table_argument,
 )
-from fluss.cli.rows import columns_option, where_option
+from fluss.cli.rows import columns_option, rows_accounted, where_option
 
 if TYPE_CHECKING:
     from fluss.db.blocking import Database, Table
@@ -96,11 +96,9 @@ def load(
 
     Example: fluss load orders orders.csv --create --key id
     """
-    from fluss.db.results import with_rows_written
-    from fluss.errors import FlussError
     from fluss.tools.drafts import draft_like
     from fluss.tools.files import TextStyle, check_file, format_of
-    from fluss.tools.loading import Load, RejectedRowError
+    from fluss.tools.loading import Load
 
     if rejects is not None and on_error != "skip":
         raise click.UsageError("--rejects needs --on-error skip")
@@ -121,7 +119,6 @@ def load(
         if key is not None and opened.primary_key != names_of(key):
             has = f"the primary key {','.join(opened.primary_key)}" if opened.primary_key else "no primary key"
             raise Failure(f"table {name} exists and has {has}, not {key}: leave out --key, or drop the table first")
-        advance: Callable[[int], None] = lambda rows: None  # noqa: E731
         work = Load(
             db,
             opened,
@@ -133,19 +130,11 @@ def load(
             missing=missing,
             style=style,
             checkpoint=checkpoint,
-            progress=lambda rows: advance(rows),
         )
         again = "; run the same command again to go on" if checkpoint is not None else ""
-        try:
-            with progress_bar(name, work.total(), show=not link.as_json) as advance:
-                report = work.run()
-        except RejectedRowError as error:
-            written = count_text(work.report.written, "row")
-            raise error.replace(hint=f"{written} written before it") from None
-        except FlussError as error:
-            raise with_rows_written(error, work.report.written) from None
-        except KeyboardInterrupt:
-            raise Failure(f"interrupted; {count_text(work.report.written, 'row')} written{again}") from None
+        bar = progress_bar(name, work.total(), show=not link.as_json)
+        with rows_accounted(work.report, then=again), bar as advance:
+            report = work.run(advance)
         undo.pop_all()
     if link.as_json:
         print_json(

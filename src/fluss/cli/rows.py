@@ -35,6 +35,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss import Database, Table
+    from fluss.tools.loading import LoadReport
+
+
+@contextlib.contextmanager
+def rows_accounted(report: LoadReport, word: str = "written", then: str = "") -> Iterator[None]:
+    """Add to an error that ends a load how many rows were written before it."""
+    from fluss.db.results import with_rows_written
+    from fluss.errors import FlussError
+    from fluss.tools.loading import RejectedRowError
+
+    try:
+        yield
+    except RejectedRowError as error:
+        raise error.replace(hint=f"{count_text(report.written, 'row')} {word} before it") from None
+    except FlussError as error:
+        raise with_rows_written(error, report.written) from None
+    except KeyboardInterrupt:
+        raise Failure(f"interrupted; {count_text(report.written, 'row')} {word}{then}") from None
 
 
 @click.command()
@@ -61,9 +79,7 @@ def put(
 
     Example: fluss put orders '{"id": 1, "item": "tea"}'
     """
-    from fluss.db.results import with_rows_written
-    from fluss.errors import FlussError
-    from fluss.tools.loading import Load, RejectedRowError
+    from fluss.tools.loading import Load
 
     if rows and file is not None:
         raise click.UsageError("give rows or --file, not both")
@@ -80,15 +96,8 @@ def put(
             missing=missing,
         )
         word = "deleted" if delete else "written"
-        try:
+        with rows_accounted(load.report, word):
             report = load.run()
-        except RejectedRowError as error:
-            done = load.report.written
-            raise error.replace(hint=f"{count_text(done, 'row')} {word} before it") from None
-        except FlussError as error:
-            raise with_rows_written(error, load.report.written) from None
-        except KeyboardInterrupt:
-            raise Failure(f"interrupted; {count_text(load.report.written, 'row')} {word}") from None
     print_result(link.as_json, {"written": report.written}, f"{count_text(report.written, 'row')} {word}")
 
 

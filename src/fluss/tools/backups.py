@@ -158,7 +158,7 @@ def _restore_table(
         table.add_partition(spec, exist_ok=True)
     file = str(Path(folder) / entry["file"])
     advance = None if progress is None else functools.partial(progress, draft.name)
-    written = Load(db, table, [file], exact=True, progress=advance).run().written
+    written = Load(db, table, [file], exact=True).run(advance).written
     check_partitions(table, entry["partitions"])
     if not written == entry["rows"] == table.count():
         raise FlussError(

@@ -134,7 +134,6 @@ class Load:
         exact: bool = False,
         missing: Missing = None,
         style: TextStyle = UTF8,
-        progress: Callable[[int], None] | None = None,
     ) -> None:
         if (atomic or checkpoint is not None) and lines is None:
             for file in filter(is_stream, files):
@@ -166,7 +165,7 @@ class Load:
         self._rejects = rejects
         self._atomic = atomic
         self._checkpoint = LoadCheckpoint(checkpoint, table.info)
-        self._progress = progress or (lambda rows: None)
+        self._progress: Callable[[int], None] | None = None
         self._in_flight: deque[tuple[RowFile, int, int, WriteResultHandle]] = deque()
         self._failure: FlussError | None = None
         self.report = LoadReport()
@@ -183,8 +182,13 @@ class Load:
                 if piece.bad:
                     raise self._rejected(piece.bad[0])
 
-    def run(self) -> LoadReport:
-        """Write all rows, and wait until they are durable. Interrupted, `report` still says what was done."""
+    def run(self, progress: Callable[[int], None] | None = None) -> LoadReport:
+        """Write all rows, and wait until they are durable. Interrupted, `report` still says what was done.
+
+        Args:
+            progress: Called with the number of rows whenever some are durable.
+        """
+        self._progress = progress
         started = time.perf_counter()
         try:
             if self._atomic:
@@ -236,7 +240,8 @@ class Load:
             self.report.written += rows
             if self._failure is None:  # a resumed load begins with the batch that failed
                 self._checkpoint.advance(file.path, end)
-            self._progress(rows)
+            if self._progress is not None:
+                self._progress(rows)
         if self._failure is not None:
             raise self._failure
 
@@ -246,14 +251,11 @@ class Load:
         error.report = self.report
         return error
 
-    @contextlib.contextmanager
-    def _rejects_file(self) -> Iterator[IO[str] | None]:
+    def _rejects_file(self) -> contextlib.AbstractContextManager[IO[str] | None]:
         if self._rejects is None:
-            yield None
-            return
+            return contextlib.nullcontext()
         resumed = any(self._checkpoint.rows(file.path) for file in self._files)
-        with open(self._rejects, "a" if resumed else "w", encoding="utf-8") as file:
-            yield file
+        return open(self._rejects, "a" if resumed else "w", encoding="utf-8")
 
 
 def _columns_of(files: Sequence[str], kind: str | None, lines: Sequence[str] | None, style: TextStyle) -> list[str]:
