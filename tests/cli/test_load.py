@@ -171,6 +171,8 @@ def test_parquet_rows_that_do_not_fit(call: Any, ok: Callable[..., str], tmp_pat
     cells = tmp_path / "wide.csv"
     cells.write_text("x\n0.1\ninf\n1e300\n")
     assert "line 4, column 'x': 1e+300 is not a value of type float" in call("load", "floats", str(cells)).stderr
+    cells.write_text("x\n1e300\nmany\n")
+    assert "2 rows rejected" in call("load", "floats", str(cells), "--on-error", "skip").stderr
     assert ok("cat", "floats", "-c", "x", "--csv").split() == ["x", "0.1", "inf"]
 
 

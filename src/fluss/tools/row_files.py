@@ -361,9 +361,7 @@ class RowFile:
             kind, (t.ArrayType, t.MapType, t.RowType, t.BytesType, t.BinaryType)
         ):
             try:
-                # A text that is cast to 32 bits at once becomes infinity if it is too large.
-                wide = pa.float64() if pa.types.is_float32(target) else target
-                return self._cast(values.cast(wide), column, target, errors)
+                return self._cast(values.cast(_wide(target)), column, target, errors)
             except pa.ArrowException:
                 pass  # one of them does not fit, or is written in a way that Arrow does not read
         converted: list[Any] = []
@@ -472,6 +470,11 @@ def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     return found
 
 
+def _wide(target: pa.DataType) -> pa.DataType:
+    """What to read a text as: one that is too large for 32 bits would become infinity at once."""
+    return pa.float64() if pa.types.is_float32(target) else target
+
+
 def _newlines(batch: pa.RecordBatch) -> int:
     """Line ends inside values: such a row takes several lines of the file."""
     return sum(pc.sum(pc.count_substring(column, "\n")).as_py() or 0 for column in batch.columns)
@@ -497,7 +500,7 @@ def text_value(text: str, kind: t.DataType, name: str) -> Any:
     if isinstance(kind, t.BYTES_TYPES):
         return from_json(text, kind, name)
     try:
-        found = pa.scalar(text.strip()).cast(kind.to_arrow())
+        found = pa.scalar(text.strip()).cast(_wide(kind.to_arrow()))
         return _nanoseconds(found) if isinstance(kind, t.TIMESTAMP_TYPES) else found.as_py()
     except (pa.ArrowException, NotImplementedError):
         pass
