@@ -116,6 +116,11 @@ def test_access_rights(guarded: fluss.LocalServer, environment: dict[str, str]) 
     assert run("root", "acl", "grant", "*", "read", "orders").exit_code == 0
     assert run("alice", "cat", "orders").exit_code == 0
     assert run("root", "acl", "revoke", "*", "read", "orders").exit_code == 0
+    assert run("root", "acl", "revoke", "alice", "read", "orders", "--json").exit_code == 3
+    assert run("alice", "cat", "orders").exit_code != 0
+    assert run("root", "acl", "grant", "*", "read", "*").exit_code == 0  # every user, all tables
+    assert run("alice", "cat", "orders").exit_code == 0
+    assert run("root", "acl", "revoke", "*", "read", "*").exit_code == 0
     assert run("alice", "cat", "orders").exit_code != 0
     wrong = CliRunner().invoke(main, ["ls", "-b", guarded.addresses[-1], "--user", "root", "--password", "wrong"])
     assert wrong.exit_code == 1

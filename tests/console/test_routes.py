@@ -480,9 +480,11 @@ def test_consumers_and_rights(browser: Browser, db: fluss.Database) -> None:
         assert (group["table"], len(group["members"])) == ("fluss.grouped", 1)
     assert browser.get("flows").json == {"flows": []}  # the browser tests have some
     right = {"principal": "alice", "operation": "read", "resource": "grouped"}
-    for path in ("access/grant", "access/revoke"):
-        assert "authorizer" in browser.post(path, **right).json["error"]
-        assert browser.post(path, **{**right, "principal": " "}).status == 400
+    assert "authorizer" in browser.post("access/grant", **right).json["error"]
+    assert browser.post("access/grant", **{**right, "principal": " "}).status == 400
+    rule = {"principal": "User:alice", "operation": "READ", "resource": "TABLE", "name": "fluss.grouped", "host": "*"}
+    assert "authorizer" in browser.post("access/revoke", **rule).json["error"]
+    assert browser.post("access/revoke", **{**rule, "operation": "FLY"}).status == 400
 
 
 def test_sample_data(browser: Browser, db: fluss.Database) -> None:

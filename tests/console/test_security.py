@@ -24,6 +24,7 @@ from fluss.console.clients import Client
 from fluss.console.security import Session, Sessions, host_allowed
 from fluss.console.serving import Console
 from fluss.console.settings import SESSIONS_MAX, Settings
+from fluss.db.internals import admin_call
 from fluss.server.auth import is_loopback
 from fluss.server.users import USERS_FILE, UserFile
 from fluss.tools.access import grant_right, revoke_rights
@@ -198,6 +199,16 @@ def test_users_log_in_and_see_what_their_rights_allow(guarded: fluss.LocalServer
         assert browser.get("tables").status == 401
         root = Browser(console.port)
         assert root.post("login", user="root", password="secret").status == 200
+        assert len(root.get("access").json["acls"]) == 3
+        everyone = fluss.AclBinding(fluss.ResourceType.TABLE, "*", "*", fluss.OperationType.READ, "*")
+        group = fluss.AclBinding(fluss.ResourceType.DATABASE, "fluss", "staff", fluss.OperationType.ALL, "Group")
+        with fluss.connect(guarded.bootstrap_servers, user="root", password="secret") as db:
+            admin_call(db, lambda admin: admin.create_acls([everyone, group]))
+        added = [one for one in root.get("access").json["acls"] if not one["principal"].endswith(":alice")]
+        assert len(added) == 2
+        for rule in added:
+            assert root.post("access/revoke", **rule).json == {}
+            assert "no such rule" in root.post("access/revoke", **rule).json["error"]
         assert len(root.get("access").json["acls"]) == 3
         effective = root.get("access/effective", table="fluss.hers", principal="User:alice").json["operations"]
         assert {one["operation"] for one in effective if one["allowed"]} == {"READ", "DESCRIBE"}

@@ -205,10 +205,10 @@ def _change(link: CliTarget, grant: bool, user: str, operation: str, resource: s
             done = [grant_right(db, user, operation, resource, host).document()]
         else:
             done = [right.document() for right in revoke_rights(db, user, operation, resource, host)]
+    if not done:
+        raise NotFound(f"{user} has no such right on {resource}; see fluss acl ls")
     if link.as_json:
         print_json(done)
-    elif not done:
-        raise NotFound(f"{user} has no such right on {resource}; see fluss acl ls")
     else:
         word = "may now" if grant else "may no longer"
         note(f"{user} {word} {operation} {resource}")

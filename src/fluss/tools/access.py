@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access rights as users write them: who may do what with a table, ``db:NAME`` or ``cluster``."""
+"""Access rights as users write them: who may do what with a table, ``db:NAME`` or ``cluster``.
+
+``*`` is every user, or all tables; ``db:*`` all databases.
+"""
 
 from __future__ import annotations
 
@@ -78,6 +81,8 @@ def _operation(text: str) -> OperationType:
 
 
 def _resource(db: Database, text: str) -> Resource:
+    if text == WILDCARD:
+        return Resource(ResourceType.TABLE, WILDCARD)
     if text == "cluster":
         return Resource.cluster()
     if text.startswith("db:"):

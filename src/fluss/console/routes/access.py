@@ -8,8 +8,8 @@ from typing import Any
 from fluss.console.state import Call
 from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError, SecurityDisabledError
 from fluss.metadata import TablePath
-from fluss.metadata.acl import WILDCARD, AclBinding, OperationType, Resource
-from fluss.tools.access import OPERATIONS, grant_right, revoke_rights
+from fluss.metadata.acl import WILDCARD, AclBinding, AclFilter, OperationType, Resource, ResourceType
+from fluss.tools.access import OPERATIONS, grant_right
 
 _ACLS_MAX = 2_000
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -79,24 +79,25 @@ def _rule_for(user: str, operation: OperationType, path: TablePath, acls: list[A
 async def grant(call: Call) -> Any:
     """Allow a user something; the server decides who may do that."""
     call.require_writable()
-    given = _right(call)
+    user = call.text("principal").strip().removeprefix("User:")
+    if not user:
+        raise InvalidArgumentError("Enter a user.")
+    given = user, call.text("operation"), call.text("resource").strip()
     return {"right": (await call.client.in_thread(lambda db: grant_right(db, *given))).document()}
 
 
 async def revoke(call: Call) -> Any:
-    """Take back what was allowed."""
+    """Drop a rule, which is given as `access` lists it."""
     call.require_writable()
-    given = _right(call)
-    host = call.maybe("host") or WILDCARD
-    gone = await call.client.in_thread(lambda db: revoke_rights(db, *given, host=host))
-    return {"rights": [one.document() for one in gone]}
-
-
-def _right(call: Call) -> tuple[str, str, str]:
-    user = call.text("principal").strip().removeprefix("User:")
-    if not user:
-        raise InvalidArgumentError("Enter a user.")
-    return user, call.text("operation"), call.text("resource").strip()
+    kind, _, name = call.text("principal").partition(":")
+    try:
+        resource, operation = ResourceType[call.text("resource")], OperationType[call.text("operation")]
+    except KeyError as error:
+        raise InvalidArgumentError(f"There is no operation or resource {error}.") from None
+    rule = AclFilter(resource, call.text("name"), name, operation, kind, call.text("host"))
+    if not await (await call.client.admin()).drop_acls([rule]):
+        raise InvalidArgumentError("There is no such rule any more. Load the page again.")
+    return {}
 
 
 def _path(text: str) -> TablePath:

@@ -15,7 +15,7 @@ export async function show(body, { session, current }) {
     const target = rule.resource === "CLUSTER" ? "cluster" : rule.resource === "DATABASE" ? `db:${rule.name}` : rule.name, right = `${rule.operation.toLowerCase()} on ${target}`;
     return act(async () => {
       if (!await confirmDialog("Revoke a right", `${rule.principal} will not have the right ${right} any more.`, "Revoke")) return;
-      await post("access/revoke", { principal: rule.principal, operation: rule.operation.toLowerCase(), resource: target, host: rule.host });
+      await post("access/revoke", rule);
       toast(`Revoked ${right}.`);
     });
   }
