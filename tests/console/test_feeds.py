@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feeds that browsers share."""
+"""Feeds that browsers share, and lists of rows that are read page by page."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from fluss.console.clients import CURSOR_IDLE_S, CURSORS_MAX, Client
 from fluss.console.feeds import SharedFeed
-from fluss.errors import TableNotExistError
+from fluss.console.settings import Settings
+from fluss.errors import InvalidArgumentError, TableNotExistError
+from fluss.net.deadline import wait_for
 
 
 def test_browsers_share_one_reader_and_a_slow_one_delays_none() -> None:
@@ -53,6 +57,44 @@ async def _share() -> None:
     await slow.aclose()
     assert feed.ended
     assert ended.is_set()
+
+
+async def test_a_list_that_is_read_for_long_holds_up_no_other() -> None:
+    go = asyncio.Event()
+
+    async def batches() -> AsyncGenerator[pa.RecordBatch, None]:
+        await go.wait()
+        yield pa.record_batch({"n": [1, 2]})
+
+    client = Client(Settings(""), None, None)
+    cursor = await client.open_cursor(batches())
+    page = asyncio.create_task(cursor.page(1))
+    await asyncio.sleep(0)
+    cursor.used_at -= 2 * CURSOR_IDLE_S
+    await wait_for(client.close_idle(), 10)
+    for _ in range(CURSORS_MAX):
+        await wait_for(client.open_cursor(batches()), 10)
+    go.set()
+    assert [one.num_rows for one in (await page)[0]] == [1]
+    await client.close_idle()
+    assert (await client.cursor(cursor.id).page(1))[1] is False
+    await client.close()
+
+
+async def test_lists_that_are_all_being_read_refuse_one_more() -> None:
+    async def batches() -> AsyncGenerator[pa.RecordBatch, None]:
+        await asyncio.Event().wait()
+        yield
+
+    client = Client(Settings(""), None, None)
+    pages = [asyncio.create_task((await client.open_cursor(batches())).page(1)) for _ in range(CURSORS_MAX)]
+    await asyncio.sleep(0)
+    with pytest.raises(InvalidArgumentError, match="being read"):
+        await client.open_cursor(batches())
+    await wait_for(client.close(), 10)
+    for page in pages:
+        page.cancel()
+    await asyncio.wait(pages)
 
 
 async def test_an_error_reaches_all_browsers() -> None:

@@ -47,7 +47,6 @@ class PageCursor:
     async def page(self, rows: int) -> tuple[list[pa.RecordBatch], bool]:
         """The next rows, and whether there are more."""
         async with self._lock:
-            self.used_at = monotonic()
             # One row more than wanted is read, so that the last page is known to be the last.
             while not self._ended and sum(batch.num_rows for batch in self._rest) <= rows:
                 batch = await anext(self._batches, None)
@@ -62,7 +61,13 @@ class PageCursor:
                 if first.num_rows > rows:
                     self._rest.insert(0, first.slice(rows))
                 rows -= page[-1].num_rows
+            self.used_at = monotonic()
             return page, bool(self._rest)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no page is being read, which may take minutes if few rows match."""
+        return not self._lock.locked()
 
     async def close(self) -> None:
         """Stop reading, and give back what the server holds for it."""
@@ -148,12 +153,17 @@ class Client:
 
     async def open_cursor(self, batches: AsyncGenerator[pa.RecordBatch, None]) -> PageCursor:
         """Keep a result list open; the one that was not used for longest is closed if there are too many."""
+        if len(self._cursors) >= CURSORS_MAX:
+            if not self._idle:
+                raise InvalidArgumentError(f"{CURSORS_MAX} lists of rows are being read. Try again when one is done.")
+            await self.close_cursor(min(self._idle, key=lambda one: one.used_at).id)
         cursor = PageCursor(batches)
         self._cursors[cursor.id] = cursor
-        while len(self._cursors) > CURSORS_MAX:
-            oldest = min(self._cursors.values(), key=lambda one: one.used_at)
-            await self.close_cursor(oldest.id)
         return cursor
+
+    @property
+    def _idle(self) -> list[PageCursor]:
+        return [cursor for cursor in self._cursors.values() if cursor.is_idle]
 
     def cursor(self, cursor_id: str) -> PageCursor:
         found = self._cursors.get(cursor_id)
@@ -172,13 +182,13 @@ class Client:
     async def close_idle(self) -> None:
         """Close the lists that no browser asks for any more."""
         limit = monotonic() - CURSOR_IDLE_S
-        for cursor in [one for one in self._cursors.values() if one.used_at < limit]:
+        for cursor in [one for one in self._idle if one.used_at < limit]:
             await self.close_cursor(cursor.id)
 
     async def close(self) -> None:
-        for cursor_id in list(self._cursors):
+        for cursor in self._idle:
             with contextlib.suppress(Exception):  # the connection is closed next, whatever state the list is in
-                await self.close_cursor(cursor_id)
+                await self.close_cursor(cursor.id)
         await self.figures.close()
         for feed in list(self.shared_feeds.values()):
             await feed.close()

@@ -81,7 +81,7 @@ class State:
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.wait(self._tasks)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.sampler.stop()
         await self.samples.stop()
         await self.sql.close()
