@@ -18,9 +18,11 @@ import pyarrow.parquet
 import pytest
 
 import fluss
+from fluss.console.json_values import rows_of
 from fluss.console.routes import access, data, overview, schema, sql, storage, streams, upload
+from fluss.console.settings import Settings
 
-from .conftest import Browser, Running
+from .conftest import Browser, Running, running_console
 
 MARKUP = "<img src=x onerror=alert(1)>\"'&"
 
@@ -191,6 +193,24 @@ def test_history_of_a_key(browser: Browser, db: fluss.Database) -> None:
     assert found["complete"]
     assert found["changes"][0]["time_ms"] > 0
     assert browser.post("rows/history", table="fluss.past", key={"id": 7, "day": "b"}).json["changes"] == []
+
+
+def test_of_many_changes_of_a_key_the_newest_are_kept(
+    running: Running, db: fluss.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = db.create_table("counter", "id bigint not null, n int", primary_key="id")
+    table.upsert([{"id": 1, "n": n} for n in range(1_000)])
+    for n in range(1_000, 1_003):
+        table.upsert({"id": 1, "n": n})
+    converted = []
+    monkeypatch.setattr(data, "rows_of", lambda rows: [converted.append(rows.num_rows), *rows_of(rows)][1:])
+    with running_console(Settings(running.server, port=0)) as console:
+        found = Browser(console.port).open().post("rows/history", table="fluss.counter", key={"id": 1}).json
+    assert [(one["old"], one["new"]) for one in found["changes"]] == [
+        ([1, n - 1], [1, n]) for n in range(1_002, 502, -1)
+    ]
+    assert not found["complete"]
+    assert sum(converted) <= 1_001 + 3 * 2  # of the first batch only what can be shown
 
 
 def test_live_changes(browser: Browser, orders: str, db: fluss.Database) -> None:

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import sys
+from collections import deque
 from typing import Any
 
 import pyarrow as pa
@@ -198,19 +199,17 @@ async def _changes_of_key(
     handle: Any, info: TableInfo, bucket: TableBucket, start: int, end: int, key: dict[str, Any]
 ) -> list[dict[str, Any]]:
     wanted = {name: ColumnConverter(info.schema.column(name).data_type, name).to_arrow([key[name]])[0] for name in key}
-    kinds: list[str] = []
-    rows: list[Any] = []
-    about: list[dict[str, Any]] = []
+    # An update is two records, and one change more than are shown says that there are more.
+    records: deque[tuple[str, list[Any], dict[str, Any]]] = deque(maxlen=2 * CHANGES_OF_HISTORY_MAX + 1)
     async with contextlib.aclosing(handle.new_scan().read_batches({bucket: start}, {bucket: end})) as batches:
         async for one in batches:
             masks = [pc.equal(one.batch.column(name), value) for name, value in wanted.items()]
-            found = pc.indices_nonzero(functools.reduce(pc.and_, masks))
+            found = pc.indices_nonzero(functools.reduce(pc.and_, masks))[-(2 * CHANGES_OF_HISTORY_MAX + 1) :]
             offsets = one.offsets if one.offsets is not None else range(one.base_offset, one.last_offset + 1)
-            for at in found.to_pylist():
-                kinds.append(KINDS[0 if one.change_types is None else one.change_types[at]])
-                about.append({"offset": int(offsets[at]), "time_ms": one.timestamp})
-            rows += rows_of(one.batch.take(found))
-    return paired_changes(kinds, rows, about)
+            for at, row in zip(found.to_pylist(), rows_of(one.batch.take(found))):
+                kind = KINDS[0 if one.change_types is None else one.change_types[at]]
+                records.append((kind, row, {"offset": int(offsets[at]), "time_ms": one.timestamp}))
+    return paired_changes(*zip(*records)) if records else []
 
 
 def _key(info: TableInfo, given: dict[str, Any]) -> dict[str, Any]:
