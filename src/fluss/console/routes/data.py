@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from starlette.responses import JSONResponse, Response
 
 from fluss.client.buckets import bucket_offsets, table_buckets
+from fluss.client.scan.records import row_offsets
 from fluss.console.json_values import from_text, paired_changes, rows_of
 from fluss.console.settings import (
     CHANGES_OF_HISTORY_MAX,
@@ -135,7 +136,7 @@ async def _records(call: Call, table: Any, bucket: TableBucket, start: int, stop
     async with contextlib.aclosing(handle.new_scan().read_batches({bucket: start}, {bucket: stop})) as batches:
         async for one in batches:
             kinds = one.change_types
-            offsets = one.offsets if one.offsets is not None else range(one.base_offset, one.last_offset + 1)
+            offsets = row_offsets(one)
             found += [
                 {
                     "offset": int(offsets[at]),
@@ -205,7 +206,7 @@ async def _changes_of_key(
         async for one in batches:
             masks = [pc.equal(one.batch.column(name), value) for name, value in wanted.items()]
             found = pc.indices_nonzero(functools.reduce(pc.and_, masks))[-(2 * CHANGES_OF_HISTORY_MAX + 1) :]
-            offsets = one.offsets if one.offsets is not None else range(one.base_offset, one.last_offset + 1)
+            offsets = row_offsets(one)
             for at, row in zip(found.to_pylist(), rows_of(one.batch.take(found))):
                 kind = KINDS[0 if one.change_types is None else one.change_types[at]]
                 records.append((kind, row, {"offset": int(offsets[at]), "time_ms": one.timestamp}))
