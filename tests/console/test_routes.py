@@ -551,4 +551,5 @@ def test_a_failing_request_tells_what_is_wrong(browser: Browser) -> None:
     headers = {"Content-Type": "application/json", "X-Fluss-Console": "1"}
     assert browser.send("POST", "/api/sql", b"[1]", headers).status == 400
     assert browser.send("POST", "/api/sql", b"{", headers).status == 400
-    assert browser.send("POST", "/api/sql", b'"' + b"x" * 5_000_000 + b'"', headers).status == 400
+    large = browser.send("POST", "/api/sql", b'"' + b"x" * 5_000_000 + b'"', headers)
+    assert (large.status, large.json["error"]) == (400, "The request is larger than 4 MB.")

@@ -280,11 +280,18 @@ def connect(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=10)
 
 
-def test_a_body_that_never_comes_is_refused(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("path", "kind"), [("login", "application/json"), ("upload/preview?file=a.csv", "application/octet-stream")]
+)
+def test_a_body_that_never_comes_is_refused(
+    console: Console, monkeypatch: pytest.MonkeyPatch, path: str, kind: str
+) -> None:
     monkeypatch.setattr("fluss.console.state.BODY_S_MAX", 1.0)
+    monkeypatch.setattr("fluss.console.routes.upload.UPLOAD_S_MAX", 1.0)
+    cookie = Browser(console.port).open().cookie
     with connect(console.port) as sock:
-        head = "POST /api/login HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Fluss-Console: 1\r\nContent-Type: application/json\r\n"
-        sock.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        head = f"POST /api/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Fluss-Console: 1\r\nContent-Type: {kind}\r\n"
+        sock.sendall(f"{head}Cookie: {cookie}\r\nContent-Length: 100\r\n\r\n{{".encode())
         answer = b""
         while b"did not arrive within 1 s" not in answer:  # the head may come before the body
             part = sock.recv(100_000)

@@ -60,6 +60,18 @@ def test_a_small_file_with_much_in_it_is_refused(make: object) -> None:
     assert peak < 200 * MB
 
 
+def test_a_csv_file_with_much_in_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluss.console.routes.upload.DECODED_BYTES_MAX", MB)
+    assert read_file("a.csv", b"n,m\n" + b"1,1\n" * 60_000).num_rows == 60_000
+    with pytest.raises(InvalidArgumentError, match="would take more than"):
+        read_file("a.csv", b"n,m\n" + b"1,1\n" * 70_000)
+
+
+def test_nulls_of_a_csv_file_are_those_of_fluss_load() -> None:
+    found = read_file("a.csv", b'n,t,q\n1,NA,""\n,,null\n')
+    assert found.to_pylist() == [{"n": 1, "t": "NA", "q": ""}, {"n": None, "t": None, "q": "null"}]
+
+
 def test_rows_of_a_file_are_read_as_they_are() -> None:
     table = pa.table(
         {

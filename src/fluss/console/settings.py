@@ -26,6 +26,9 @@ EDITED_CHARS_MAX = 1_000_000
 BODY_BYTES_MAX = 4 * 1024 * 1024
 BODY_S_MAX = 10.0
 UPLOAD_BYTES_MAX = 256 * 1024 * 1024
+UPLOAD_S_MAX = 600.0
+UPLOADS_AT_ONCE = 4
+"""More wait: each is held in memory."""
 DECODED_BYTES_MAX = 256 * 1024 * 1024
 """What the rows of an uploaded file may take in memory."""
 SQL_SECONDS_MAX = 60.0

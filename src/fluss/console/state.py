@@ -20,7 +20,7 @@ from fluss.console.clients import Client
 from fluss.console.inspection import Inspection, Sampler
 from fluss.console.samples import SampleWriter
 from fluss.console.security import Session, Sessions
-from fluss.console.settings import BODY_BYTES_MAX, BODY_S_MAX, Settings
+from fluss.console.settings import BODY_BYTES_MAX, BODY_S_MAX, UPLOADS_AT_ONCE, Settings
 from fluss.console.sql import SqlSessions
 from fluss.console.streams import BrowserStream, reason_of
 from fluss.errors import (
@@ -65,6 +65,7 @@ class State:
         self.tiering = asyncio.Lock()
         self.edits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By table and key: held while a row is changed."""
+        self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
         self.samples = SampleWriter()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -215,13 +216,20 @@ def error_response(error: Exception) -> Response:
     return JSONResponse({"error": reason_of(error), "kind": type(error).__name__}, status)
 
 
-async def read_body(request: Request, bytes_max: int) -> bytes:
-    """The body, up to a limit."""
+async def read_body(request: Request, bytes_max: int, seconds_max: float) -> bytes:
+    """The body, up to limits of its size and of the time to come."""
     parts = bytearray()
-    async for part in request.stream():
-        parts += part
-        if len(parts) > bytes_max:
-            raise InvalidArgumentError(f"The request is larger than {bytes_max // 1024 // 1024} MB.")
+
+    async def read() -> None:
+        async for part in request.stream():
+            parts.extend(part)
+            if len(parts) > bytes_max:
+                raise InvalidArgumentError(f"The request is larger than {bytes_max // 1024 // 1024} MB.")
+
+    try:
+        await wait_for(read(), seconds_max)
+    except asyncio.TimeoutError:
+        raise InvalidArgumentError(f"The request did not arrive within {seconds_max:.0f} s.") from None
     return bytes(parts)
 
 
@@ -229,10 +237,9 @@ async def read_json(request: Request) -> Mapping[str, Any]:
     """The JSON object of a request; other bodies are left to the handler."""
     if not request.headers.get("content-type", "").startswith("application/json"):
         return {}
+    content = await read_body(request, BODY_BYTES_MAX, BODY_S_MAX)
     try:
-        body = json.loads(await wait_for(read_body(request, BODY_BYTES_MAX), BODY_S_MAX) or b"{}")
-    except asyncio.TimeoutError:
-        raise InvalidArgumentError(f"The request did not arrive within {BODY_S_MAX:.0f} s.") from None
+        body = json.loads(content or b"{}")
     except ValueError:
         raise InvalidArgumentError("The request is not JSON.") from None
     if not isinstance(body, dict):

@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss.console.json_values import rows_of
-from fluss.console.settings import DECODED_BYTES_MAX, UPLOAD_BYTES_MAX
+from fluss.console.settings import DECODED_BYTES_MAX, UPLOAD_BYTES_MAX, UPLOAD_S_MAX
 from fluss.console.state import Call, read_body
 from fluss.db.schemas import source_of
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.type_text import parse_data_type
-from fluss.tools.files import check_text, code_columns, delimiter_of, header_of
+from fluss.tools.files import UTF8, check_text, code_columns, delimiter_of, header_of
 
 _ROWS_SHOWN = 20
 _VALUE_BYTES = 8
@@ -45,11 +46,19 @@ def _read_csv(name: str, content: bytes, types: Mapping[str, pa.DataType]) -> pa
     import pyarrow.csv
 
     label = f"The file {name[:100]!r}"
-    delimiter = delimiter_of(name, header_of(io.BytesIO(content), label))
+    header = header_of(io.BytesIO(content), label)
+    delimiter = delimiter_of(name, header)
+    # Texts take what they take in the file; each value takes some bytes besides, or instead if it is a number.
+    _check_decoded(content.count(b"\n") * (header.count(delimiter) + 1) * _VALUE_BYTES)
     options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
     def read(chosen: Mapping[str, pa.DataType]) -> pa.Table:
-        convert = pyarrow.csv.ConvertOptions(column_types=dict(chosen))
+        convert = pyarrow.csv.ConvertOptions(
+            column_types=dict(chosen),
+            null_values=UTF8.nulls,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
         return pyarrow.csv.read_csv(io.BytesIO(content), parse_options=options, convert_options=convert)
 
     found = read(types)
@@ -104,23 +113,25 @@ def _check_decoded(size_bytes: int) -> None:
         )
 
 
-async def _table(call: Call) -> pa.Table:
-    content = await read_body(call.request, UPLOAD_BYTES_MAX)
-    if not content:
-        raise InvalidArgumentError("The file is empty.")
+@contextlib.asynccontextmanager
+async def _table(call: Call) -> AsyncIterator[pa.Table]:
     chosen = {name: parse_data_type(text).to_arrow() for name, text in call.pairs("types").items()}
-    return await asyncio.to_thread(read_file, call.text("file"), content, chosen)
+    async with call.state.uploads:
+        content = await read_body(call.request, UPLOAD_BYTES_MAX, UPLOAD_S_MAX)
+        if not content:
+            raise InvalidArgumentError("The file is empty.")
+        yield await asyncio.to_thread(read_file, call.text("file"), content, chosen)
 
 
 async def preview(call: Call) -> Any:
     """The schema that was inferred, and the first rows."""
-    table = await _table(call)
-    schema = (await asyncio.to_thread(source_of, table, None)).schema
-    return {
-        "columns": [[column.name, str(column.data_type)] for column in schema.columns],
-        "rows": rows_of(table.slice(0, _ROWS_SHOWN)),
-        "total": table.num_rows,
-    }
+    async with _table(call) as table:
+        schema = (await asyncio.to_thread(source_of, table, None)).schema
+        return {
+            "columns": [[column.name, str(column.data_type)] for column in schema.columns],
+            "rows": rows_of(table.slice(0, _ROWS_SHOWN)),
+            "total": table.num_rows,
+        }
 
 
 async def create(call: Call) -> Any:
@@ -129,11 +140,11 @@ async def create(call: Call) -> Any:
     name = call.text("name").strip()
     if not name:
         raise InvalidArgumentError("Enter a name for the table.")
-    table = await _table(call)
     key = [one for one in (call.maybe("key") or "").split("\n") if one]
     buckets = call.number("buckets", 1, 1, 100_000)
-    made = await (await call.client.db()).create_table(name, table, primary_key=key or None, buckets=buckets)
-    return {"name": made.name, "rows": table.num_rows}
+    async with _table(call) as table:
+        made = await (await call.client.db()).create_table(name, table, primary_key=key or None, buckets=buckets)
+        return {"name": made.name, "rows": table.num_rows}
 
 
 ROUTES = (("upload/preview", preview, True), ("upload/create", create, True))
