@@ -36,8 +36,7 @@ async def _share() -> None:
             await asyncio.sleep(0)
         await asyncio.Event().wait()
 
-    ended = asyncio.Event()
-    feed = SharedFeed(events, ended.set)
+    feed = SharedFeed(events)
     quick, slow = feed.subscribe(), feed.subscribe()
     assert json.loads(await anext(quick)) == {"columns": ["a"]}
     assert json.loads(await anext(slow)) == {"columns": ["a"]}
@@ -56,7 +55,35 @@ async def _share() -> None:
     assert not feed.ended
     await slow.aclose()
     assert feed.ended
-    assert ended.is_set()
+
+
+async def test_a_feed_that_ends_late_leaves_the_next_one_shared() -> None:
+    opened = 0
+    go = asyncio.Event()
+
+    async def events() -> AsyncGenerator[dict[str, Any], None]:
+        nonlocal opened
+        opened += 1
+        try:
+            yield {"columns": []}
+            await asyncio.Event().wait()
+        finally:
+            await go.wait()
+
+    client = Client(Settings(""), None, None)
+    first = client.shared_feed("orders", events)
+    await anext(first)
+    closing = asyncio.create_task(first.aclose())
+    await asyncio.sleep(0)
+    second = client.shared_feed("orders", events)
+    await anext(second)
+    go.set()
+    await closing
+    third = client.shared_feed("orders", events)
+    await anext(third)
+    assert opened == 2
+    await client.close()
+    assert [one async for one in second] == [one async for one in third] == []
 
 
 async def test_a_list_that_is_read_for_long_holds_up_no_other() -> None:
@@ -102,7 +129,7 @@ async def test_an_error_reaches_all_browsers() -> None:
         yield {"columns": []}
         raise TableNotExistError("the table is gone")
 
-    feed = SharedFeed(events, lambda: None)
+    feed = SharedFeed(events)
     with pytest.raises(TableNotExistError):
         async for _ in feed.subscribe():
             pass

@@ -11,12 +11,13 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict, replace
 from time import monotonic
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
 import fluss
 from fluss import aio
-from fluss.console.feeds import SharedFeed
+from fluss.console.feeds import Events, SharedFeed
 from fluss.console.figures import TableFigures
 from fluss.console.settings import Settings
 from fluss.errors import InvalidArgumentError, NetworkError
@@ -88,8 +89,7 @@ class Client:
         self._cursors: dict[str, PageCursor] = {}
         self._answered_at = -_ANSWER_VALID_S
         self.figures = TableFigures()
-        self.shared_feeds: dict[str, SharedFeed] = {}
-        """The newest changes of tables, read once for all browsers that look at them."""
+        self._feeds: WeakValueDictionary[str, SharedFeed] = WeakValueDictionary()
 
     def has_password(self, password: str) -> bool:
         return self._password is not None and hmac.compare_digest(password.encode(), self._password.encode())
@@ -149,6 +149,13 @@ class Client:
         """Fail unless the user may see the configuration of the cluster, and so figures, clients, users and log."""
         await (await self.admin()).describe_cluster_configs()
 
+    def shared_feed(self, key: str, events: Events) -> AsyncGenerator[bytes, None]:
+        """The newest changes of a table, read once for all browsers that look at them."""
+        feed = self._feeds.get(key)
+        if feed is None or feed.ended:
+            feed = self._feeds[key] = SharedFeed(events)
+        return feed.subscribe()
+
     # -- result lists ---------------------------------------------------------------------------------------------
 
     async def open_cursor(self, batches: AsyncGenerator[pa.RecordBatch, None]) -> PageCursor:
@@ -190,7 +197,7 @@ class Client:
             with contextlib.suppress(Exception):  # the connection is closed next, whatever state the list is in
                 await self.close_cursor(cursor.id)
         await self.figures.close()
-        for feed in list(self.shared_feeds.values()):
+        for feed in list(self._feeds.values()):
             await feed.close()
         if self._db is not None:
             await self._db.close()

@@ -34,9 +34,8 @@ class _Subscriber:
 class SharedFeed:
     """Reads while there are subscribers. A slow one misses events; it never delays the others."""
 
-    def __init__(self, events: Events, on_end: Callable[[], Any]) -> None:
+    def __init__(self, events: Events) -> None:
         self._events = events
-        self._on_end = on_end
         self._subscribers: set[_Subscriber] = set()
         self._head: bytes | None = None
         self._failure: FlussError | None = None
@@ -82,7 +81,6 @@ class SharedFeed:
             self._failure = error
         finally:
             self.ended = True
-            self._on_end()
             for one in self._subscribers:
                 one.woken.set()
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from fluss.client.buckets import bucket_offsets, table_buckets
-from fluss.console.feeds import SharedFeed
 from fluss.console.json_values import paired_changes, rows_of
 from fluss.console.state import Call
 from fluss.db.changes import ChangeBatch, Position
@@ -65,14 +64,8 @@ async def changes(call: Call) -> AsyncGenerator[dict[str, Any] | bytes, None]:
         check_columns(list(dict.fromkeys(predicate.columns())), table.info)
         expression = predicate.to_arrow_expression(table.schema)
     if start == "latest" and not every and where is None:
-        feeds = call.client.shared_feeds
         key = f"{table.name} {table.info.table_id} {table.info.schema_id}"
-        feed = feeds.get(key)
-        if feed is None or feed.ended:
-            feed = feeds[key] = SharedFeed(
-                lambda: _events(admin, table, start, every=False), lambda: feeds.pop(key, None)
-            )
-        return feed.subscribe()
+        return call.client.shared_feed(key, lambda: _events(admin, table, start, every=False))
     return _events(admin, table, start, every=every, expression=expression)
 
 
