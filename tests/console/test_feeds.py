@@ -13,7 +13,8 @@ import pytest
 
 from fluss.console.clients import CURSOR_IDLE_S, CURSORS_MAX, Client
 from fluss.console.feeds import SharedFeed
-from fluss.console.settings import Settings
+from fluss.console.settings import SQL_SESSIONS_OF_USER_MAX, Settings
+from fluss.console.sql import SqlSessions
 from fluss.errors import InvalidArgumentError, TableNotExistError
 from fluss.net.deadline import wait_for
 
@@ -122,6 +123,15 @@ async def test_lists_that_are_all_being_read_refuse_one_more() -> None:
     for page in pages:
         page.cancel()
     await asyncio.wait(pages)
+
+
+async def test_requests_of_a_tab_that_wait_for_room_get_one_sql_session() -> None:
+    client, sessions = Client(Settings(""), None, None), SqlSessions()
+    for number in range(SQL_SESSIONS_OF_USER_MAX):
+        await sessions._session(client, f"tab {number}")
+    first, second = await asyncio.gather(sessions._session(client, "new"), sessions._session(client, "new"))
+    assert first is second
+    await sessions.close()
 
 
 async def test_an_error_reaches_all_browsers() -> None:

@@ -172,21 +172,21 @@ class SqlSessions:
     async def _session(self, client: Client, tab: str) -> _Session:
         if not 1 <= len(tab) <= _TAB_CHARS_MAX:
             raise InvalidArgumentError("The argument 'tab' is a short text.")
-        found = self._sessions.get((client, tab))
-        if found is not None:
-            if found.busy:
-                raise InvalidArgumentError("A query of this tab is running. Wait for it, or cancel it.")
-            return found
-        await self._make_room([key for key in self._sessions if key[0] is client], SQL_SESSIONS_OF_USER_MAX)
-        await self._make_room(list(self._sessions), SQL_SESSIONS_MAX)
-        session = self._sessions[client, tab] = _Session(client)
-        return session
+        while (found := self._sessions.get((client, tab))) is None:  # another request may open it while one is closed
+            own = [key for key in self._sessions if key[0] is client]
+            if len(own) >= SQL_SESSIONS_OF_USER_MAX:
+                await self._close_oldest(own)
+            elif len(self._sessions) >= SQL_SESSIONS_MAX:
+                await self._close_oldest(list(self._sessions))
+            else:
+                self._sessions[client, tab] = _Session(client)
+        if found.busy:
+            raise InvalidArgumentError("A query of this tab is running. Wait for it, or cancel it.")
+        return found
 
-    async def _make_room(self, keys: list[tuple[Client, str]], sessions_max: int) -> None:
-        """Close the session that was not used for longest if there are as many as there may be."""
-        if len(keys) < sessions_max:
-            return
+    async def _close_oldest(self, keys: list[tuple[Client, str]]) -> None:
+        """Close the session that was not used for longest."""
         idle = [key for key in keys if not self._sessions[key].busy]
         if not idle:
-            raise InvalidArgumentError(f"{sessions_max} queries are running. Try again when one of them is done.")
+            raise InvalidArgumentError(f"{len(keys)} queries are running. Try again when one of them is done.")
         await self._sessions.pop(min(idle, key=lambda key: self._sessions[key].used_at)).close()
