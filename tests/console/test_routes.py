@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from tests.waiting import wait_for
 
 import fluss
 from fluss.console.json_values import rows_of
@@ -48,13 +49,17 @@ def events(db: fluss.Database) -> str:
     return "fluss.events"
 
 
-def test_tables_and_health(browser: Browser, orders: str) -> None:
+def test_tables_and_health(browser: Browser, orders: str, db: fluss.Database) -> None:
     health = browser.get("health").json
     assert health["status"] == "GREEN"
     assert {"name": orders, "kind": "primary key", "rows": 500, "buckets": 3} in health["tables"]
     assert health["servers"]
     (database,) = [one for one in browser.get("tables").json["databases"] if one["name"] == "fluss"]
     assert {"name": "orders", "kind": "primary key", "rows": 500} in database["tables"]
+    db.create_table("orders", "id bigint", replace=True)
+    db.create_table("new", "id bigint")  # all are counted again
+    expected = {"name": orders, "kind": "log", "rows": 0, "buckets": 1}
+    wait_for(lambda: expected in browser.get("health").json["tables"], 20)
 
 
 def test_overview_streams_samples(browser: Browser, orders: str) -> None:

@@ -51,7 +51,7 @@ class TableFigures:
 
         async def one(path: TablePath) -> None:
             async with slots:
-                self._figures[path] = await _figures(admin, path, self._figures.get(path, {}).get("kind"))
+                self._figures[path] = await _figures(admin, path)
 
         try:
             await asyncio.gather(*map(one, paths))
@@ -61,12 +61,12 @@ class TableFigures:
             self._task = None
 
 
-async def _figures(admin: FlussAdmin, path: TablePath, kind: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": kind, "rows": None, "buckets": None}
+async def _figures(admin: FlussAdmin, path: TablePath) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": None, "rows": None, "buckets": None}
     try:
-        if kind is None:
-            info = await admin.get_table_info(path)
-            found["kind"] = "primary key" if info.has_primary_key() else "log"
+        # Each time: a table of this name may have been dropped and created with the other kind.
+        info = await admin.get_table_info(path, timeout=_STATS_S_MAX)
+        found["kind"] = "primary key" if info.has_primary_key() else "log"
         stats = await admin.get_table_stats(path, timeout=_STATS_S_MAX)
         found |= {"rows": stats.row_count, "buckets": len(stats.bucket_row_counts)}
     except FlussError as error:
