@@ -48,7 +48,7 @@ async def rows(call: Call) -> Any:
     info = await table.refresh()
     chosen = call.names("columns") or list(table.columns)
     snapshot = call.maybe("snapshot")
-    if snapshot is not None and not snapshot.isdigit():
+    if snapshot is not None and not snapshot.isdecimal():
         raise InvalidArgumentError(f"A lake snapshot is named by its number, not {snapshot!r:.40}.")
     batches = table.batches(chosen, call.maybe("where"), None, int(snapshot) if snapshot else None)
     cursor = await call.client.open_cursor(batches)
@@ -268,6 +268,8 @@ async def update(call: Call) -> Any:
     info: TableInfo = table.info
     key = _key(info, call.mapping("key"))
     changed = _row(info, call.mapping("row"))
+    if not key.keys().isdisjoint(changed):
+        raise InvalidArgumentError("The key of a row cannot be changed. Insert a new row, and delete this one.")
     async with _row_lock(call, table, key):
         found = await _expected(call, table, key)
         if isinstance(found, Response):

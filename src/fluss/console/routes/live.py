@@ -71,7 +71,7 @@ async def changes(call: Call) -> AsyncGenerator[dict[str, Any] | bytes, None]:
 
 async def _start_of(call: Call, table: Any, text: str) -> Any:
     """The same as `start_of`; an offset is that of all buckets."""
-    if not text.strip().isdigit():
+    if not text.strip().isdecimal():
         return start_of(text)
     admin = await call.client.admin()
     buckets = await table_buckets(admin, table.info)
