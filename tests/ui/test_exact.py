@@ -108,6 +108,10 @@ def test_a_value_that_is_cut_cannot_be_edited(page: Page, notes: Any) -> None:
     save(page)
     row = notes.get(2)
     assert (len(row["note"]), row["done"]) == (1_200_000, False)
+    page.open("data", f"{notes.name}?where=id%20%3D%202")
+    page.element("tbody tr.opens").click()
+    page.button("JSON").click()
+    page.until(lambda: "too long to be copied" in page.script("return document.body.innerText"))
 
 
 def test_the_difference_is_shown_before_it_is_written(page: Page, notes: Any) -> None:

@@ -100,6 +100,7 @@ export async function openRow({ table, about, session, columns, row }) {
   const key = isKeyed ? Object.fromEntries(about.primary_key.map((one) => [one, row[columns.indexOf(one)]])) : null;
   const types = columns.map((column) => about.columns.find((one) => one.name === column)?.type || "");
   const copy = (form) => h("button", { type: "button", onclick: async () => {
+    if (row.some((value) => typeof value === "object" && value !== null)) { toast("A value of this row is too long to be copied here.", true); return; }
     try { await navigator.clipboard.writeText(asCode(table, columns, row, types, form)); toast(`Copied as ${form}.`); } catch { toast("The browser does not allow copying here.", true); }
   } }, form);
   const past = h("section", {}), close = h("button", { type: "button", class: "ghost", "aria-label": "Close", onclick: () => { closeRow(); opener?.focus?.(); } }, "✕");
