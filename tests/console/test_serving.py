@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ import pytest
 from tests.ports import free_port
 
 import fluss
-from fluss.console.inspection import Inspection
+from fluss.console.inspection import Inspection, Sampler
 from fluss.console.serving import bind
 from fluss.console.settings import Settings
 from fluss.server.inspection import Inspector
@@ -83,6 +84,24 @@ def test_metrics_are_read_with_their_labels() -> None:
     found = parse_metrics('# TYPE x counter\nx{table="a\\"b\\\\c\\n",n="1"} 2.5\ny 3\nz NaNo\nbroken\n')
     assert found["x"] == {(("table", 'a"b\\c\n'), ("n", "1")): 2.5}
     assert found["y"] == {(): 3.0}
+
+
+async def test_samples_of_a_page_with_other_labels_and_no_numbers() -> None:
+    page = "\n".join(
+        [
+            'fluss_tabletserver_table_messagesIn_total{table="orders"} 1',
+            'fluss_tabletserver_table_messagesIn_total{database="fluss",table="orders"} 2',
+            "fluss_tabletserver_openConnections NaN",
+            "fluss_tabletserver_bytesIn_total +Inf",
+        ]
+    )
+    sampler = Sampler(Inspection())
+    for _ in range(2):
+        sampler._take({"metrics": page})
+    (sample,) = await sampler.after(1)
+    await sampler.stop()
+    assert (sample["connections"], sample["rows_per_s"]) == (0, 0)
+    json.dumps(sample, allow_nan=False)
 
 
 @pytest.mark.parametrize("command", ["server --ui --port 0", "ui"])

@@ -182,8 +182,9 @@ class Sampler:
         sample |= {name: sum(series[key].values()) for name, key in _BACKUP_GAUGES.items() if key in series}
         sample |= {"time_ms": int(time() * 1000)} | figures
         written = {
-            f"{dict(labels)['database']}.{dict(labels)['table']}": count
+            f"{names['database']}.{names['table']}": count
             for labels, count in series.get("fluss_tabletserver_table_messagesIn_total", {}).items()
+            if {"database", "table"} <= (names := dict(labels)).keys()  # other servers may label it otherwise
         }
         if self._before is not None:
             seconds = max(now - self._before[0], 0.001)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import math
 import os
 import re
 import shutil
@@ -151,6 +152,8 @@ def parse_metrics(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], floa
         try:
             value = float(match["value"])
         except ValueError:
+            continue
+        if not math.isfinite(value):  # of a gauge without a value, and no JSON
             continue
         labels = tuple((name, _unescape(label)) for name, label in _LABEL.findall(match["labels"] or ""))
         found.setdefault(match["name"], {})[labels] = value
