@@ -6,9 +6,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 
+import pyarrow as pa
 import pytest
 from tests.faults.proxy import FaultProxy, ProxiedServer, Refusal
 from tests.waiting import wait_for
@@ -81,11 +84,66 @@ def test_a_long_write_keeps_no_handle_of_what_is_durable(db: fluss.Database, mon
     assert max(kept) < 100
 
 
-def test_an_endless_iterable_ends_with_the_first_write_that_fails() -> None:
-    with FaultProxy() as proxy, ProxiedServer(proxy), fluss.connect(proxy.address) as db:
+async def test_a_write_that_is_cancelled_takes_no_more_rows(db: fluss.Database) -> None:
+    db.create_table("sensor", "n bigint")
+    taken = 0
+    released = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+
+    def measure() -> Iterator[dict[str, int]]:
+        nonlocal taken
+        for taken in range(200_000):
+            if taken == 5_000:
+                released.wait(30)
+            yield {"n": taken}
+
+    async with fluss.aio.connect(db.address) as other:
+        table = await other.table("sensor")
+        writing = asyncio.ensure_future(table.append(measure()))
+        while taken < 5_000:
+            await asyncio.sleep(0.01)
+        writing.cancel()
+        await asyncio.wait([writing])
+        released.set()
+        await asyncio.to_thread(lambda: None)  # after the thread that takes the rows has ended
+        assert writing.cancelled()
+        assert taken < 100_000
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[FaultProxy]:
+    with FaultProxy() as proxy, ProxiedServer(proxy):
+        yield proxy
+
+
+def test_one_row_waits_for_room_in_the_buffer_as_many_do(proxy: FaultProxy) -> None:
+    with fluss.connect(proxy.address, options={"writer.buffer.memory-size": "10kb"}) as db:
         table = db.create_table("sensor", "n bigint")
+        table.append({"n": 0})
+        memory = db._core.connection._cluster.sender.memory
+        proxy.stall()
+        with ThreadPoolExecutor(2) as pool:
+            many = pool.submit(table.append, pa.table({"n": range(10_000)}))
+            wait_for(lambda: memory.used_bytes > 10_240 or many.done())
+            one = pool.submit(table.append, {"n": 1})
+            wait([one], 0.2)
+            proxy.resume()
+            assert (many.result(30).rows, one.result(30).rows) == (10_000, 1)
+
+
+def test_an_endless_iterable_ends_with_the_first_write_that_fails(proxy: FaultProxy) -> None:
+    with fluss.connect(proxy.address) as db:
+        table = db.create_table("failing", "n bigint")
         refusal = Refusal(ErrorCode.AUTHORIZATION_EXCEPTION, "you may not write")
         proxy.on_request = lambda api_key, body: refusal if api_key == apis.PRODUCE_LOG.key else None
         with pytest.raises(fluss.FlussError, match="you may not write"):
             table.append({"n": n} for n in itertools.count())
+
+        def broken() -> Iterator[dict[str, int]]:
+            yield {"n": 1}
+            raise LookupError("no more")
+
+        with pytest.raises(fluss.FlussError, match="you may not write.*0 of 1 rows") as caught:
+            table.append(broken())
+        assert isinstance(caught.value.__cause__, LookupError)
         proxy.calm()

@@ -13,9 +13,15 @@ import pyarrow as pa
 
 from fluss.db.bridge import offload
 from fluss.db.inputs import CHUNK_SECONDS, BadRow, RowInput, frame_of, is_one_row, pieces_of
-from fluss.db.results import WriteResult, rejected, with_rows_written
+from fluss.db.results import WriteResult, rejected, with_outcome, with_rows_written
 from fluss.db.schemas import is_pandas
-from fluss.errors import FlussError, InvalidRowError, PartitionSpecInvalidError, RecordTooLargeError
+from fluss.errors import (
+    DeadlineExceededError,
+    FlussError,
+    InvalidRowError,
+    PartitionSpecInvalidError,
+    RecordTooLargeError,
+)
 from fluss.metadata.partition import PARTITION_KEY_TYPES
 
 if TYPE_CHECKING:
@@ -72,6 +78,7 @@ class BulkWrite:
         self._written = 0
         self._rejected: FlussError | None = None
         """The error about the first row that does not fit, with its position among all."""
+        self._cancelled = False
 
     async def run(self, data: Any) -> WriteResult:
         """Write everything, and wait until it is durable."""
@@ -81,12 +88,21 @@ class BulkWrite:
             if hasattr(data, "__aiter__"):
                 await self._run_async(data)
             elif is_one_row(data):
-                self._chunk([data])
+                try:
+                    self._chunk([data])
+                except DeadlineExceededError:  # the buffer is full, and the loop may not wait for room in it
+                    await offload(lambda: self._chunk([data]))
             else:
                 await offload(lambda: self._feed(data))
         except Exception as error:
             failure = error
-        written = await self._wait()
+        except BaseException:
+            self._cancelled = True  # the thread that takes the rows goes on until it looks
+            raise
+        try:
+            written = await self._wait()
+        except FlussError as error:
+            raise error from failure
         if failure is not None:
             raise with_rows_written(failure, written)
         if self._rejected is not None:
@@ -123,7 +139,7 @@ class BulkWrite:
         if failure is not None:
             # Raised here: the next flush of the connection must not raise it again.
             self._sink.writer._failures.take()
-            raise failure.replace(hint=f"{written} of {self._given} rows were written for certain")
+            raise with_outcome(failure, f"{written} of {self._given} rows were written for certain")
         return written
 
     # -- in the caller's thread -----------------------------------------------------------------------------------
@@ -146,6 +162,8 @@ class BulkWrite:
 
     def _whole(self, data: Any) -> bool:
         """Write Arrow or a frame; False if a row of it does not fit, and then nothing of it is written."""
+        if self._cancelled:
+            return False
         rows = data.num_rows if isinstance(data, (pa.RecordBatch, pa.Table)) else len(data)
         try:
             handle = self._sink.write(data)

@@ -69,6 +69,11 @@ def rejected(cause: FlussError, row: int, written: int) -> RowRejectedError:
     return error
 
 
+def with_outcome(error: FlussError, outcome: str) -> FlussError:
+    """An error that ended a write, with what became of the rows after its own hint."""
+    return error.replace(hint=f"{error.hint}; {outcome}" if error.hint else outcome)
+
+
 def with_rows_written(failure: Exception, written: int) -> Exception:
     """An error that ended a write, with what was written before it, if anything was.
 
@@ -79,7 +84,7 @@ def with_rows_written(failure: Exception, written: int) -> Exception:
         return failure
     outcome = "the row before it was written" if written == 1 else f"the {written} rows before it were written"
     if isinstance(failure, FlussError) and not isinstance(failure, RowRejectedError):
-        return failure.replace(hint=f"{failure.hint}; {outcome}" if failure.hint else outcome)
+        return with_outcome(failure, outcome)
     if hasattr(failure, "add_note"):  # Python 3.11
         failure.add_note(f"fluss: {outcome}")
     return failure
