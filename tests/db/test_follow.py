@@ -408,13 +408,16 @@ def test_expired_changes(tmp_path: Path) -> None:
     }
     with fluss.LocalServer(tmp_path, options=options) as server, fluss.connect(server.bootstrap_servers) as db:
         table = db.create_table("t", "id int, v int", primary_key="id", properties={"table.log.ttl": "1ms"})
-        deadline = time.monotonic() + 60
-        while "expired" not in _warning_of(table):
+        log = db.create_table("log", "id int, v int", properties={"table.log.ttl": "1ms"})
+        deadline, written = time.monotonic() + 60, 0
+        while "expired" not in _warning_of(table) or len(log) == written:
             assert time.monotonic() < deadline
             table.upsert([(i, 0) for i in range(10_000)])
+            written += log.append([(i, 0) for i in range(10_000)]).rows
         assert sorted(change.row["id"] for change in table.follow(stop_at_end=True)) == list(range(10_000))
         with pytest.raises(fluss.InvalidArgumentError, match=r"begins after 2026-01-01.*fluss restore URL FOLDER --at"):
             table.as_of("2026-01-01").to_arrow()
+        assert log.as_of("2026-01-01").to_arrow().num_rows == 0
 
 
 def _warning_of(table: fluss.Table[Any]) -> str:

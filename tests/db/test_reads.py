@@ -104,6 +104,28 @@ def test_more_buckets_than_cursors(db: fluss.Database, monkeypatch: pytest.Monke
     monkeypatch.setattr(as_of, "CURSORS_MAX", 3)
     table = db.create_table("t", [{"id": i} for i in range(500)], primary_key="id", buckets=16)
     assert ids(table.to_arrow()) == list(range(500))
+    time.sleep(0.01)
+    then = dt.datetime.now(dt.timezone.utc)
+    time.sleep(0.01)
+    open_lists: set[as_of._ListedRows] = set()
+    most = 0
+    begin, close = as_of._ListedRows.begin, as_of._ListedRows.close
+
+    async def counted(one: as_of._ListedRows) -> None:
+        nonlocal most
+        open_lists.add(one)
+        most = max(most, len(open_lists))
+        await begin(one)
+
+    async def ended(one: as_of._ListedRows) -> None:
+        await close(one)
+        open_lists.discard(one)
+
+    monkeypatch.setattr(as_of._ListedRows, "begin", counted)
+    monkeypatch.setattr(as_of._ListedRows, "close", ended)
+    monkeypatch.setattr(reads, "CURSORS_MAX", 3, raising=False)
+    assert ids(table.to_arrow(at=then)) == list(range(500))
+    assert (most, open_lists) == (3, set())
 
 
 def test_rows_of_keys_are_counted_by_the_server(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss.client.buckets import table_buckets
-from fluss.client.scan.as_of import current_rows, merged, rows_as_of
+from fluss.client.scan.as_of import CURSORS_MAX, current_rows, merged, rows_as_of
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import rows_to_python
 from fluss.db.conditions import Computed, Condition, parse_condition
@@ -373,20 +373,22 @@ def _past_rows(connection: FlussConnection, table: FlussTable, at: Moment) -> Ca
         buckets = await list_buckets(connection, read.info, read.predicate)
         first, stops = await asyncio.gather(plan.offsets(buckets, OffsetSpec.earliest()), plan.offsets(buckets, before))
         gone = [bucket for bucket in buckets if first[bucket] > 0 and stops[bucket] <= first[bucket]]
-        if gone:
+        if gone and keys:
             raise InvalidArgumentError(
                 f"the log of {gone[0]} begins after {at}, because older changes have expired (table.log.ttl). Name a "
                 "later time, or restore a backup of that time: fluss restore URL FOLDER --at TIME",
                 table=read.info.table_path,
             )
-        sources = [rows_as_of(plan, bucket, stops[bucket]) for bucket in buckets]
-        if not keys:
-            some = [bucket for bucket in buckets if first[bucket] < stops[bucket]]
-            sources = [plan.read({one: first[one] for one in some}, {one: stops[one] for one in some})] if some else []
-        if sources:
-            async with contextlib.aclosing(merged(sources)) as found:
-                async for batch in found:
-                    yield batch.batch
+        some = [bucket for bucket in buckets if keys or first[bucket] < stops[bucket]]
+        if not some:
+            return
+        if keys:
+            batches = merged([rows_as_of(plan, bucket, stops[bucket]) for bucket in some], CURSORS_MAX)
+        else:
+            batches = plan.read({one: first[one] for one in some}, {one: stops[one] for one in some})
+        async with contextlib.aclosing(batches) as found:
+            async for batch in found:
+                yield batch.batch
 
     return rows
 
@@ -411,18 +413,15 @@ async def _from_lake(connection: FlussConnection, read: Read, snapshot: int | No
     plan = await asyncio.to_thread(
         plan_union, session, read.info, partitions=partitions, snapshot_id=snapshot, lake_only=snapshot is not None
     )
-    slots = asyncio.Semaphore(_LAKE_TASKS)
 
     async def one(split: Any) -> AsyncGenerator[pa.RecordBatch, None]:
-        async with slots:
-            batches = await asyncio.to_thread(
-                lambda: list(read_union_split(session, plan.for_tasks(), split, read.needed))
-            )
-        for batch in batches:
+        for batch in await asyncio.to_thread(
+            lambda: list(read_union_split(session, plan.for_tasks(), split, read.needed))
+        ):
             yield batch
 
     if plan.splits:
-        async with contextlib.aclosing(merged([one(split) for split in plan.splits])) as found:
+        async with contextlib.aclosing(merged([one(split) for split in plan.splits], _LAKE_TASKS)) as found:
             async for batch in found:
                 yield batch
 

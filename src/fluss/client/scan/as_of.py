@@ -155,7 +155,7 @@ class _BucketChanges:
             elif changes[position] != ChangeType.Insert:
                 raise InvalidArgumentError(
                     "its changelog has no images before updates (table.changelog.image), so its rows cannot be read as "
-                    "of one moment; set the option read.optimized to true",
+                    "of one moment. Read the current ones; in Spark, set the option read.optimized to true",
                     table=info.table_path,
                 )
         return np.array(at, np.int64)
@@ -210,8 +210,10 @@ async def _gather(work: Sequence[Any]) -> None:
         raise
 
 
-async def merged(sources: Sequence[AsyncGenerator[Any, None]]) -> AsyncGenerator[Any, None]:
-    """The items of several generators as they come, all of which run at the same time."""
+async def merged(
+    sources: Sequence[AsyncGenerator[Any, None]], at_once: int | None = None
+) -> AsyncGenerator[Any, None]:
+    """The items of several generators as they come, all or so many of which run at the same time."""
     if len(sources) == 1:
         async with contextlib.aclosing(sources[0]) as only:
             async for item in only:
@@ -219,9 +221,11 @@ async def merged(sources: Sequence[AsyncGenerator[Any, None]]) -> AsyncGenerator
         return
     ready: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue(_BATCHES_AHEAD)
 
+    slots = asyncio.Semaphore(at_once or len(sources))
+
     async def drain(source: AsyncGenerator[Any, None]) -> None:
         try:
-            async with contextlib.aclosing(source):
+            async with slots, contextlib.aclosing(source):
                 async for item in source:
                     await ready.put((item, None, False))
         except Exception as error:
