@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import math
 import sys
@@ -16,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fluss
+import fluss.aio
 from fluss.db.conditions import parse_condition
 from fluss.db.schemas import source_of
 from fluss.errors import InvalidArgumentError
@@ -179,6 +181,22 @@ def test_wrong_conditions_name_what_is_wrong(
     with pytest.raises(InvalidArgumentError) as caught:
         tables["log"].count(where=where, params=params)
     assert message in str(caught.value)
+
+
+async def test_a_condition_takes_time_of_its_own_and_only_so_much(
+    tables: dict[str, fluss.Table[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fluss.db.conditions.SECONDS_MAX", 0.5)
+    async with fluss.aio.connect(tables["log"]._core._database.address) as twin:
+        table = await twin.table("conditions.log")
+        reading = asyncio.ensure_future(table.to_arrow(where="(select count(*) from range(1000000000000)) > id"))
+        done = 0
+        while not reading.done():
+            await asyncio.sleep(0.01)
+            done += 1
+        assert done > 5, "the loop goes on"
+        with pytest.raises(InvalidArgumentError, match="takes more than"):
+            await reading
 
 
 def test_without_duckdb_the_error_names_the_extra(

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import pyarrow as pa
 import pytest
 from tests.faults.proxy import FaultProxy, ProxiedServer, Refusal
-from tests.waiting import wait_for
+from tests.waiting import wait_for, wait_until
 
 import fluss
 import fluss.aio
@@ -100,8 +100,7 @@ async def test_a_write_that_is_cancelled_takes_no_more_rows(db: fluss.Database) 
     async with fluss.aio.connect(db.address) as other:
         table = await other.table("sensor")
         writing = asyncio.ensure_future(table.append(measure()))
-        while taken < 5_000:
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: taken == 5_000)
         writing.cancel()
         await asyncio.wait([writing])
         released.set()
@@ -143,7 +142,7 @@ def test_an_endless_iterable_ends_with_the_first_write_that_fails(proxy: FaultPr
             yield {"n": 1}
             raise LookupError("no more")
 
-        with pytest.raises(fluss.FlussError, match="you may not write.*0 of 1 rows") as caught:
+        with pytest.raises(fluss.FlussError, match=r"you may not write.*0 of 1 rows") as caught:
             table.append(broken())
         assert isinstance(caught.value.__cause__, LookupError)
         proxy.calm()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _ROWS = "rows of a fluss table"
 """A name that no condition contains: a subquery would see one batch instead of the table."""
+SECONDS_MAX = 60.0
+"""How long a condition may take for one batch: nothing else ends a query over a generated series, for instance."""
 _LOCKED = (
     "set timezone='UTC'",
     "set enable_external_access=false",
@@ -174,4 +177,13 @@ class Computed:
             self._connection.unregister(_ROWS)
 
     def _evaluate(self, query: str) -> pa.Table:
-        return arrow_result(self._connection, query, self._params)
+        import duckdb
+
+        stop = threading.Timer(SECONDS_MAX, self._connection.interrupt)
+        stop.start()
+        try:
+            return arrow_result(self._connection, query, self._params)
+        except duckdb.InterruptException:
+            raise InvalidArgumentError(f"the condition takes more than {SECONDS_MAX:g} s for one batch") from None
+        finally:
+            stop.cancel()

@@ -97,7 +97,7 @@ class Read:
             async for batch in found:
                 for part in (batch,) if expression is None else matching(batch, expression):
                     if self.computed is not None:
-                        part = self.computed.matching(part)
+                        part = await asyncio.to_thread(self.computed.matching, part)
                     if part.schema.names != self.columns:
                         part = part.select(self.columns)
                     if not part.schema.equals(self.schema):
@@ -184,7 +184,7 @@ async def plan_read(
         raise InvalidArgumentError(f"table {path}: choose at least one column; it has {', '.join(names)}")
     computed = None
     if isinstance(predicate, str):
-        condition = parse_condition(predicate, info.schema, params)
+        condition = await asyncio.to_thread(parse_condition, predicate, info.schema, params)
         predicate, computed = condition.predicate, condition.computed
     elif params is not None:
         raise InvalidArgumentError("params= are values for ? or $name of a where= that is text")

@@ -210,9 +210,7 @@ async def _gather(work: Sequence[Any]) -> None:
         raise
 
 
-async def merged(
-    sources: Sequence[AsyncGenerator[Any, None]], at_once: int | None = None
-) -> AsyncGenerator[Any, None]:
+async def merged(sources: Sequence[AsyncGenerator[Any, None]], at_once: int | None = None) -> AsyncGenerator[Any, None]:
     """The items of several generators as they come, all or so many of which run at the same time."""
     if len(sources) == 1:
         async with contextlib.aclosing(sources[0]) as only:
