@@ -69,6 +69,9 @@ def test_prefix(db: fluss.Database) -> None:
     assert lines.get((3, 1)) == {"order_id": 3, "line": 1, "item": "3-1"}
     with pytest.raises(fluss.InvalidArgumentError, match="did you mean 'order_id'"):
         lines.prefix(orderid=3)
+    for values, columns in (((5,), {"order_id": 3}), ((), {"order_id": 3, "line": 1}), ((), {"line": 1})):
+        with pytest.raises(fluss.InvalidArgumentError, match="takes the values of order_id"):
+            lines.prefix(*values, **columns)
 
 
 def test_prefix_of_partitions(db: fluss.Database) -> None:
@@ -81,7 +84,9 @@ def test_prefix_of_partitions(db: fluss.Database) -> None:
     )
     lines.upsert([("mon", 1, 1), ("mon", 1, 2), ("tue", 1, 1)])
     assert len(lines.prefix("mon", 1)) == 2
-    assert len(lines.prefix(day="tue", order_id=1)) == 1
+    assert len(lines.prefix(day="tue", order_id=1)) == len(lines.prefix(1, day="tue")) == 1
+    with pytest.raises(fluss.InvalidArgumentError, match="the key lacks 'day'; it needs day, order_id"):
+        lines.prefix(order_id=1)
     assert lines.get({"day": "mon", "order_id": 1, "line": 2}) == {"day": "mon", "order_id": 1, "line": 2}
     assert lines.get(("wed", 1, 2)) is None
 

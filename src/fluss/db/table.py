@@ -116,17 +116,17 @@ class Table(TableWrites[T]):
         self._check_present("prefix()")
         require_key(self._info, "prefix()", "read it with to_arrow(where=…)")
         wanted = [*self._info.partition_keys, *self._info.bucket_keys]
+        key: Any = values[0] if len(values) == 1 else values
         if columns:
             check_columns(list(columns), self._info)
-            wanted = [name for name in wanted if name in columns] or list(columns)
-            key: Any = {**dict(zip([name for name in wanted if name not in columns], values)), **columns}
-        else:
-            key = key_of(values if len(values) != 1 else values[0], wanted, self.columns)
-        lookuper = self._prefixes.get(tuple(wanted))
-        if lookuper is None:
-            lookuper = PrefixLookuper(self._database._runner, self._handle._state, wanted)
-            self._prefixes[tuple(wanted)] = lookuper
-        return self._model.make(await lookuper.lookup(key))
+            rest = [name for name in wanted if name not in columns]
+            if len(values) > len(rest) or not columns.keys() <= set(wanted):
+                raise InvalidArgumentError(f"prefix() of table {self.path} takes the values of {', '.join(wanted)}")
+            key = {**dict(zip(rest, values)), **columns}
+        key = key_of(key, wanted, self.columns)
+        if self._prefix_lookuper is None:
+            self._prefix_lookuper = PrefixLookuper(self._database._runner, self._handle._state, wanted)
+        return self._model.make(await self._prefix_lookuper.lookup(key))
 
     def __contains__(self, key: object) -> NoReturn:
         raise TypeError("operators cannot be awaited: write await table.contains(key)")

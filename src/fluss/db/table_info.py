@@ -42,7 +42,7 @@ class TableDescription(Generic[T]):
         self._model = row_model(self._cls, self._info)
         self._sinks: dict[tuple[str, tuple[str, ...], bool, bool], Sink] = {}
         self._lookuper: Lookuper | None = None
-        self._prefixes: dict[tuple[str, ...], PrefixLookuper] = {}
+        self._prefix_lookuper: PrefixLookuper | None = None
 
     def _check_present(self, call: str) -> None:
         """Refuse a call that has no meaning for the table as it was at a time."""
