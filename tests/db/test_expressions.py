@@ -100,6 +100,7 @@ def test_what_is_translated(expression: pc.Expression, predicate: Predicate, exa
         pc.starts_with(S, "a", ignore_case=True),
         FIELD("nope") == 1,
         FIELD("at") > datetime.date(2024, 1, 1),
+        FIELD("day") < pa.scalar(2**31 - 1, pa.date32()),
         FIELD("l") == N,
         N.cast(pa.int64()) == 3,
         pc.if_else(N.is_valid(), N.isin([1]), False),

@@ -90,6 +90,7 @@ _UNREADABLE = (
     _Unreadable,
     pa.ArrowException,
     ValueError,
+    OverflowError,  # a date that Python does not have
     TypeError,
     AttributeError,
     IndexError,
