@@ -199,6 +199,8 @@ def test_counting_all_rows_reads_none(db: fluss.Database, orders: fluss.Table[An
         ("delete from first", InvalidArgumentError, "'table.delete.behavior' is IGNORE"),
         ("update orders set id = 5", InvalidArgumentError, "cannot change 'id': it is part of the primary key"),
         ("update orders set nn = 5", InvalidArgumentError, "no column 'nn'; did you mean 'n'"),
+        ("update orders set n = 1, item = 'x', N = 2", InvalidArgumentError, "sets 'n' twice"),
+        ("create table t (n int) with ('bucket.num' = 'x')", InvalidArgumentError, "bucket.num is a number, not 'x'"),
         ("update orders set (n, item) = (1, 'x')", InvalidArgumentError, "one column after the other"),
         ("update orders set n = 1 returning *", InvalidArgumentError, "has no RETURNING"),
         ("update orders set n = 'many'", InvalidRowError, "UPDATE fluss.orders, columns id, n: Conversion Error"),

@@ -170,7 +170,10 @@ def _update(statement: _Statement) -> SqlChange | None:
         name, end = chain_at(part, 0)
         if not name or part[end].text != "=":
             raise InvalidArgumentError(f"UPDATE {info.table_path} sets one column after the other: set a = 1, b = 2")
-        given[_column(name[-1], info)] = text_of(text, part[end + 1 :])
+        column = _column(name[-1], info)
+        if column in given:
+            raise InvalidArgumentError(f"UPDATE {info.table_path} sets {column!r} twice")
+        given[column] = text_of(text, part[end + 1 :])
     moved = [name for name in given if name in info.primary_keys]
     if moved:
         raise InvalidArgumentError(
@@ -339,6 +342,8 @@ class _Clauses:
                     if name in options:
                         value = options.pop(name)
                         names = [part.strip() for part in value.split(",")]
+                        if argument == "buckets" and not value.isdecimal():
+                            raise InvalidArgumentError(f"CREATE TABLE {path}: {name} is a number, not {value!r:.60}")
                         self.arguments[argument] = int(value) if argument == "buckets" else names
                 self.arguments["properties"] = options
             else:
