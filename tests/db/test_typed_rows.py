@@ -222,6 +222,7 @@ def test_other_annotations(db: fluss.Database) -> None:
         b: tuple[int, ...]
         c: Colour
         d: bytes
+        e: pd.Timestamp
 
     schema = db.create_table("t", Many).schema
     assert dict(schema.get_columns()) == {
@@ -229,8 +230,9 @@ def test_other_annotations(db: fluss.Database) -> None:
         "b": "array<bigint NOT NULL> NOT NULL",
         "c": "string NOT NULL",
         "d": "bytes NOT NULL",
+        "e": "timestamp NOT NULL",
     }
-    db.t.append(Many({"x": 1}, (1, 2), Colour.RED, b"z"))
+    db.t.append(Many({"x": 1}, (1, 2), Colour.RED, b"z", pd.Timestamp("2026-07-01 12:00")))
     assert db.t.to_pylist()[0]["c"] == "red"
 
     @dataclasses.dataclass

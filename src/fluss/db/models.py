@@ -52,9 +52,9 @@ _SIMPLE: dict[type, DataType] = {
     str: StringType(),
     bytes: BytesType(),
     decimal.Decimal: DecimalType(38, 18),
-    dt.date: DateType(),
-    dt.time: TimeType(3),
     dt.datetime: TimestampType(6),
+    dt.date: DateType(),  # after datetime, which is a subclass of it
+    dt.time: TimeType(3),
 }
 
 _OF_PYDANTIC: dict[type, DataType] = {**_SIMPLE, dt.datetime: TimestampLtzType(6)}
