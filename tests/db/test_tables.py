@@ -197,6 +197,9 @@ def test_exist_ok_and_replace(db: fluss.Database) -> None:
     ]:
         with pytest.raises(fluss.InvalidArgumentError, match=problem):
             db.create_table("t", columns, primary_key=key, exist_ok=True)
+    assert db.create_table("t", [{"a": 7}], exist_ok=True).columns == ["a"], "whose type is not that of the data"
+    with pytest.raises(fluss.InvalidArgumentError, match="other columns: b string was asked for"):
+        db.create_table("t", [{"a": 7, "b": "x"}], exist_ok=True)
     assert len(db.t) == 1
     assert db.create_table("t", "b string", replace=True).columns == ["b"]
     assert len(db.t) == 0

@@ -724,8 +724,8 @@ class Database(DatabaseBase[Table[dict[str, Any]]]):
             bucket_key: The columns that decide the bucket; the primary key by default.
             properties: Table properties, such as ``{"table.log.ttl": "7d"}``.
             comment: What the table is for.
-            exist_ok: Give the table that exists, if one does and has these columns (maybe more); nothing is loaded
-                then.
+            exist_ok: Give the table that exists, if one does and has these columns (maybe more, and other types than
+                data has); nothing is loaded then.
             replace: Drop the table that exists, if one does. What the server refuses, and data that does not fit its
                 columns or partitions or has a row too large to send, leave the table as it was.
             progress: Show a progress bar while loading.

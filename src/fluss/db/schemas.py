@@ -38,10 +38,14 @@ def names(what: str, given: str | Sequence[str] | None) -> list[str]:
     return list(given)
 
 
-def check_existing(path: TablePath, wanted: Schema, found: Schema) -> None:
+def check_existing(path: TablePath, wanted: Schema, found: Schema, *, names_only: bool) -> None:
     """Refuse a table that exists without columns that are wanted: rows would not fit. It may have others."""
     types = {column.name: column.data_type.with_nullable(True) for column in found.columns}
-    other = [column for column in wanted.columns if types.get(column.name) != column.data_type.with_nullable(True)]
+    other = [
+        column
+        for column in wanted.columns
+        if column.name not in types or (not names_only and types[column.name] != column.data_type.with_nullable(True))
+    ]
     if other:
         has = "has no such column" if other[0].name not in types else f"has it as {types[other[0].name]}"
         what = f"other columns: {other[0].name} {other[0].data_type} was asked for, and it {has}"
