@@ -150,11 +150,13 @@ def test_update_changes_some_columns(db: fluss.Database) -> None:
     table.update([{"id": 2, "a": "new"}, {"id": 3, "a": "new"}])
     table.update(pl.DataFrame({"id": [3], "b": [7.5]}).with_columns(pl.col("id").cast(pl.Int32)))
     table.update({"id": 4, "b": 4.0}, upsert=True)
+    table.update(pd.DataFrame({"id": [4], "b": [5.0]}).set_index("id"))
+    table.upsert(pd.DataFrame({"id": [4], "b": [6.0]}).set_index("id"), missing="keep")
     assert rows_of(table) == [
         {"id": 1, "a": "x", "b": 9.0},
         {"id": 2, "a": "new", "b": 2.0},
         {"id": 3, "a": "new", "b": 7.5},
-        {"id": 4, "a": None, "b": 4.0},
+        {"id": 4, "a": None, "b": 6.0},
     ]
     with pytest.raises(fluss.InvalidArgumentError, match="did you mean 'b'"):
         table.update(1, bb=1.0)

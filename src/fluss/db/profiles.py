@@ -107,7 +107,8 @@ def active_profile(folder: Path | None = None) -> Profile | None:
     if name is None:
         return None
     if name not in profiles:
-        raise ConfigError(f"there is no profile {name!r} in '{config_dir() / FILE_NAME}'{did_you_mean(name, profiles)}")
+        path = (folder or config_dir()) / FILE_NAME
+        raise ConfigError(f"there is no profile {name!r} in '{path}'{did_you_mean(name, profiles)}")
     return profiles[name]
 
 

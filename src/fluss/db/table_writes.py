@@ -178,7 +178,7 @@ class TableWrites(TableReads[T]):
 
     def _named(self, call: str, rows: Any, *, whole_rows: bool = False) -> tuple[list[str], Any]:
         """The columns of rows that do not have all, and the rows."""
-        names, rows = _given_columns(call, rows)
+        names, rows = _given_columns(call, rows, self.columns)
         check_columns(names, self._info)
         missing = [name for name in self.primary_key if name not in names]
         if missing:
@@ -246,9 +246,9 @@ def check_missing(call: str, missing: Missing) -> None:
         raise wrong_argument(call, "missing", "'null', 'keep' or None", missing)
 
 
-def _given_columns(call: str, rows: Any) -> tuple[list[str], Any]:
+def _given_columns(call: str, rows: Any, known: Sequence[str]) -> tuple[list[str], Any]:
     """The columns that rows have, and the rows: an iterator is looked into."""
-    frame = frame_of(rows, ())
+    frame = frame_of(rows, known)
     if frame is not None:
         return [str(name) for name in (frame.column_names if isinstance(frame, pa.Table) else frame.columns)], frame
     if isinstance(rows, (str, bytes)) or not (is_one_row(rows) or isinstance(rows, Iterable)):
