@@ -30,10 +30,9 @@ def require_key(info: TableInfo, call: str, instead: str) -> None:
 def check_rules(info: TableInfo, what: str, *, deletes: bool = False) -> None:
     """Refuse to update or delete rows of a table whose own rules would make something else of it."""
     config = info.config
-    if deletes and config.delete_behavior != "ALLOW":
+    if deletes and config.delete_behavior == "IGNORE":  # DISABLE is an error of the server
         raise InvalidArgumentError(
-            f"{what} cannot be done: the server does not delete rows of this table ('table.delete.behavior' is "
-            f"{config.delete_behavior})"
+            f"{what} cannot be done: the server does not delete rows of this table ('table.delete.behavior' is IGNORE)"
         )
     if not deletes and config.merge_engine is not None:
         raise InvalidArgumentError(
