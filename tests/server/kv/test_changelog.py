@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from fluss.metadata import (
     TableInfo,
     TinyIntType,
 )
+from fluss.server.kv import prepare as preparing
 
 A, B, C = (1, "a", 1.0), (1, "b", 2.0), (2, "c", None)
 
@@ -236,6 +238,24 @@ AGGREGATED = Schema.of(
     ],
     primary_key=("id",),
 )
+
+
+async def test_columns_that_are_added_while_a_write_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = table(AGGREGATED, merge__engine="aggregation")
+    schemas = {1: AGGREGATED, 2: with_columns(AGGREGATED, Column("more", StringType()))}
+    altered = table(schemas, merge__engine="aggregation")
+    prepare = preparing.prepare
+
+    def prepare_late(writes: Sequence[preparing.Write]) -> Any:
+        entry.table_info, entry.schemas = altered.table_info, altered.schemas
+        return prepare(writes)
+
+    async with opened(tmp_path, entry) as bucket:
+        row = (1,) + (None,) * (len(AGGREGATED.columns) - 1)
+        await bucket.put([row])
+        monkeypatch.setattr(preparing, "prepare", prepare_late)
+        await bucket.put([row])
+        assert await bucket.get(1) == (*row, None)
 
 
 @pytest.mark.parametrize("repeated", [False, True])

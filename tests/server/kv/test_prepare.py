@@ -42,7 +42,7 @@ class Stored:
         info = entry.table_info
         self.before = before
         self.write = Write(
-            entry,
+            info,
             ValueCodec(info.kv_format, entry.schemas, info.schema_id),
             lambda keys: [before.get(key) for key in keys],
             None,
@@ -94,7 +94,7 @@ def seen(result: Any, schema: Schema) -> Any:
 @given(buckets())
 def test_together_and_alone_come_to_the_same(stored: list[Stored]) -> None:
     writes = [one.write for one in stored]
-    schema = writes[0].entry.table_info.schema
+    schema = writes[0].info.schema
     alone = [prepare([write])[0] for write in writes]
     assert [seen(result, schema) for result in prepare(writes)] == [seen(result, schema) for result in alone]
 
@@ -111,7 +111,7 @@ def test_an_error_stays_with_its_write() -> None:
     flipped = bytearray(writes[1].records)
     flipped[-1] ^= 1
     writes[1] = writes[1]._replace(records=memoryview(flipped))
-    unknown = bytearray(kv_batch(writes[2].entry.table_info, SCHEMA, 9, [(1, "a", None)]))
+    unknown = bytearray(kv_batch(writes[2].info, SCHEMA, 9, [(1, "a", None)]))
     writes[2] = writes[2]._replace(records=memoryview(unknown))
 
     def unreadable(keys: Sequence[bytes]) -> list[bytes | None]:

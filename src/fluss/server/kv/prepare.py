@@ -20,7 +20,6 @@ from fluss.errors import FormatError, InvalidTargetColumnError, SchemaNotExistEr
 from fluss.metadata import TableInfo
 from fluss.metadata.validation import check_target_columns
 from fluss.records import NO_WRITER_ID, KvBatch, encode_arrow_body, encode_row_body, seal_log_batch
-from fluss.server.catalog import TableEntry
 from fluss.server.kv.changes import Outcome, ReadOld, apply_delete_behavior, is_distinct, replace_rows
 from fluss.server.kv.merge import (
     Generate,
@@ -51,8 +50,9 @@ _DISK_JOBS_MAX = 4
 class Write(NamedTuple):
     """One KV batch on its way into a bucket."""
 
-    entry: TableEntry
+    info: TableInfo
     codec: ValueCodec
+    """Of the same moment as `info`: columns may be added before the write is prepared."""
     read_old: ReadOld
     generate: Generate | None
     writers: WriterStates
@@ -65,7 +65,7 @@ class Write(NamedTuple):
     @property
     def rules_key(self) -> tuple[int, int, tuple[int, ...], int]:
         """Writes with the same key follow the same rules."""
-        return id(self.entry), self.codec.schema_id, self.target_columns, self.agg_mode
+        return id(self.info), self.codec.schema_id, self.target_columns, self.agg_mode
 
 
 class Prepared(NamedTuple):
@@ -208,10 +208,9 @@ def _attempt(work: Callable[..., T], *args: object) -> T | Exception:
 def _checked(write: Write) -> KvBatch | AppendResult:
     """The batch of a write, or what came of it if it was written before."""
     batch = KvBatch.parse(write.records)
-    info = write.entry.table_info
-    if not 0 <= batch.schema_id <= info.schema_id or batch.schema_id not in write.entry.schemas:
+    if batch.schema_id not in write.codec.schemas:
         raise SchemaNotExistError(
-            f"schema id {batch.schema_id} is not known; the latest of {info.table_path} is {info.schema_id}"
+            f"schema id {batch.schema_id} is not known; the latest of {write.info.table_path} is {write.info.schema_id}"
         )
     return _duplicate_of(batch, write.writers) or batch
 
@@ -256,7 +255,7 @@ class WriteRules:
 
     @classmethod
     def of(cls, write: Write) -> WriteRules:
-        info = write.entry.table_info
+        info = write.info
         overwrite = write.agg_mode == AGG_MODE_OVERWRITE
         engine = None if overwrite else info.config.merge_engine
         return cls(

@@ -315,7 +315,7 @@ class KvTablet:
     ) -> Preparation:
         async def prepare() -> Preparation:
             write = Write(
-                self.entry,
+                self.info,
                 self.codec,
                 self._read_old,
                 self._numbers,
