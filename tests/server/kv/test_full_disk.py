@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 
 from fluss.errors import KvStorageError, StorageBackpressureError
 from fluss.server.kv import budget as budget_module
+from fluss.server.kv import ordered
 from fluss.server.kv import store as store_module
 from fluss.server.kv.rocksdb import WriterProcess
 
@@ -90,7 +91,7 @@ async def test_writers_wait_while_the_disk_is_full_and_go_on_by_themselves(
         await bucket.budget.room()
 
 
-async def test_a_store_that_finds_no_file_handle_is_opened_later(
+async def test_a_store_that_finds_no_file_handle_is_opened_and_read_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files are fine: they are not rebuilt from the log."""
@@ -100,8 +101,8 @@ async def test_a_store_that_finds_no_file_handle_is_opened_later(
         await bucket.put([(i, "disk", None) for i in range(100)])
         await bucket.spill()
 
-    def fail(folder: str, blocks: object) -> None:
-        raise RuntimeError(f"IO error: While open a file for random read: {folder}/9.sst: Too many open files")
+    def fail(*_: object) -> None:
+        raise RuntimeError("IO error: While open a file for random read: kv-0/9.sst: Too many open files")
 
     monkeypatch.setattr(store_module, "open_view", fail)
     async with opened(tmp_path / "a", entry) as bucket:
@@ -111,6 +112,13 @@ async def test_a_store_that_finds_no_file_handle_is_opened_later(
         monkeypatch.undo()
         assert await bucket.get(1) == (1, "disk", None)
         assert bucket.store.applied_offset == 100
+        generation = bucket.store.generation
+        monkeypatch.setattr(ordered, "get_many", fail)
+        with pytest.raises(KvStorageError, match="cannot be read now"):
+            await bucket.get(1)
+        monkeypatch.undo()
+        assert await bucket.get(1) == (1, "disk", None)
+        assert bucket.store.generation == generation
 
 
 async def test_files_of_a_store_are_private(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ ordered read gives a window of sorted keys, and a window is merged with dicts an
 
 from __future__ import annotations
 
+import errno
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -15,6 +17,7 @@ from typing import TypeVar
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
+from fluss.errors import KvStorageError
 from fluss.server import disk
 from fluss.server.kv.rocksdb import Writer, open_view
 
@@ -25,8 +28,19 @@ _GET_KEYS = 4_096
 fewer, a thread would wait for the others more often, because it lets them run while RocksDB reads."""
 
 
+_TRANSIENT = tuple(os.strerror(code) for code in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EDQUOT))
+"""RocksDB reports errors of the operating system by their text only."""
+
+
 class DamagedStoreError(Exception):
     """The files of a store cannot be read, or were replaced meanwhile; its contents are rebuilt from the log."""
+
+
+def reading_error(folder: Path, what: str, error: Exception) -> DamagedStoreError | KvStorageError:
+    """What an error of RocksDB means. If nothing is wrong with the files, there is no reason to rebuild them."""
+    if any(text in str(error) for text in _TRANSIENT):
+        return KvStorageError(f"the store in '{folder}' cannot be {what} now: {error}")
+    return DamagedStoreError(f"the store in '{folder}' cannot be {what}: {error}")
 
 
 def get_many(db: Rdict, keys: list[bytes]) -> list[bytes | None]:
@@ -194,7 +208,7 @@ class DiskReading:
         try:
             return read(count)
         except Exception as error:  # RocksDB raises plain exceptions
-            raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
+            raise reading_error(self._folder, "read", error) from None
 
     def _check_end(self, is_end: bool) -> None:
         """Raise what ended an iteration, unless it was the end of the rows."""

@@ -11,10 +11,8 @@ each spill.
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
-import os
 import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +23,6 @@ from typing import Any, NamedTuple
 
 from rocksdict import Rdict
 
-from fluss.errors import KvStorageError
 from fluss.server import disk
 from fluss.server.kv import ordered
 from fluss.server.kv.budget import StoreBudget
@@ -41,9 +38,6 @@ _ENTRY_OVERHEAD_BYTES = 180
 _SAMPLE_ROWS = 32
 _REPLAY_OFFSETS_MAX = 4_000_000
 """After so many changes a store goes to disk even if it fits in memory: a restart would have to replay them."""
-
-_TRANSIENT = tuple(os.strerror(code) for code in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EDQUOT))
-"""RocksDB reports errors of the operating system by their text only."""
 
 _CORRUPTION = "Corruption"
 """How RocksDB begins the text of an error about damaged files."""
@@ -145,10 +139,7 @@ class Store:
                 raise ValueError("its manifest has lost its end")
         except Exception as error:  # RocksDB raises plain exceptions
             self._db = None
-            if any(text in str(error) for text in _TRANSIENT):
-                # Nothing is wrong with the files: no reason to rebuild them.
-                raise KvStorageError(f"the store in '{self._folder}' cannot be opened now: {error}") from None
-            raise DamagedStoreError(f"the store in '{self._folder}' cannot be opened: {error}") from None
+            raise ordered.reading_error(self._folder, "opened", error) from None
         self._reached = self._written = meta
         self._identity = meta.store
         self.applied_offset = self._spilled_offset = meta.offset
@@ -263,7 +254,7 @@ class Store:
         try:
             return ordered.get_many(db, keys)
         except Exception as error:  # RocksDB raises plain exceptions
-            raise DamagedStoreError(f"the store in '{self._folder}' cannot be read: {error}") from None
+            raise ordered.reading_error(self._folder, "read", error) from None
 
     @property
     def layers(self) -> tuple[Layer, Layer]:

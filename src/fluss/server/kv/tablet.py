@@ -378,6 +378,8 @@ class KvTablet:
                 return self.store.get_many(keys)
             except DamagedStoreError as error:
                 self.damaged(error)
+            except KvStorageError:
+                pass  # the caller waits, and the next attempt may succeed
         return None
 
     async def prefix_lookup(
