@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.server.catalog.support import Harness, alter, create, create_partition, log_table, partitioned_table, path
+from tests.waiting import wait_until
 
 from fluss.errors import FormatError
-from fluss.metadata import TableBucket, TablePath
+from fluss.metadata import DatabaseDescriptor, TableBucket, TablePath
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.lake import TieringState
 from fluss.server.catalog.lake_snapshots import (
@@ -20,6 +23,7 @@ from fluss.server.catalog.lake_snapshots import (
     decode_offsets_file,
     encode_offsets_file,
 )
+from fluss.server.catalog.tables import create_database, drop_table
 from fluss.server.handlers import admin, cluster, lake
 
 ON = {"table.datalake.enabled": "true"}
@@ -500,9 +504,48 @@ def test_broken_offsets_files(data: bytes) -> None:
 def test_a_dropped_table_takes_its_offsets_files_along(harness: Harness, table_id: int) -> None:
     file = round_trip(harness, table_id, 1, (None, 0, 1))
     harness.call(admin.drop_table, pb.DropTableRequest(table_path=path(), ignore_if_not_exists=False))
-    assert not Path(file).exists()
+    harness.run(wait_until(lambda: not Path(file).exists()))
     new_table(harness)
     harness.fails(53, lake.get_lake_snapshot, pb.GetLakeSnapshotRequest(table_path=path()))
+
+
+@pytest.mark.parametrize("step", ["prepare", "commit", "drop"])
+def test_a_store_that_does_not_answer_holds_no_change_up(
+    harness: Harness, table_id: int, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    file = prepare(harness, table_id, (None, 0, 1)).lake_table_offsets_path
+    called, released = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> Any:
+        called.set()
+        released.wait(30)
+        raise OSError("the store does not answer")
+
+    state = harness.catalog.lake
+    names = {"prepare": "write", "commit": "open", "drop": "remove_folder"}
+    monkeypatch.setattr(state.remote, names[step], hang)
+
+    async def check() -> None:
+        try:
+            if step == "prepare":
+                work = asyncio.ensure_future(state.prepare(table_id, {(None, 0): 2}, ignore_previous=False))
+            elif step == "commit":
+                work = asyncio.ensure_future(state.commit_files(table_id, 1, file, None, None))
+            else:
+                work = asyncio.ensure_future(
+                    drop_table(harness.catalog, TablePath("fluss", "t"), ignore_if_not_exists=False)
+                )
+            await wait_until(called.is_set)
+            await asyncio.wait_for(harness.catalog.next_writer_id(), 10)
+            await asyncio.wait_for(
+                create_database(harness.catalog, "d", DatabaseDescriptor(), ignore_if_exists=False), 10
+            )
+        finally:
+            released.set()
+            await asyncio.wait([work])
+            work.exception()
+
+    harness.run(check())
 
 
 def test_a_remote_directory_given_as_a_uri(tmp_path: Path) -> None:

@@ -172,6 +172,7 @@ async def apply(catalog: Catalog, change: Callable[[Catalog], Awaitable[None]]) 
         pass
     finally:
         # As a killed process would: nothing is flushed, no counter given back.
+        catalog.remote_executor.shutdown(wait=True)
         catalog.executor.shutdown(wait=True)
 
 
@@ -245,6 +246,7 @@ def test_ids_are_not_reused_after_a_drop_and_a_crash(tmp_path: Path) -> None:
             await tables.drop_table(catalog, LOG, ignore_if_not_exists=False)
 
         asyncio.run(work())
+        catalog.remote_executor.shutdown(wait=True)
         catalog.executor.shutdown(wait=True)
 
 

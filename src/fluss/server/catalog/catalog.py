@@ -133,6 +133,7 @@ class Catalog(CatalogState):
     def close_now(self) -> None:
         """Without an event loop: only valid when no change is in progress."""
         self._closed = True
+        self.remote_executor.shutdown(wait=True)
         self.executor.shutdown(wait=True)
         try:
             self.counters.close()

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from fluss.errors import (
     FencedTieringEpochError,
@@ -35,6 +36,8 @@ from fluss.server.catalog.lake_snapshots import (
 from fluss.server.catalog.removals import RemoteRemovals
 from fluss.server.catalog.state import CatalogState
 from fluss.server.remote_files import RemoteFiles
+
+T = TypeVar("T")
 
 WORKER_SILENCE_MS_MAX = 120_000
 
@@ -187,6 +190,7 @@ class LakeState:
         self._catalog = catalog
         self._removals = removals
         self._remote: RemoteFiles | None = None
+        self._executor = catalog.remote_executor
         self.log_end_of: Callable[[TableBucket], int | None] | None = None
         """Where the log of a bucket ends, None if that is not known; set by the server, which has the logs."""
         self.tiering = TieringManager(catalog.clock_ms)
@@ -215,9 +219,12 @@ class LakeState:
         if entry.lake is not None or entry.table_info.config.lake_enabled:
             folder = self._folder(entry)
             await self._removals.add(folder)
-            await self._removals.remove(folder, self.remote, self._catalog.executor)
+            self._catalog.spawn(self._removals.remove(folder, self.remote, self._executor))
 
     # ------------------------------------------------------------------ offsets files
+
+    async def _in_remote_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     @property
     def remote(self) -> RemoteFiles:
@@ -310,10 +317,10 @@ class LakeState:
                     f"the offsets of table '{entry.table_path}' were not written: {reason}"
                 ) from None
 
-        return await self._catalog.in_storage_thread(write)
+        return await self._in_remote_thread(write)
 
     def _sweep(self, entry: TableEntry, used: Collection[str | None]) -> None:
-        """Delete the files of rounds that ended before their commit. Runs in the storage thread."""
+        """Delete the files of rounds that ended before their commit. Runs in the remote thread."""
         folder, now_ms = f"{self._folder(entry)}/metadata", self._catalog.clock_ms()
         before, unused = self._unused.get(entry.table_id, {}), dict[str, int]()
         # By name: the path of a snapshot may be written in another way, as may the remote data directory by now.
@@ -348,7 +355,7 @@ class LakeState:
                 reason = self.remote.explain(error)
                 raise UnknownServerError(f"the offsets of table '{entry.table_path}' were not read: {reason}") from None
 
-        tiered, readable = await self._catalog.in_storage_thread(read)
+        tiered, readable = await self._in_remote_thread(read)
         for offsets in (tiered, readable or {}):  # a log may have lost its end since the file was written
             await self._check_buckets(entry, offsets)
         await self._commit(
@@ -379,7 +386,7 @@ class LakeState:
     async def _commit(self, table_id: int, snapshot: LakeSnapshotEntry, keep_from_id: int | None) -> None:
         catalog = self._catalog
 
-        async def work() -> None:
+        async def work() -> tuple[TableEntry, set[str | None], set[str | None]]:
             entry = self.table(table_id)
             before = entry.lake or LakeSnapshots()
             after = before.with_commit(snapshot, keep_from_id).of_partitions(_partition_ids(entry))
@@ -387,10 +394,11 @@ class LakeState:
             entry.lake = after
             used = {path for kept in after.snapshots for path in (kept.tiered_path, kept.readable_path)}
             unused = {path for old in before.snapshots for path in (old.tiered_path, old.readable_path)} - used
-            await catalog.in_storage_thread(lambda: self._remove(path for path in unused if path))
-            await catalog.in_storage_thread(lambda: self._sweep(entry, used))
+            return entry, used, unused
 
-        await catalog.change(work)
+        entry, used, unused = await catalog.change(work)
+        await self._in_remote_thread(lambda: self._remove(path for path in unused if path))
+        await self._in_remote_thread(lambda: self._sweep(entry, used))
 
     def snapshot(
         self, entry: TableEntry, snapshot_id: int | None, *, readable: bool

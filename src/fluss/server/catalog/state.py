@@ -64,6 +64,8 @@ class CatalogState:
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
         self.executor = ThreadPoolExecutor(1, thread_name_prefix="fluss-catalog")
+        self.remote_executor = ThreadPoolExecutor(1, thread_name_prefix="fluss-lake")
+        """For the remote store, which may take minutes to answer: all changes and writer ids need the other one."""
         self._closed = False
 
     # ------------------------------------------------------------------ reads
