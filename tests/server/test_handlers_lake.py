@@ -212,6 +212,16 @@ def test_switching_the_lake_and_its_freshness(harness: Harness) -> None:
     assert harness.catalog.lake.tiering.count(TieringState.PENDING) == 0
 
 
+def test_a_worker_from_before_the_lake_was_switched_off_is_fenced(harness: Harness, table_id: int) -> None:
+    old, new = Worker(harness), Worker(harness)
+    harness.clock.now_ms += FRESHNESS_MS
+    assert old.take() == (table_id, 1)
+    for value in ("false", "true"):
+        harness.call(admin.alter_table, alter({"table.datalake.enabled": value}))
+    assert new.take() == (table_id, 2)
+    assert errors(old.beat(finished=(table_id, 1)).finished_table_resp) == [50]
+
+
 def test_a_dropped_table_is_not_handed_out(harness: Harness) -> None:
     new_table(harness)
     harness.clock.now_ms += FRESHNESS_MS

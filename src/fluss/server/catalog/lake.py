@@ -76,6 +76,8 @@ class TieringManager:
         self._clock_ms = clock_ms
         self.tables: dict[int, TieringEntry] = {}
         self._pending: deque[int] = deque()
+        self._epoch_first = 0
+        """No table that was removed has been tiered with a later one: it may be added again."""
 
     # ------------------------------------------------------------------ which tables take part
 
@@ -83,13 +85,16 @@ class TieringManager:
         """Add a table, or change the freshness of one that is known."""
         table = self.tables.get(table_id)
         if table is None:
-            self.tables[table_id] = TieringEntry(table_id, freshness_ms, last_tiered_ms)
+            self.tables[table_id] = TieringEntry(table_id, freshness_ms, last_tiered_ms, epoch=self._epoch_first)
         else:
             table.freshness_ms = freshness_ms
 
     def remove(self, table_id: int) -> None:
-        if self.tables.pop(table_id, None) is not None and table_id in self._pending:
-            self._pending.remove(table_id)
+        table = self.tables.pop(table_id, None)
+        if table is not None:
+            self._epoch_first = max(self._epoch_first, table.epoch)
+            if table_id in self._pending:
+                self._pending.remove(table_id)
 
     # ------------------------------------------------------------------ time
 
