@@ -559,9 +559,11 @@ def test_the_lake_is_changed_first_and_may_refuse(tmp_path: Path) -> None:
     harness.catalog.lake_hook = lake
     on = {"table.datalake.enabled": "true"}
     lake.taken.add("t")
+    harness.fails(4, admin.create_table, create(log_table(properties=on), database="missing"))
     harness.fails(54, admin.create_table, create(log_table(properties=on)))
     assert list(harness.catalog.tables()) == []
     harness.call(admin.create_table, create(log_table()))
+    harness.fails(8, admin.create_table, create(log_table(properties=on)))
     harness.fails(54, admin.alter_table, alter(on))
     assert "table.datalake.enabled" not in table_info(harness)[1]["properties"]
     lake.taken.clear()

@@ -246,12 +246,12 @@ async def create_table(
             raise existing.error()
         if existing is not None and ignore_if_exists:
             return None
-        if descriptor.config.lake_enabled and catalog.lake_hook is not None:
-            await catalog.lake_hook.create_table(path, descriptor, must_be_empty=True)
         if database is None:
             raise DatabaseNotExistError(f"Database {path.database_name} does not exist.")
         if existing is not None:
             raise TableAlreadyExistError(f"Table {path} already exists.")
+        if descriptor.config.lake_enabled and catalog.lake_hook is not None:
+            await catalog.lake_hook.create_table(path, descriptor, must_be_empty=True)
         now_ms = catalog.clock_ms()
 
         def write() -> TableEntry:
