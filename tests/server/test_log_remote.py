@@ -109,6 +109,17 @@ async def test_segments_move_and_are_found(tmp_path: Path) -> None:
         assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[-1] >= 35
 
 
+async def test_an_index_that_could_not_be_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError("the store does not answer")
+
+    async with moved(tmp_path, 12) as (_server, client, table):
+        with monkeypatch.context() as patch:
+            patch.setattr(RemoteFiles, "read", fail)
+            assert (await client.fetch(table, 5)).remote_log_fetch_info.first_start_pos == 0
+        assert (await client.fetch(table, 5)).remote_log_fetch_info.first_start_pos > 0
+
+
 async def test_remote_first_and_layout(tmp_path: Path) -> None:
     async with moved(tmp_path, 6) as (_server, client, table):
         request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20, read_preference=1)

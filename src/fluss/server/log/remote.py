@@ -252,11 +252,11 @@ class RemoteLog:
         index = self._indexes.get(segment.segment_id)
         if index is None:
             base = f"{self.folder}/{segment.segment_id}/{segment.start_offset:020d}"
-            parsed: SegmentIndex | None = None
-            with contextlib.suppress(OSError):
+            try:
                 offsets, times = self._store.read(base + INDEX_SUFFIX), self._store.read(base + TIME_INDEX_SUFFIX)
-                parsed = SegmentIndex.parse(offsets, times, segment.size_in_bytes)
-            index = parsed if parsed is not None else SegmentIndex()
+            except OSError:
+                return SegmentIndex()  # not kept: the store may answer the next time
+            index = SegmentIndex.parse(offsets, times, segment.size_in_bytes) or SegmentIndex()
             with self._indexes_lock:
                 if len(self._indexes) >= _INDEXES_MAX:
                     self._indexes.pop(next(iter(self._indexes)), None)
