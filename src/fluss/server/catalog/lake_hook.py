@@ -104,7 +104,9 @@ class LakeHook:
                 raise InvalidTableError(f"The lake does not take the table: {message}") from None
             raise type(error)(message, error.error_code) from None
         except asyncio.TimeoutError:
-            raise UnknownServerError(f"The lake did not answer within {_SECONDS_MAX:.0f} s; nothing changed.") from None
+            raise UnknownServerError(
+                f"The lake did not answer within {_SECONDS_MAX:.0f} s. Nothing changed here; the lake may still change."
+            ) from None
         except Exception as error:
             # Libraries of lake formats raise what they like; whatever it is, the table must not come into being. Their
             # texts may quote the settings they were given.
