@@ -268,6 +268,14 @@ def test_the_first_registration_wins(harness: Harness) -> None:
     assert fetch(harness).table_offsets[0].bucket_offsets[0].log_end_offset == 99
 
 
+def test_registrations_hold_a_limited_number_of_offsets(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluss.server.catalog.producers.OFFSETS_PER_OWNER_MAX", 3)
+    harness.call(cluster.register_producer_offsets, register())
+    harness.fails(-1, cluster.register_producer_offsets, register("q"), "more than 3 offsets of buckets", "ANONYMOUS")
+    harness.call(cluster.delete_producer_offsets, delete())
+    assert harness.call(cluster.register_producer_offsets, register("q")).result == 0
+
+
 def test_registrations_expire(tmp_path: Path) -> None:
     harness = Harness(tmp_path, {"coordinator.producer-offsets.cleanup-interval": "10 ms"})
     harness.call(cluster.register_producer_offsets, register(ttl_ms=1000))

@@ -17,6 +17,8 @@ from fluss.server.catalog.storage import CatalogStorage, documents
 CREATED, ALREADY_EXISTS = 0, 1
 PRODUCERS_MAX = 100_000
 PRODUCERS_PER_OWNER_MAX = 10_000
+OFFSETS_PER_OWNER_MAX = 200_000
+"""Of all its registrations together: they are in memory, and are read at every start."""
 PRODUCER_TTL_MS_MAX = 7 * 24 * 3600 * 1000
 """What a client may ask for at most, unless the server's own default is longer."""
 
@@ -76,16 +78,19 @@ class ProducerOffsetStore:
         entry = self.known(owner, producer_id)
         return entry if entry is not None and entry.expires_ms > self._clock_ms() else None
 
-    def check_room(self, owner: str) -> None:
-        """Refuse one registration too many, of this principal or of all."""
-        for count, limit, who in (
-            (len(self._entries), PRODUCERS_MAX, "producers have"),
-            (sum(1 for key in self._entries if key[0] == owner), PRODUCERS_PER_OWNER_MAX, f"producers of {owner} have"),
+    def check_room(self, new: ProducerEntry) -> None:
+        """Refuse one registration too many, of this principal or of all, or too many offsets."""
+        own = [entry for entry in self._entries.values() if entry.owner == new.owner]
+        offsets = sum(len(items) for entry in (*own, new) for items in entry.offsets.values())
+        for count, limit, what in (
+            (len(self._entries) + 1, PRODUCERS_MAX, "producers have registered offsets"),
+            (len(own) + 1, PRODUCERS_PER_OWNER_MAX, f"producers of {new.owner} have registered offsets"),
+            (offsets, OFFSETS_PER_OWNER_MAX, f"offsets of buckets are registered by producers of {new.owner}"),
         ):
-            if count >= limit:
+            if count > limit:
                 raise UnknownServerError(
-                    f"{limit} {who} registered offsets, the most this server keeps. Delete some or wait until they "
-                    "expire."
+                    f"With this producer more than {limit} {what}, the most this server keeps. Delete some or wait "
+                    "until they expire."
                 )
 
     def write(self, entry: ProducerEntry) -> None:

@@ -194,8 +194,8 @@ async def register_producer_offsets(
     async def work() -> int:
         if catalog.producers.get(owner, request.producer_id) is not None:
             return ALREADY_EXISTS
-        catalog.producers.check_room(owner)
         entry = ProducerEntry(request.producer_id, catalog.clock_ms() + ttl_ms, offsets, owner)
+        catalog.producers.check_room(entry)
         await catalog.in_storage_thread(lambda: catalog.producers.write(entry))
         catalog.producers.apply(entry)
         return CREATED
