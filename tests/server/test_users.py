@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,13 @@ def test_passwords_are_not_in_the_file(tmp_path: Path) -> None:
     assert users.names() == ["bob"]
     with pytest.raises(InvalidArgumentError, match="no user 'alice'"):
         users.remove("alice")
+
+
+def test_users_that_are_added_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    names = [f"user{number}" for number in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: UserFile(tmp_path / "users.json").set_password(name, "secret"), names))
+    assert UserFile(tmp_path / "users.json").names() == names
 
 
 @pytest.mark.parametrize(("name", "password"), [("", "x"), ("a\nb", "x"), (" a", "x"), ("a", ""), ("x" * 200, "x")])
@@ -105,11 +113,17 @@ def test_a_new_user_can_log_in_without_a_restart(server: LocalServer) -> None:
 
 
 def test_unknown_users_look_like_known_ones(tmp_path: Path) -> None:
-    config = ServerConfig({"data.dir": str(tmp_path), "security.sasl.plain.credentials": "carl:secret"})
-    accounts = Accounts(lambda: config)
-    known, unknown, again = (accounts.scram_keys("FLUSS", name, SCRAM_SHA_256) for name in ("carl", "x", "x"))
-    assert (known.iterations, len(known.salt)) == (unknown.iterations, len(unknown.salt))
-    assert unknown.salt == again.salt != known.salt
+    """Also after a restart, and if the password of a known one cannot be used with SCRAM."""
+    users = "carl:secret,eve:\x07"
+    config = ServerConfig({"data.dir": str(tmp_path), "security.sasl.plain.credentials": users})
+    UserFile(tmp_path / USERS_FILE).set_password("alice", "secret")
+    salts = []
+    for accounts in (Accounts(lambda: config), Accounts(lambda: config)):
+        found = [accounts.scram_keys("FLUSS", name, SCRAM_SHA_256) for name in ("alice", "carl", "eve", "x")]
+        assert len({(keys.iterations, len(keys.salt)) for keys in found}) == 1
+        salts.append([keys.salt for keys in found])
+    assert salts[0] == salts[1]
+    assert len(set(salts[0])) == 4
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hmac
 import ipaddress
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluss.errors import AuthenticateError, ConfigError
+from fluss.errors import AuthenticateError, ConfigError, InvalidArgumentError
 from fluss.protocol.scram import ITERATIONS_DEFAULT, SCRAM_SHA_256, ScramKeys
 from fluss.server.config import ServerConfig
 from fluss.server.users import USERS_FILE, UserFile
@@ -188,14 +189,15 @@ class Accounts:
         if keys is None:
             configured = users_of(self._config(), listener).get(name)
             if configured is not None:
-                keys = self._derive(mechanism, configured, self._salt(name))
+                with contextlib.suppress(InvalidArgumentError):  # SCRAM takes no such password
+                    keys = self._derive(mechanism, configured, self._salt(name))
         return keys or self._made_up(name)
 
     def _made_up(self, name: str) -> ScramKeys:
         return ScramKeys(self._salt(name), ITERATIONS_DEFAULT, secrets.token_bytes(32), secrets.token_bytes(32))
 
     def _salt(self, name: str) -> bytes:
-        return hmac.digest(self._secret, name.encode("utf-8", "replace"), "sha256")[:16]
+        return hmac.digest(self._file.salt_key() or self._secret, name.encode("utf-8", "replace"), "sha256")[:16]
 
 
 def user_of_token(token: bytes) -> str:

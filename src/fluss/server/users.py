@@ -8,16 +8,18 @@ read. The server reads the file again when it has changed, so that a new user ca
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fluss.errors import ConfigError, InvalidArgumentError
 from fluss.protocol.scram import SCRAM_HASHES, ScramKeys, prepare
+from fluss.server import disk
 
 USERS_FILE = "users.json"
 _FORMAT = 1
@@ -41,6 +43,7 @@ class UserFile:
         self.path = Path(path)
         self._version: tuple[int, int, int] | None = None
         self._users: Mapping[str, Mapping[str, ScramKeys]] = {}
+        self._salt_key: bytes | None = None
 
     def names(self) -> list[str]:
         """All users, sorted."""
@@ -52,22 +55,25 @@ class UserFile:
         self._read()
         return self._users.get(name, {}).get(mechanism)
 
+    def salt_key(self) -> bytes | None:
+        """What salts of unknown users are made from: they stay as they are, as those of the users in the file do."""
+        self._read()
+        return self._salt_key
+
     def set_password(self, name: str, password: str) -> None:
         """Add a user, or give one a new password."""
         name = _check_name(name)
         if not password or len(password) > _PASSWORD_CHARS_MAX:
             raise InvalidArgumentError(f"The password of '{name}' needs 1 to {_PASSWORD_CHARS_MAX} characters")
-        self._read()
         salt = secrets.token_bytes(_SALT_BYTES)
         keys = {mechanism: ScramKeys.derive(mechanism, password, salt) for mechanism in SCRAM_HASHES}
-        self._write({**self._users, name: keys})
+        self._change(lambda users: users.update({name: keys}))
 
     def remove(self, name: str) -> None:
         """Remove a user. Connections that are open stay open."""
-        self._read()
-        if name not in self._users:
+        if name not in self.names():
             raise InvalidArgumentError(f"There is no user '{name}' in '{self.path}'; 'fluss user ls' shows all")
-        self._write({other: keys for other, keys in self._users.items() if other != name})
+        self._change(lambda users: users.pop(name, None))
 
     def check(self) -> None:
         """Refuse a file that cannot be read, or that others than its owner can."""
@@ -88,17 +94,32 @@ class UserFile:
                     )
                 content = file.read(_FILE_BYTES_MAX + 1)
         except FileNotFoundError:
-            self._users, self._version = {}, None
+            self._users, self._salt_key, self._version = {}, None, None
             return
         except OSError as error:
             raise ConfigError(f"cannot read the file of users '{self.path}': {error.strerror or error}.") from None
-        self._users = _parse(content, self.path)
+        self._users, self._salt_key = _parse(content, self.path)
         self._version = version
+
+    def _change(self, change: Callable[[dict[str, Mapping[str, ScramKeys]]], object]) -> None:
+        """Change the users. Of two changes at the same time, the second waits and begins with what the first wrote."""
+        try:
+            lock = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+            with os.fdopen(lock):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._read()
+                users = dict(self._users)
+                change(users)
+                self._write(users)
+        except OSError as error:
+            raise ConfigError(f"cannot write the file of users '{self.path}': {error.strerror or error}.") from None
+        self._read()
 
     def _write(self, users: Mapping[str, Mapping[str, ScramKeys]]) -> None:
         """Replace the file in one step: a reader sees the old users or the new ones."""
         document = {
             "format": _FORMAT,
+            "salt_key": base64.b64encode(self._salt_key or secrets.token_bytes(32)).decode(),
             "users": {
                 name: {mechanism: _to_json(one) for mechanism, one in keys.items()} for name, keys in users.items()
             },
@@ -111,10 +132,9 @@ class UserFile:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self.path)
-        except OSError as error:
+            disk.sync_folder(self.path.parent)
+        finally:
             temporary.unlink(missing_ok=True)
-            raise ConfigError(f"cannot write the file of users '{self.path}': {error.strerror or error}.") from None
-        self._read()
 
 
 def _check_name(name: str) -> str:
@@ -135,7 +155,7 @@ def _to_json(keys: ScramKeys) -> dict[str, str | int]:
     }
 
 
-def _parse(content: bytes, path: Path) -> dict[str, dict[str, ScramKeys]]:
+def _parse(content: bytes, path: Path) -> tuple[dict[str, dict[str, ScramKeys]], bytes | None]:
     """Never quotes the content: it holds what guesses of passwords are checked against."""
     try:
         document: Any = json.loads(content)
@@ -143,7 +163,7 @@ def _parse(content: bytes, path: Path) -> dict[str, dict[str, ScramKeys]]:
             raise ConfigError(
                 f"the file of users '{path}' has format {document['format']!r:.20}, this version reads {_FORMAT}."
             )
-        return {
+        users = {
             str(name): {
                 mechanism: ScramKeys(
                     base64.b64decode(entry["salt"], validate=True),
@@ -156,6 +176,7 @@ def _parse(content: bytes, path: Path) -> dict[str, dict[str, ScramKeys]]:
             }
             for name, entries in document["users"].items()
         }
+        return users, base64.b64decode(document.get("salt_key", ""), validate=True) or None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(
             f"the file of users '{path}' cannot be read: it was not written by 'fluss user', or is damaged. "
