@@ -22,7 +22,7 @@ PASSWORD = "security.sasl.password"
 def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "secrets"
     folder.mkdir()
-    (folder / "token").write_text("from a folder")
+    (folder / "token").write_text("from a folder\n")  # as `echo` writes it
     (folder / "of.properties").write_text("# key=no\nother=1\nkey = from a file \nlast: x:y=z\n")
     (tmp_path / "outside").write_text("no")
     (folder / "link").symlink_to(tmp_path / "outside")

@@ -131,7 +131,7 @@ def _file_below(roots: str) -> Provider:
     def read(path: str, key: str) -> str:
         if not path:
             raise ConfigError("directory needs a path; use ${directory:/folder:file}")
-        return read_file(os.path.join(path, key))
+        return read_file(os.path.join(path, key)).removesuffix("\n")  # which most tools write behind a secret
 
     return read
 

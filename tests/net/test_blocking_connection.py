@@ -102,6 +102,35 @@ async def test_a_server_that_does_not_answer() -> None:
         assert conn.closed, "a late answer would be taken for the next one"
 
 
+async def dripping(session: Any) -> None:
+    await session.shake_hands()
+    await session.next_request()
+    session.writer.write(b"\x00\x10\x00\x00")
+    for _ in range(200):
+        session.writer.write(b"\x00")
+        await asyncio.sleep(0.05)
+
+
+async def deaf(session: Any) -> None:
+    await session.shake_hands()
+    await asyncio.sleep(1.5)
+    session.answer(await session.next_request(), b"late")
+    await asyncio.sleep(60)
+
+
+async def test_a_server_that_answers_byte_by_byte() -> None:
+    async with serving(dripping) as server:
+        conn = await connection_to(server.port)
+        with pytest.raises(DeadlineExceededError):
+            await asyncio.wait_for(ask(conn, timeout_ms=300), 8)
+
+
+async def test_a_server_that_takes_a_large_request_late() -> None:
+    async with serving(deaf) as server:
+        conn = await connection_to(server.port)
+        assert await ask(conn, bytes(32 << 20), timeout_ms=60_000) == b"late"
+
+
 async def test_a_waiting_call_is_interrupted_by_another_thread() -> None:
     async with serving(silent) as server:
         conn = await connection_to(server.port)

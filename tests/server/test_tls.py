@@ -141,6 +141,26 @@ def test_a_pinned_certificate_needs_no_authority(server: LocalServer, authority:
         client(server, 0, fingerprint="abc")
 
 
+def test_a_file_without_a_certificate_has_no_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_text("-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n")
+    with pytest.raises(ConfigError, match="has no certificate"):
+        certificate_fingerprint(tmp_path / "key.pem")
+
+
+async def test_idle_handshakes_make_room(tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "HANDSHAKES_MAX", 3)
+    certificate = authority.issue("server", host="127.0.0.1")
+    options = {"security_protocol_map": "FLUSS:ssl", "security_ssl_keystore_location": certificate}
+    async with running_server(tmp_path, **options) as server:
+        bound = server.listeners["FLUSS"]
+        idle = [await asyncio.open_connection(bound.host, bound.port) for _ in range(5)]
+        context = ssl.create_default_context(cafile=authority.ca)
+        _, writer = await asyncio.wait_for(asyncio.open_connection(bound.host, bound.port, ssl=context), 8)
+        assert await asyncio.wait_for(idle[0][0].read(), 8) == b""
+        for _, one in [*idle, (None, writer)]:
+            one.close()
+
+
 def test_both_sides_say_when_only_one_uses_tls(server: LocalServer, authority: Authority) -> None:
     with pytest.raises(fluss.FlussError, match="not use TLS"):
         client(server, 1, truststore_location=authority.ca)

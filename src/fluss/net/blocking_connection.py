@@ -46,7 +46,9 @@ class BlockingConnection:
         try:
             self._request_id = (self._request_id + 1) & 0x7FFF_FFFF
             request = encode_request(api.key, self._version_of(api), self._request_id, body)
-            self._sock.sendall(b"".join(request))
+            unsent = memoryview(b"".join(request))
+            while unsent:
+                unsent = unsent[self._wait(api, deadline, self._sock.send, unsent) :]
             kind, request_id, answer = parse_response(self._receive(api, deadline))
             if kind != ResponseKind.SERVER_FAILURE and request_id != self._request_id:
                 raise FormatError(f"Server {self._peer} answered request {request_id}, not {self._request_id}")
@@ -66,17 +68,20 @@ class BlockingConnection:
 
     def _receive(self, api: Api[Any, Any], deadline: Deadline) -> memoryview:
         while True:
-            try:
-                count = self._sock.recv_into(self._reader.get_buffer(-1))
-            except TimeoutError:
-                if deadline.expired:
-                    text = f"Server {self._peer} did not answer {api.name} within {deadline.total_ms:.0f} ms"
-                    raise DeadlineExceededError(text) from None
-                continue
+            count = self._wait(api, deadline, self._sock.recv_into, self._reader.get_buffer(-1))
             if not count:
                 raise NetworkError(f"Server {self._peer} closed the connection")
             for frame in self._reader.buffer_updated(count):
                 return frame
+
+    def _wait(self, api: Api[Any, Any], deadline: Deadline, call: Callable[[memoryview], int], data: memoryview) -> int:
+        """Repeat a call of the socket, which gives up after a while, until the deadline."""
+        while not deadline.expired:
+            try:
+                return call(data)
+            except TimeoutError:
+                continue
+        raise DeadlineExceededError(f"Server {self._peer} did not answer {api.name} within {deadline.total_ms:.0f} ms")
 
     def interrupt(self) -> None:
         """End the call that another thread waits for: it fails, and closes the connection."""

@@ -128,9 +128,10 @@ def parse_fingerprint(text: str) -> str:
 def certificate_fingerprint(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of the first certificate of a PEM file, as hex."""
     text = _read_pem(os.fspath(path)).decode("ascii", "replace")
-    start = text.index("-----BEGIN CERTIFICATE-----")
-    end = text.index("-----END CERTIFICATE-----", start) + len("-----END CERTIFICATE-----")
-    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(text[start:end])).hexdigest()
+    found = re.search("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", text, re.DOTALL)
+    if found is None:
+        raise ConfigError(f"the TLS file '{os.fspath(path)}' has no certificate.")
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(found[0])).hexdigest()
 
 
 def _configure(context: ssl.SSLContext, files: TlsFiles) -> None:

@@ -24,7 +24,7 @@ logger = logging.getLogger("fluss.server.tls")
 
 HANDSHAKE_SECONDS_MAX = 10.0
 HANDSHAKES_MAX = 1000
-"""Handshakes at a time. Further connections are closed, so that those who never finish hold 64 KB each of 64 MB."""
+"""Handshakes at a time: those who never finish hold 64 KB each of 64 MB. The oldest one makes room for the next."""
 _RECEIVE_BYTES_MAX = 1024 * 1024
 """Decrypted at a time, before other connections are served."""
 _RECORD_BYTES_MAX = 16 * 1024
@@ -131,7 +131,7 @@ class TlsListener:
         self._executor = executor
         self._accept = accept
         self._loop = asyncio.get_running_loop()
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], None] = {}
         self._files = tls_files(config)
         self._versions = _file_versions(self._files)
         self._context = self._make_context()
@@ -142,11 +142,12 @@ class TlsListener:
     def begin(self, sock: socket.socket, peer: str) -> None:
         """Start the handshake of an accepted socket; `accept` gets the encrypted one when it is done."""
         if len(self._handshakes) >= HANDSHAKES_MAX:
-            sock.close()
-            return
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
         task = self._loop.create_task(self._shake_hands(sock, peer))
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        self._handshakes[task] = None
+        task.add_done_callback(lambda task: self._handshakes.pop(task, None))
 
     async def _shake_hands(self, sock: socket.socket, peer: str) -> None:
         """Compute each step in a thread, since it takes up to a millisecond; only waiting is done here."""
