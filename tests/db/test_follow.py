@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -383,6 +384,36 @@ def test_one_that_is_dropped_ends_at_once(db: fluss.Database, start: str) -> Non
         assert feed() is None
     finally:
         gc.enable()
+
+
+def test_rows_that_cannot_be_made_are_not_skipped(db: fluss.Database) -> None:
+    @dataclass
+    class Small:
+        id: int
+
+        def __post_init__(self) -> None:
+            if self.id == 3:
+                raise OverflowError("three is too large")
+
+    db.create_table("t", [{"id": number} for number in range(1_000)], buckets=1)
+    changes = db.table("t", Small).follow(stop_at_end=True)
+    for _ in range(2):
+        with pytest.raises(OverflowError):
+            next(changes)
+
+
+def test_an_iteration_goes_on_where_another_ended(db: fluss.Database) -> None:
+    table = db.create_table("t", [{"id": number} for number in range(1_200)], buckets=1)
+    changes = table.follow(stop_at_end=True)
+    found = []
+    for change in changes:
+        found.append(change.row["id"])
+        if len(found) == 700:
+            break
+    found.append(next(changes).row["id"])
+    found += [change.row["id"] for change in changes]
+    assert found == list(range(1_200))
+    assert list(changes) == []
 
 
 def test_positions_within_the_current_rows(db: fluss.Database) -> None:

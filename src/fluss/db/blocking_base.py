@@ -272,13 +272,12 @@ class FollowBase(Generic[ItemT]):
     def __init__(self, core: _follow.Follow[ItemT], bridge: DatabaseBridge) -> None:
         self._core = core
         self._bridge = bridge
-        self._items = _changes(core, bridge)
 
     def __iter__(self) -> Iterator[ItemT]:
-        return self._items
+        return _changes(self._core, self._bridge)
 
     def __next__(self) -> ItemT:
-        return next(self._items)
+        return next(iter(self))
 
     def __length_hint__(self) -> int:
         # list(), tuple() and extend() ask for it before they begin, and would never end.
@@ -290,9 +289,14 @@ class FollowBase(Generic[ItemT]):
 
 
 def _changes(core: _follow.Follow[ItemT], bridge: DatabaseBridge) -> Iterator[ItemT]:
-    """What iterating over a `Follow` gives. Apart from it, so that one that is dropped ends at once."""
+    """What iterating over a `Follow` gives. Apart from it, so that one that is dropped ends at once.
+
+    The items of a batch are kept by `core`: an iteration that an error or a `break` ended is taken up by the next one.
+    """
     feed, expand = core._feed, core._expand
     while True:
+        for item in core._items:  # noqa: UP028 -- with `yield from`, the end of this generator would close them
+            yield item
         try:
             found = bridge.run(feed.next())
         except KeyboardInterrupt:
@@ -301,8 +305,8 @@ def _changes(core: _follow.Follow[ItemT], bridge: DatabaseBridge) -> Iterator[It
             raise
         if found is None:
             return
-        # Here and not on the loop: there the next batch is fetched meanwhile.
-        yield from feed.items(found, expand)
+        # Expanded here and not on the loop: there the next batch is fetched meanwhile.
+        core._items = feed.items(found, expand)
 
 
 def open_database(

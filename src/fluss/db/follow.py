@@ -10,6 +10,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fluss.client.arguments import is_seconds, wrong_argument
@@ -85,6 +86,8 @@ class Feed(Generic[T]):
         self._polling: asyncio.Task[list[RecordBatch]] | None = None
         self._checked_at = 0.0
         self._ended = False
+        self.failure: Exception | None = None
+        """Why a batch could not be expanded: to go on with the next one would skip the rest of it."""
         self._closing = asyncio.Lock()
         self._names: list[str] = []
         self.types: list[DataType] = []
@@ -104,6 +107,8 @@ class Feed(Generic[T]):
         """The next changes; None at the end, and after another task or thread has closed it."""
         if self._ended:
             return None
+        if self.failure is not None:
+            raise self.failure
         try:
             found = await self._next()
         except Exception:
@@ -409,6 +414,16 @@ async def next_rows(rows: AsyncGenerator[tuple[ChangeBatch, bool], None]) -> tup
     return (None, True) if found is None else found
 
 
+def _expanded(
+    feed: Feed[Any], expand: Callable[[ChangeBatch], Iterable[Sequence[ItemT]]], found: ChangeBatch
+) -> Iterator[Sequence[ItemT]]:
+    try:
+        yield from expand(found)
+    except Exception as error:
+        feed.failure = error
+        raise
+
+
 class Follow(Generic[ItemT]):
     """The changes of a table, as they come. Obtain it with `table.follow()` or `table.changes()`.
 
@@ -419,7 +434,7 @@ class Follow(Generic[ItemT]):
 
     def __init__(self, feed: Feed[Any], expand: Callable[[ChangeBatch], Iterable[Sequence[ItemT]]]) -> None:
         self._feed = feed
-        self._expand = expand
+        self._expand = partial(_expanded, feed, expand)
         self._items: Iterator[ItemT] = iter(())
 
     def __aiter__(self) -> Follow[ItemT]:
