@@ -11,12 +11,15 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from tests.waiting import wait_for
+from tests.waiting import wait_for, wait_until
 
 import fluss
 import fluss.aio
 from fluss.client.groups.state import GroupState
 from fluss.client.groups.table import create_groups_table
+from fluss.client.scan import RecordBatch
+from fluss.client.scan.as_of import current_rows
+from fluss.db.group_feed import GroupFeed
 from fluss.db.internals import admin_call
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
@@ -155,6 +158,32 @@ def test_only_commit_counts_where_the_caller_commits(orders: fluss.Table[Any]) -
     assert sorted(first + rest) == list(range(10))
 
 
+async def test_a_bucket_that_is_committed_can_move(orders: fluss.Table[Any], db: fluss.Database) -> None:
+    """Also if a commit failed, and that of the last change when the next one is asked for, which may never come."""
+    await asyncio.to_thread(write, orders, range(40))
+    async with (
+        fluss.aio.connect(db.address) as twin,
+        (await twin.table(orders.path)).follow(group="billing", timeout=20, commit=False) as changes,
+    ):
+        seen = [await anext(changes) for _ in range(40)]
+        feed: Any = changes._feed
+        member = feed._member
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(member, "_write", _failing)
+            with pytest.raises(OSError, match="no disk"):
+                await changes.commit()
+        assert member.busy == {seen[-1].bucket}
+        await changes.commit()
+        asked = asyncio.ensure_future(anext(changes, None))
+        await wait_until(lambda: feed._batch is None)
+        assert member.busy == set()
+        asked.cancel()
+
+
+async def _failing() -> None:
+    raise OSError("no disk")
+
+
 def test_batches_and_pairs(db: fluss.Database, orders: fluss.Table[Any]) -> None:
     write(orders, range(50))
     with orders.follow(group="batches", timeout=2, batches=True) as batches:
@@ -168,6 +197,31 @@ def test_batches_and_pairs(db: fluss.Database, orders: fluss.Table[Any]) -> None
         found = [(change.kind, change.old, change.new) for change in changes]
     assert ("update", {"id": 1, "name": "Ann"}, {"id": 1, "name": "Anna"}) in found
     db.drop_table("users_of_groups")
+
+
+def test_an_update_in_two_batches_is_one_change(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the first half is all that a member got."""
+    users = db.create_table("halves_of_groups", {"id": "int", "name": "string"}, primary_key="id", buckets=1)
+    users.upsert({"id": 1, "name": "Ann"})
+    users.upsert({"id": 1, "name": "Anna"})
+    poll = GroupFeed._poll
+
+    async def halved(self: GroupFeed[Any], timeout_ms: int) -> list[RecordBatch]:
+        arrived = [one for one in await poll(self, timeout_ms) if one.base_offset < 2]
+        return [
+            RecordBatch(one.batch.slice(0, 1), one.bucket, one.base_offset, one.base_offset, one.timestamp, kinds[:1])
+            for one in arrived
+            if (kinds := one.change_types)
+        ]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupFeed, "_poll", halved)
+        with users.changes(group="pairs", timeout=2) as changes:
+            assert [change.kind for change in changes] == ["insert"]
+    with users.changes(group="pairs", timeout=20) as changes:
+        found = next(changes)
+    assert (found.old, found.new) == ({"id": 1, "name": "Ann"}, {"id": 1, "name": "Anna"})
+    db.drop_table("halves_of_groups")
 
 
 def test_a_key_table_begins_with_its_current_rows(db: fluss.Database) -> None:
@@ -393,6 +447,46 @@ def test_an_error_of_a_member_is_raised(orders: fluss.Table[Any], monkeypatch: p
     follow = orders.follow(group="billing", timeout=20)
     with follow as changes, pytest.raises(fluss.FlussError, match="ZeroDivisionError"):
         next(changes)
+
+
+def test_current_rows_are_read_again_after_any_error(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    users = db.create_table("failing_of_groups", {"id": "int"}, primary_key="id", buckets=1)
+    users.upsert([{"id": number} for number in range(5)])
+    failures = [OSError("no"), MemoryError("nor now")]
+
+    async def failing(*given: Any) -> AsyncIterator[Any]:
+        async for found in current_rows(*given):
+            if failures:
+                raise failures.pop()
+            yield found
+
+    monkeypatch.setattr("fluss.db.follow.current_rows", failing)
+    with users.follow(group="billing", timeout=20) as changes:
+        for error in (MemoryError, OSError):
+            with pytest.raises(error):
+                next(changes)
+        assert sorted(next(changes).row["id"] for _ in range(5)) == list(range(5))
+    db.drop_table("failing_of_groups")
+
+
+async def test_an_interrupted_rebalance_loses_no_rows(orders: fluss.Table[Any], db: fluss.Database) -> None:
+    """What was polled ahead stays, if the caller gives up while buckets are given to another member."""
+    await asyncio.to_thread(write, orders, range(20))
+    async with (
+        fluss.aio.connect(db.address) as twin,
+        (await twin.table(orders.path)).follow(group="billing", timeout=20) as changes,
+    ):
+        seen = [(await anext(changes)).row["id"] for _ in range(20)]
+        await asyncio.to_thread(write, orders, range(20, 40))
+        feed: Any = changes._feed
+        await wait_until(lambda: feed._polling is not None and feed._polling.done())
+        dropping = asyncio.ensure_future(feed._drop_poll())
+        await asyncio.sleep(0)
+        dropping.cancel()
+        await asyncio.wait([dropping])
+        assert dropping.cancelled()
+        seen += [(await anext(changes)).row["id"] for _ in range(20)]
+        assert sorted(seen) == list(range(40))
 
 
 def test_commit_needs_a_group(orders: fluss.Table[Any]) -> None:

@@ -86,6 +86,8 @@ class Feed(Generic[T]):
         self._polling: asyncio.Task[list[RecordBatch]] | None = None
         self._checked_at = 0.0
         self._ended = False
+        self.pairs = False
+        """Whether the two records of an update are given as one change."""
         self.failure: Exception | None = None
         """Why a batch could not be expanded: to go on with the next one would skip the rest of it."""
         self._closing = asyncio.Lock()

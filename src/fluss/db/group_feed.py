@@ -20,8 +20,8 @@ from fluss.db.changes import ChangeBatch, position_of
 from fluss.db.follow import Feed, Start, cancel, full_rows, next_rows
 from fluss.db.models import RowModel
 from fluss.db.reads import list_buckets
-from fluss.errors import FlussError, InvalidArgumentError, PartitionNotExistsError, UnknownTableOrBucketError
-from fluss.metadata import OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.errors import InvalidArgumentError, PartitionNotExistsError, UnknownTableOrBucketError
+from fluss.metadata import ChangeType, OffsetSpec, TableBucket, TableInfo, TablePath
 from fluss.metadata.group_rows import FULL
 from fluss.net.deadline import wait_for
 
@@ -170,7 +170,10 @@ class GroupFeed(Feed[T]):
             found = self._waiting.popleft()
             before = self._read
             batch = ChangeBatch(found, before)
-            if self._begin_batch(batch, found.last_offset + 1):
+            # Half of an update is not handled before the other half, which is in the next batch.
+            kinds = found.change_types if self.pairs else None
+            is_half = kinds is not None and kinds[-1] == ChangeType.UpdateBefore
+            if self._begin_batch(batch, found.last_offset + (0 if is_half else 1)):
                 self._read = {**before, found.bucket: found.last_offset + 1}
                 return batch
         return None
@@ -179,7 +182,7 @@ class GroupFeed(Feed[T]):
         """The next of the current rows of a bucket. Changes of the others wait until they are all handled."""
         try:
             found, last = await self._shielded(lambda: next_rows(whole.batches))
-        except FlussError:
+        except Exception:
             await self._end_whole()  # the next call begins again with all rows
             raise
         bucket = whole.bucket
@@ -243,8 +246,9 @@ class GroupFeed(Feed[T]):
 
     async def _drop_poll(self) -> None:
         """End the poll that runs: it reads buckets that are given up. What it has not given stays with the scanner."""
-        polling, self._polling = self._polling, None
-        await cancel(polling)
+        polling = self._polling
+        await cancel(polling)  # the next call goes on here, if the caller is interrupted: nothing must be lost
+        self._polling = None
         if polling is not None and not polling.cancelled() and polling.exception() is None:
             self._waiting.extend(batch for batch in polling.result() if batch.num_records)
 
@@ -294,9 +298,10 @@ class GroupFeed(Feed[T]):
             return
         if self._commits:
             self._member.positions[batch.bucket] = self._batch_end
-            self._member.released(batch.bucket)
-        else:
+        elif self._batch_end == FULL or self._member.positions.get(batch.bucket) != self._batch_end:
             self._given[batch.bucket] = self._batch_end
+            return
+        self._member.released(batch.bucket)
 
     def _note_progress(self) -> None:
         """Note what was handled: with automatic commits all changes before the last that was asked for."""
@@ -321,10 +326,12 @@ class GroupFeed(Feed[T]):
         for bucket, offset in given.items():
             if bucket in member.owned:
                 member.positions[bucket] = offset
-        await member.commit()
-        for bucket in given:
-            if self._batch is None or bucket != self._batch.bucket:
-                member.released(bucket)
+        try:
+            await member.commit()
+        finally:  # the positions stand, and are written with the next row of the member
+            for bucket in given:
+                if self._batch is None or bucket != self._batch.bucket:
+                    member.released(bucket)
 
     async def _close(self) -> None:
         try:

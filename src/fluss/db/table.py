@@ -237,6 +237,7 @@ class Table(TableWrites[T]):
         """
         stop_at_end = not live and timeout is None and group is None
         feed = self._feed(start, None, stop_at_end, timeout, group, commit, session_timeout)
+        feed.pairs = True
         pairing: Pairing[T] = Pairing()
         return Follow[ChangePair[T]](feed, lambda found: map(pairing.pairs, found._expand(feed.types, feed.model)))
 
