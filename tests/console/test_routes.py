@@ -239,6 +239,12 @@ def test_live_changes(browser: Browser, orders: str, db: fluss.Database) -> None
         assert event["changes"][0]["kind"] == "delete"
 
 
+@pytest.mark.parametrize("start", ["10m", "2020-01-01T12:30", "0"])
+def test_live_from_a_time_or_an_offset(browser: Browser, events: str, start: str) -> None:
+    with browser.events("live", table=events, start=start) as stream:
+        assert next(event["count"] for event in stream if event.get("count")) == 250
+
+
 def test_live_from_the_start_sends_every_change_if_asked(browser: Browser, events: str) -> None:
     for every, expected in (("1", 250), ("0", 200)):
         seen, counted = 0, 0

@@ -16,9 +16,10 @@ from fluss.console.state import Call
 from fluss.db.changes import ChangeBatch, Position
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, NetworkError
-from fluss.metadata import OffsetSpec, TableBucket, TableInfo, datetime_from_text
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo
 from fluss.metadata.where import parse_where
 from fluss.net.deadline import wait_for
+from fluss.tools.status import parse_time
 
 WINDOW_S = 0.1
 """How long changes are collected before they are sent together."""
@@ -35,20 +36,6 @@ _QUIET_S = 2.0
 """After so long without changes, an empty event shows that the stream is alive."""
 _CHECK_S = 2.0
 """How often is looked whether the user may still see the table: reading it would be tried again for a minute."""
-
-
-def start_of(text: str) -> Any:
-    """Where to begin: earliest, latest, a time, or the position of an earlier change."""
-    text = text.strip() or "latest"
-    if text in ("earliest", "latest") or text.startswith("{"):
-        return text
-    try:
-        moment = datetime_from_text(text)
-    except ValueError:
-        raise InvalidArgumentError(
-            f"Begin at 'earliest', 'latest', an offset or a time such as 2026-07-01T12:30, not {text!r:.60}."
-        ) from None
-    return moment if moment.tzinfo is not None else moment.astimezone()
 
 
 async def changes(call: Call) -> AsyncGenerator[dict[str, Any] | bytes, None]:
@@ -70,9 +57,17 @@ async def changes(call: Call) -> AsyncGenerator[dict[str, Any] | bytes, None]:
 
 
 async def _start_of(call: Call, table: Any, text: str) -> Any:
-    """The same as `start_of`; an offset is that of all buckets."""
-    if not text.strip().isdecimal():
-        return start_of(text)
+    """Where to begin: earliest, latest, a time, an offset of all buckets, or the position of an earlier change."""
+    text = text.strip() or "latest"
+    if text in ("earliest", "latest") or text.startswith("{"):
+        return text
+    if not text.isdecimal():
+        moment = parse_time(text)
+        if moment is None:
+            raise InvalidArgumentError(
+                f"Begin at 'earliest', 'latest', an offset or a time such as 2026-07-01T12:30 or 10m, not {text!r:.60}."
+            )
+        return moment.astimezone()
     admin = await call.client.admin()
     buckets = await table_buckets(admin, table.info)
     first = await bucket_offsets(admin, table.info, buckets, OffsetSpec.earliest())
