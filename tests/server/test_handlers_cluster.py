@@ -52,6 +52,7 @@ def test_describe_shows_sources_and_hides_secrets(tmp_path: Path) -> None:
     harness = Harness(
         tmp_path,
         {
+            "bind.listeners": "FLUSS://127.0.0.1:0,CLIENT://127.0.0.1:0",
             "default.bucket.number": 3,
             "datalake.format": "paimon",
             "datalake.paimon.s3.access-key": secret,
