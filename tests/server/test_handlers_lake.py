@@ -464,6 +464,17 @@ def test_the_old_form_with_offsets_inline(harness: Harness) -> None:
     assert snapshot(harness) == (4, {(None, 0): 30, (None, 1): 5})
 
 
+def test_inline_commits_at_the_same_time_keep_the_offsets_of_each_other(harness: Harness) -> None:
+    table_id = new_table(harness, bucket_count=3)
+
+    async def commit_all() -> None:
+        commit_inline = harness.catalog.lake.commit_inline
+        await asyncio.gather(*(commit_inline(table_id, bucket, {(None, bucket): 7}, {}) for bucket in range(3)))
+
+    harness.run(commit_all())
+    assert snapshot(harness)[1] == {(None, bucket): 7 for bucket in range(3)}
+
+
 def test_refused_snapshots_are_errors_of_their_table(harness: Harness, table_id: int, tmp_path: Path) -> None:
     assert prepare(harness, 99, (None, 0, 1)).error_code == 7
     assert prepare(harness, table_id, (None, 5, 1)).error_code == -1

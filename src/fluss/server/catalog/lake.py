@@ -363,38 +363,39 @@ class LakeState:
         tiered, readable = await self._in_remote_thread(read)
         for offsets in (tiered, readable or {}):  # a log may have lost its end since the file was written
             await self._check_buckets(entry, offsets)
-        await self._commit(
-            table_id,
-            LakeSnapshotEntry(
-                snapshot_id, tiered, tiered_path, readable_path, readable, committed_time=self._catalog.clock_ms()
-            ),
-            keep_from_id,
+        snapshot = LakeSnapshotEntry(
+            snapshot_id, tiered, tiered_path, readable_path, readable, committed_time=self._catalog.clock_ms()
         )
+        await self._commit(table_id, lambda _: snapshot, keep_from_id)
 
     async def commit_inline(
         self, table_id: int, snapshot_id: int, offsets: Offsets, max_timestamps: Mapping[BucketKey, int]
     ) -> None:
         """The form of older workers: the offsets travel in the request, and merge over the latest ones."""
-        entry = self.table(table_id)
-        await self._check_buckets(entry, offsets)
-        latest = entry.lake.latest if entry.lake else None
-        merged = {**latest.offsets, **offsets} if latest else dict(offsets)
-        snapshot = LakeSnapshotEntry(
-            snapshot_id,
-            merged,
-            readable_offsets=merged,
-            max_timestamps=max_timestamps,
-            committed_time=self._catalog.clock_ms(),
-        )
-        await self._commit(table_id, snapshot, None)
+        await self._check_buckets(self.table(table_id), offsets)
+        committed_time = self._catalog.clock_ms()
 
-    async def _commit(self, table_id: int, snapshot: LakeSnapshotEntry, keep_from_id: int | None) -> None:
+        def merge(before: LakeSnapshots) -> LakeSnapshotEntry:
+            merged = {**before.latest.offsets, **offsets} if before.latest else dict(offsets)
+            return LakeSnapshotEntry(
+                snapshot_id,
+                merged,
+                readable_offsets=merged,
+                max_timestamps=max_timestamps,
+                committed_time=committed_time,
+            )
+
+        await self._commit(table_id, merge, None)
+
+    async def _commit(
+        self, table_id: int, make: Callable[[LakeSnapshots], LakeSnapshotEntry], keep_from_id: int | None
+    ) -> None:
         catalog = self._catalog
 
         async def work() -> tuple[TableEntry, set[str | None], set[str | None]]:
             entry = self.table(table_id)
             before = entry.lake or LakeSnapshots()
-            after = before.with_commit(snapshot, keep_from_id).of_partitions(_partition_ids(entry))
+            after = before.with_commit(make(before), keep_from_id).of_partitions(_partition_ids(entry))
             await catalog.in_storage_thread(lambda: catalog.storage.write_lake(table_id, after.to_json()))
             entry.lake = after
             used = {path for kept in after.snapshots for path in (kept.tiered_path, kept.readable_path)}
