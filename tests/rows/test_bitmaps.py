@@ -5,35 +5,41 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss.errors import FormatError
+from fluss.errors import FormatError, InvalidArgumentError
 from fluss.metadata import AggFunction, BytesType, Column
 from fluss.rows import bitmaps
 from fluss.server.kv.aggregate import aggregate_of
+
+BOTH = pytest.mark.parametrize(
+    ("union", "write"), [(bitmaps.union32, bitmaps._write32), (bitmaps.union64, bitmaps._write64)]
+)
 
 
 def _containers(values: set[int]) -> bitmaps.Containers:
     highs: dict[int, list[int]] = {}
     for value in sorted(values):
         highs.setdefault(value >> 16, []).append(value & 0xFFFF)
-    return {high: np.array(lows, np.uint16) for high, lows in highs.items()}
+    return {high: _container(lows) for high, lows in highs.items()}
 
 
-def _values(containers: bitmaps.Containers) -> set[int]:
-    return {(high << 16) + low for high, lows in containers.items() for low in lows.tolist()}
+def _container(lows: Sequence[int]) -> bitmaps.Container:
+    return bitmaps._container(bitmaps._bits_of(np.array(lows)))
 
 
-def _read(data: bytes, read: Callable[[bitmaps._Reader], bitmaps.Containers]) -> set[int]:
-    reader = bitmaps._Reader(data)
-    values = _values(read(reader))
-    assert reader.at == len(data)
-    return values
+def _read(data: bytes, read: Callable[[bytes], bitmaps.Containers]) -> set[int]:
+    return {
+        high << 16 | low
+        for high, container in read(data).items()
+        for low in np.flatnonzero(bitmaps._bits(container)).tolist()
+    }
 
 
 def _sets(bits: int) -> st.SearchStrategy[set[int]]:
@@ -103,7 +109,7 @@ def test_every_kind_of_node(count: int) -> None:
 
 def test_containers_take_their_smallest_form() -> None:
     forms = {
-        name: bitmaps._write_container(np.array(values, np.uint16))[0]
+        name: _container(values).kind
         for name, values in {
             "run": range(100),
             "array": range(0, 8000, 2),
@@ -114,7 +120,7 @@ def test_containers_take_their_smallest_form() -> None:
     assert forms == {"run": bitmaps._RUN, "array": bitmaps._ARRAY, "bitmap": bitmaps._BITMAP, "full": bitmaps._RUN}
 
 
-@pytest.mark.parametrize(("union", "write"), [(bitmaps.union32, bitmaps._write32), (bitmaps.union64, bitmaps._write64)])
+@BOTH
 def test_other_bytes_are_refused(
     union: Callable[[bytes, bytes], bytes], write: Callable[[bitmaps.Containers], bytes]
 ) -> None:
@@ -130,6 +136,44 @@ def test_other_bytes_are_refused(
             union(good, bytes(bad))
     with pytest.raises(FormatError):
         union(b"", good)
+
+
+@BOTH
+def test_a_long_run_takes_little_memory(
+    union: Callable[[bytes, bytes], bytes], write: Callable[[bitmaps.Containers], bytes]
+) -> None:
+    """Each container of 6 bytes stands for 65536 values."""
+    full = write(dict.fromkeys(range(500), _container(range(1 << 16))))
+    tracemalloc.start()
+    try:
+        assert union(full, full) == full
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_leaves_that_share_a_container_are_refused() -> None:
+    data = bitmaps._write64(_containers({1, 1 << 20}))
+    second = data.index(struct.pack("<Q", 1), 9)
+    with pytest.raises(FormatError, match="two leaves lead to one container"):
+        bitmaps.union64(data[:second] + bytes(8) + data[second + 8 :], data)
+
+
+@BOTH
+def test_a_container_without_values_is_left_out(
+    union: Callable[[bytes, bytes], bytes], write: Callable[[bitmaps.Containers], bytes]
+) -> None:
+    empty = write({0: bitmaps.Container(bitmaps._RUN, 1, bytes(2))})
+    assert union(empty, empty) == write({})
+
+
+def test_values_that_are_too_many_to_list() -> None:
+    data = bitmaps._write32(dict.fromkeys(range(1 << 11 | 1), _container(range(1 << 16))))
+    assert bitmaps.cardinality32(data) == (1 << 27) + (1 << 16)
+    assert bitmaps.contains32(data, 1 << 27)
+    assert not bitmaps.contains32(data, (1 << 27) + (1 << 16))
+    with pytest.raises(InvalidArgumentError, match="more than the 134217728 that are listed"):
+        bitmaps.values32(data)
 
 
 def test_through_the_functions() -> None:

@@ -65,8 +65,8 @@ TYPES: list[tuple[DataType, Callable[[int], Any]]] = [
     (NESTED, lambda i: {"a": i, "b": None}),
 ]
 BITMAPS: dict[str, Callable[[int], bytes]] = {
-    "rbm32": lambda i: bitmaps._write32({0: np.array([i], np.uint16)}),
-    "rbm64": lambda i: bitmaps._write64({0: np.array([i], np.uint16)}),
+    "rbm32": lambda i: bitmaps.bitmap32(np.array([i], np.uint32)),
+    "rbm64": lambda i: bitmaps._write64({0: bitmaps._container(bitmaps._bits_of(np.array([i])))}),
 }
 """The columns that unite bitmaps take nothing else."""
 OWN = {

@@ -8,32 +8,30 @@ functions from Python, so these are macros that collect a list.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from fluss.errors import InvalidArgumentError
-from fluss.rows.bitmaps import bitmap32, values32
+from fluss.rows.bitmaps import Keep, bitmap32, cardinality32, combine32, contains32, values32
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_Joined = Callable[[npt.NDArray[np.uint32], npt.NDArray[np.uint32]], npt.NDArray[np.uint32]]
-_JOINS: dict[str, _Joined] = {"or": np.union1d, "and": np.intersect1d, "xor": np.setxor1d, "andnot": np.setdiff1d}
+_JOINS: dict[str, Keep] = {"or": np.logical_or, "and": np.logical_and, "xor": np.logical_xor, "andnot": np.greater}
 _AGGREGATES = ("or", "and", "xor")
 
 
 def add_bitmap_functions(connection: DuckDBPyConnection) -> None:
     """Make the functions known to a DuckDB and all its cursors."""
     connection.create_function("rb_build", _build, ["BIGINT[]"], "BLOB")
-    connection.create_function("rb_cardinality", lambda bitmap: len(values32(bitmap)), ["BLOB"], "BIGINT")
+    connection.create_function("rb_cardinality", cardinality32, ["BLOB"], "BIGINT")
     connection.create_function("rb_contains", _contains, ["BLOB", "BIGINT"], "BOOLEAN")
     connection.create_function("rb_to_array", _to_array, ["BLOB"], "INTEGER[]")
     connection.execute("create macro rb_build_agg(number) as rb_build(list(number) filter (number is not null))")
     for name, join in _JOINS.items():
-        connection.create_function(f"rb_{name}", functools.partial(_join, join), ["BLOB", "BLOB"], "BLOB")
+        connection.create_function(f"rb_{name}", functools.partial(combine32, join), ["BLOB", "BLOB"], "BLOB")
     for name in _AGGREGATES:
         joined = functools.partial(_join_all, _JOINS[name])
         connection.create_function(f"rb_{name}_all", joined, ["BLOB[]"], "BLOB")
@@ -41,12 +39,8 @@ def add_bitmap_functions(connection: DuckDBPyConnection) -> None:
         connection.execute(f"create macro rb_{name}_agg(bitmap) as rb_{name}_all({some})")
 
 
-def _join(join: _Joined, one: bytes, other: bytes) -> bytes:
-    return bitmap32(join(values32(one), values32(other)))
-
-
-def _join_all(join: _Joined, bitmaps: Sequence[bytes]) -> bytes:
-    return bitmap32(functools.reduce(join, map(values32, bitmaps)))
+def _join_all(join: Keep, bitmaps: Sequence[bytes]) -> bytes:
+    return functools.reduce(functools.partial(combine32, join), bitmaps)
 
 
 def _build(numbers: Sequence[int | None]) -> bytes:
@@ -54,7 +48,7 @@ def _build(numbers: Sequence[int | None]) -> bytes:
 
 
 def _contains(bitmap: bytes, number: int) -> bool:
-    return bool(np.isin(_unsigned(number), values32(bitmap)))
+    return contains32(bitmap, _unsigned(number))
 
 
 def _to_array(bitmap: bytes) -> list[int]:

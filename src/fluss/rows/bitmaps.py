@@ -11,18 +11,32 @@ Written here because the Python libraries for roaring bitmaps do not read the fo
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fluss.errors import FormatError
+from fluss.errors import FormatError, InvalidArgumentError
 
-Values = npt.NDArray[np.uint16]
-"""The low bits in a container, ascending."""
-Containers = dict[int, Values]
+Bits = npt.NDArray[np.bool_]
+"""For each of the 65536 values that a container may hold, whether it does."""
+
+
+class Container(NamedTuple):
+    """A container as it is serialised: it may hold 65536 values in 6 bytes, so only two at a time are expanded."""
+
+    kind: int
+    cardinality: int
+    body: bytes
+
+
+Containers = dict[int, Container]
 """Containers by the high bits of their values."""
+Keep = Callable[[Any, Any], Any]
+"""(is in the one, is in the other) to whether it is in the result, for one value or for `Bits`."""
 
 _COOKIE_PLAIN = 12346
 _COOKIE_RUNS = 12347
@@ -38,22 +52,50 @@ _LEAF = 4
 _KEY_BYTES = 6
 _ABSENT, _PRESENT = 0, 1
 _NOT_TRIMMED = 0xFE
+VALUES_MAX = 1 << 27
+"""How many values of a bitmap are listed at once, half a gigabyte."""
 
 
 def union32(acc: bytes, new: bytes) -> bytes:
     """The union of two bitmaps of 32-bit integers."""
-    return _write32(_union(_parsed(_read32, acc, "rbm32"), _parsed(_read32, new, "rbm32")))
+    with _refused("rbm32"):
+        return _write32(_combined(np.logical_or, _read32(acc), _read32(new)))
 
 
 def union64(acc: bytes, new: bytes) -> bytes:
     """The union of two bitmaps of 64-bit integers."""
-    return _write64(_union(_parsed(_read64, acc, "rbm64"), _parsed(_read64, new, "rbm64")))
+    with _refused("rbm64"):
+        return _write64(_combined(np.logical_or, _read64(acc), _read64(new)))
+
+
+def combine32(keep: Keep, one: bytes, other: bytes) -> bytes:
+    """Combine two bitmaps of 32-bit integers. Here and below no bytes are a bitmap without values."""
+    with _refused("rbm32"):
+        return _write32(_combined(keep, _read_some32(one), _read_some32(other)))
+
+
+def cardinality32(data: bytes) -> int:
+    """How many values a bitmap of 32-bit integers has."""
+    with _refused("rbm32"):
+        return sum(int(np.count_nonzero(_bits(container))) for container in _read_some32(data).values())
+
+
+def contains32(data: bytes, value: int) -> bool:
+    """Whether a bitmap of 32-bit integers has a value."""
+    with _refused("rbm32"):
+        container = _read_some32(data).get(value >> 16)
+        return container is not None and bool(_bits(container)[value & 0xFFFF])
 
 
 def values32(data: bytes) -> npt.NDArray[np.uint32]:
-    """The values of a bitmap of 32-bit integers, ascending; none where there are no bytes."""
-    containers = _parsed(_read32, data, "rbm32") if data else {}
-    parts = [np.uint32(high << 16) | containers[high].astype(np.uint32) for high in sorted(containers)]
+    """The values of a bitmap of 32-bit integers, ascending."""
+    count = cardinality32(data)
+    if count > VALUES_MAX:
+        raise InvalidArgumentError(f"the bitmap has {count} values, more than the {VALUES_MAX} that are listed at once")
+    containers = _read_some32(data)
+    parts = [
+        np.uint32(high << 16) | np.flatnonzero(_bits(containers[high])).astype(np.uint32) for high in sorted(containers)
+    ]
     return np.concatenate(parts) if parts else np.empty(0, np.uint32)
 
 
@@ -61,26 +103,28 @@ def bitmap32(values: npt.NDArray[np.uint32]) -> bytes:
     """The bitmap of some 32-bit integers, in any order."""
     unique = np.unique(values)
     highs, starts = np.unique(unique >> 16, return_index=True)
-    parts = np.split(unique.astype(np.uint16), starts[1:])
-    return _write32(dict(zip(highs.tolist(), parts)))
+    parts = np.split(unique & 0xFFFF, starts[1:])
+    return _write32({high: _container(_bits_of(part)) for high, part in zip(highs.tolist(), parts)})
 
 
-def _parsed(read: Callable[[_Reader], Containers], data: bytes, function: str) -> Containers:
-    reader = _Reader(data)
+@contextmanager
+def _refused(function: str) -> Iterator[None]:
     try:
-        containers = read(reader)
+        yield
     except (struct.error, ValueError) as error:
-        raise FormatError(
-            f"a value of a '{function}' column is not a serialised bitmap: {error} (near byte {reader.at})"
-        ) from None
-    return containers
+        raise FormatError(f"a value of a '{function}' column is not a serialised bitmap: {error}") from None
 
 
-def _union(one: Containers, other: Containers) -> Containers:
-    merged = dict(one)
-    for high, values in other.items():
-        merged[high] = np.union1d(merged[high], values) if high in merged else values
-    return merged
+def _combined(keep: Keep, one: Containers, other: Containers) -> Containers:
+    combined: Containers = {}
+    for high in sorted(one.keys() | other.keys()):
+        if high in one and high in other:
+            bits = keep(_bits(one[high]), _bits(other[high]))
+            if bits.any():
+                combined[high] = _container(bits)
+        elif keep(high in one, high in other):
+            combined[high] = one.get(high) or other[high]
+    return combined
 
 
 class _Reader:
@@ -100,56 +144,65 @@ class _Reader:
     def number(self, form: str) -> int:
         return int(struct.unpack(form, self.take(struct.calcsize(form)))[0])
 
-    def shorts(self, count: int) -> Values:
-        return np.frombuffer(self.take(2 * count), "<u2").astype(np.uint16)
+    def shorts(self, count: int) -> npt.NDArray[np.uint16]:
+        return np.frombuffer(self.take(2 * count), "<u2")
 
 
 # -- containers -------------------------------------------------------------------------------------------------------
 
 
-def _read_container(reader: _Reader, kind: int, cardinality: int) -> Values:
-    if kind == _RUN:
-        runs = reader.shorts(2 * reader.number("<H")).reshape(-1, 2).astype(np.int64)
-        starts, ends = runs[:, 0], runs.sum(axis=1)
-        if bool((ends > 0xFFFF).any()) or bool((starts[1:] <= ends[:-1]).any()):
-            raise ValueError("the runs of a container are not in order")
-        counts = ends - starts + 1
-        offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.asarray(np.repeat(starts, counts) + offsets, np.uint16)
-    if kind == _BITMAP:
-        bits = np.unpackbits(np.frombuffer(reader.take(_BITMAP_BYTES), np.uint8), bitorder="little")
-        return np.flatnonzero(bits).astype(np.uint16)
-    if kind != _ARRAY:
-        raise ValueError(f"container type {kind} is not known")
-    if not 0 <= cardinality <= 1 << 16:
+def _read_container(reader: _Reader, kind: int, cardinality: int) -> Container:
+    if not 0 < cardinality <= 1 << 16:
         raise ValueError(f"a container cannot have {cardinality} values")
-    values = reader.shorts(cardinality)
-    if bool((values[1:] <= values[:-1]).any()):
-        raise ValueError("the values of a container are not in order")
-    return values
+    if kind == _RUN:
+        runs = reader.take(2)
+        return Container(kind, cardinality, runs + reader.take(4 * int.from_bytes(runs, "little")))
+    if kind not in (_BITMAP, _ARRAY):
+        raise ValueError(f"container type {kind} is not known")
+    return Container(kind, cardinality, reader.take(_BITMAP_BYTES if kind == _BITMAP else 2 * cardinality))
 
 
-def _write_container(values: Values) -> tuple[int, bytes]:
-    """The smallest form of a container, and which one that is."""
-    wide = values.astype(np.int64)
-    breaks = np.flatnonzero(np.diff(wide) != 1)
-    starts = wide[np.concatenate(([0], breaks + 1))] if len(wide) else wide
-    ends = wide[np.concatenate((breaks, [len(wide) - 1]))] if len(wide) else wide
-    plain_bytes = 2 * len(wide) if len(wide) <= _ARRAY_MAX else _BITMAP_BYTES
-    if 2 + 4 * len(starts) < plain_bytes:
-        runs = np.stack((starts, ends - starts), axis=1).astype("<u2")
-        return _RUN, struct.pack("<H", len(starts)) + runs.tobytes()
-    if len(wide) <= _ARRAY_MAX:
-        return _ARRAY, values.astype("<u2").tobytes()
-    bits = np.zeros(1 << 16, np.uint8)
-    bits[wide] = 1
-    return _BITMAP, np.packbits(bits, bitorder="little").tobytes()
+def _bits(container: Container) -> Bits:
+    if container.kind == _BITMAP:
+        return np.unpackbits(np.frombuffer(container.body, np.uint8), bitorder="little").view(np.bool_)
+    values = np.frombuffer(container.body, "<u2")
+    if container.kind == _ARRAY:
+        return _bits_of(values)
+    # Where a run begins, where it has ended, where the next one begins, ...
+    edges = np.append(values[1:].astype(np.int64), 1 << 16)
+    edges[1:-1:2] += edges[:-1:2] + 1
+    if bool((edges[1:] < edges[:-1]).any()):
+        raise ValueError("the runs of a container are not in order")
+    return np.repeat(np.arange(len(edges)) % 2 == 1, np.diff(edges, prepend=0))
+
+
+def _bits_of(values: npt.NDArray[Any]) -> Bits:
+    bits = np.zeros(1 << 16, np.bool_)
+    bits[values] = True
+    return bits
+
+
+def _container(bits: Bits) -> Container:
+    """The smallest form of a container."""
+    cardinality = int(np.count_nonzero(bits))
+    edges = np.flatnonzero(np.diff(bits, prepend=False, append=False))
+    if 2 + 2 * len(edges) < (2 * cardinality if cardinality <= _ARRAY_MAX else _BITMAP_BYTES):
+        runs = np.stack((edges[::2], edges[1::2] - edges[::2] - 1), axis=1).astype("<u2")
+        return Container(_RUN, cardinality, struct.pack("<H", len(runs)) + runs.tobytes())
+    if cardinality <= _ARRAY_MAX:
+        return Container(_ARRAY, cardinality, np.flatnonzero(bits).astype("<u2").tobytes())
+    return Container(_BITMAP, cardinality, np.packbits(bits, bitorder="little").tobytes())
 
 
 # -- 32 bits ----------------------------------------------------------------------------------------------------------
 
 
-def _read32(reader: _Reader) -> Containers:
+def _read_some32(data: bytes) -> Containers:
+    return _read32(data) if data else {}
+
+
+def _read32(data: bytes) -> Containers:
+    reader = _Reader(data)
     cookie = reader.number("<I")
     runs = b""
     if cookie & 0xFFFF == _COOKIE_RUNS:
@@ -174,29 +227,32 @@ def _read32(reader: _Reader) -> Containers:
 
 
 def _write32(containers: Containers) -> bytes:
-    highs = sorted(containers)
-    written = [_write_container(containers[high]) for high in highs]
-    count = len(highs)
-    flags = np.array([kind == _RUN for kind, _ in written], np.bool_)
-    if bool(flags.any()):
+    """Serialise containers, which are in the order of their high bits."""
+    count = len(containers)
+    flags = np.array([container.kind == _RUN for container in containers.values()], np.bool_)
+    has_runs = bool(flags.any())
+    if has_runs:
         head = struct.pack("<I", _COOKIE_RUNS | (count - 1) << 16) + np.packbits(flags, bitorder="little").tobytes()
     else:
         head = struct.pack("<II", _COOKIE_PLAIN, count)
-    head += b"".join(struct.pack("<HH", high, len(containers[high]) - 1) for high in highs)
-    if not bool(flags.any()) or count >= _OFFSETS_FROM:
-        sizes = np.array([len(body) for _, body in written], np.int64)
+    head += b"".join(struct.pack("<HH", high, found.cardinality - 1) for high, found in containers.items())
+    if not has_runs or count >= _OFFSETS_FROM:
+        sizes = np.array([len(container.body) for container in containers.values()], np.int64)
         head += (np.cumsum(sizes) - sizes + len(head) + 4 * count).astype("<u4").tobytes()
-    return head + b"".join(body for _, body in written)
+    return head + b"".join(container.body for container in containers.values())
 
 
 # -- 64 bits ----------------------------------------------------------------------------------------------------------
 
 
-def _read64(reader: _Reader) -> Containers:
+def _read64(data: bytes) -> Containers:
+    reader = _Reader(data)
     if reader.number("<B") == _ABSENT:
         return {}
     reader.take(8)  # the number of keys, which the tree shows as well
     places = _read_leaves(reader)
+    if len(set(places.values())) < len(places):
+        raise ValueError("two leaves lead to one container")
     levels = [_read_level(reader) for _ in range(_bounded(reader, reader.number("<I")))]
     reader.take(16)  # where the next container would go
     containers: Containers = {}
@@ -227,9 +283,9 @@ def _read_leaves(reader: _Reader) -> dict[int, int]:
     return places
 
 
-def _read_level(reader: _Reader) -> list[Values | None]:
+def _read_level(reader: _Reader) -> list[Container | None]:
     reader.take(1)
-    level: list[Values | None] = []
+    level: list[Container | None] = []
     for _ in range(_bounded(reader, reader.number("<I"))):
         if reader.number("<B") == _ABSENT:
             level.append(None)
@@ -247,16 +303,16 @@ def _bounded(reader: _Reader, count: int) -> int:
 
 
 def _write64(containers: Containers) -> bytes:
+    """Serialise containers, which are in the order of their high bits."""
     if not containers:
         return bytes([_ABSENT])
-    highs = sorted(containers)
-    out = bytearray(struct.pack("<BQ", _PRESENT, len(highs)))
-    _write_node(out, [high.to_bytes(_KEY_BYTES, "big") for high in highs], 0, 0)
-    out += struct.pack("<IBI", 1, _NOT_TRIMMED, len(highs))
-    for high in highs:
-        kind, body = _write_container(containers[high])
-        out += struct.pack("<BBi", _PRESENT, kind, len(containers[high])) + body
-    return bytes(out + struct.pack("<Qii", len(highs), 0, len(highs) - 1))
+    count = len(containers)
+    out = bytearray(struct.pack("<BQ", _PRESENT, count))
+    _write_node(out, [high.to_bytes(_KEY_BYTES, "big") for high in containers], 0, 0)
+    out += struct.pack("<IBI", 1, _NOT_TRIMMED, count)
+    for kind, cardinality, body in containers.values():
+        out += struct.pack("<BBi", _PRESENT, kind, cardinality) + body
+    return bytes(out + struct.pack("<Qii", count, 0, count - 1))
 
 
 def _write_node(out: bytearray, keys: Sequence[bytes], first: int, depth: int) -> None:
