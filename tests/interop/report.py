@@ -79,6 +79,9 @@ _DIFFERENCES = [
     "`db.sql` has the functions `rb_*` that Apache Fluss has for Flink, for bitmaps of 32-bit integers. There too are "
     "none for those of `rbm64`.",
     "The number of buckets of a table with a lake cannot be changed on our server; Apache Fluss changes it for Paimon.",
+    "Apache Fluss stores a row under the key that a client sends, and after a recovery under the key of its "
+    "columns. The two differ where a key column holds more digits of a second than its TIME or TIMESTAMP, or "
+    "fewer bytes than its BINARY; our server refuses such a row.",
     "Apache Fluss creates a table without columns, to which nothing can be written; our server refuses it.",
     "LIST_TABLES of a database that a user may not see, and has no table of, is an empty list on Apache Fluss, which "
     "shows that the database exists. Our server answers as for one that does not exist.",

@@ -14,9 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, kv_batch, table, with_columns
 
-from fluss.errors import CorruptMessageError, FlussError, SchemaNotExistError
-from fluss.metadata import Column, IntType, Schema
-from fluss.records import decode_log_batch, iter_log_batches
+from fluss.errors import CorruptMessageError, FlussError, FormatError, SchemaNotExistError
+from fluss.metadata import (
+    BinaryType,
+    BytesType,
+    Column,
+    DataType,
+    IntType,
+    Schema,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+)
+from fluss.records import decode_log_batch, encode_kv_body, iter_log_batches, seal_kv_batch
+from fluss.rows import Slices, compacted
 from fluss.server.catalog import TableEntry
 from fluss.server.kv import prepare as preparing
 from fluss.server.kv.ordered import Changes
@@ -213,3 +224,35 @@ async def test_a_pool_without_threads_fails_the_writes() -> None:
     preparer = Preparer(executor, jobs_max=1)
     for outcome in await asyncio.gather(*(preparer.prepare(w) for w in many(3, 200)), return_exceptions=True):
         assert isinstance(outcome, (FlussError, RuntimeError))
+
+
+@pytest.mark.parametrize("properties", [{}, {"merge__engine": "aggregation"}])
+@pytest.mark.parametrize(
+    ("dtype", "sent", "good", "bad"),
+    [
+        (TimestampType(0, nullable=False), TimestampType(3), 1_000_000_000, 1_001_000_000),
+        (TimestampLtzType(6, nullable=False), TimestampLtzType(9), 1_000, 1_001),
+        (TimeType(0, nullable=False), TimeType(3), 1_000, 1_001),
+        (BinaryType(4, nullable=False), BytesType(), b"abcd", b"ab"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_a_key_that_a_replay_would_change_is_refused(
+    dtype: DataType, sent: DataType, good: Any, bad: Any, properties: dict[str, str]
+) -> None:
+    """Clients of Apache Fluss neither cut nor pad; the columns of the changelog do."""
+    entry = table(Schema.of([Column("k", dtype), Column("v", IntType())], primary_key=("k",)), **properties)
+    info = entry.table_info
+    for value in (good, bad):
+        key = compacted.encode_key([sent.with_nullable(False)], [value])
+        row = compacted.encode_row([sent, IntType()], [value, 1])
+        parts = seal_kv_batch(encode_kv_body(Slices.from_list([key]), Slices.from_list([row])), 1, -1, -1)
+        records = memoryview(b"".join(map(bytes, parts)))
+        codec = ValueCodec(info.kv_format, entry.schemas, 1)
+        write = Write(info, codec, lambda keys: [None] * len(keys), None, WriterStates(), records, (), 0)
+        (result,) = prepare([write])
+        if value is good:
+            assert isinstance(result, Prepared), result
+        else:
+            assert isinstance(result, FormatError)
+            assert "is not that of the key columns ('k' " in str(result)

@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss._arrow_buffers import array_of
 from fluss.errors import DeletionDisabledError
 from fluss.metadata import ChangeType
 from fluss.records import KvBatch
-from fluss.rows import Slices
+from fluss.rows import KeyEncoder, Slices
 from fluss.server.kv.ordered import Changes
-from fluss.server.kv.values import ValueCodec, values_of
+from fluss.server.kv.values import ValueCodec, check_keys, values_of
 
 INSERT = int(ChangeType.Insert)
 UPDATE_BEFORE = int(ChangeType.UpdateBefore)
@@ -80,6 +81,7 @@ def replace_rows(
     blind: bool = False,
     keep_first: bool = False,
     wins: Wins | None = None,
+    checked: KeyEncoder | None = None,
 ) -> list[Outcome]:
     """Upserts of whole rows and deletes, in different buckets of one table.
 
@@ -91,6 +93,7 @@ def replace_rows(
         keep_first: A row that is there stays; such a batch has no deletes.
         wins: Decides per record whether it replaces what is there; only for one batch, of distinct keys without
             deletes.
+        checked: Encodes keys that have to be those of their rows.
     """
     joined = _Joined.of([batch for batch, _ in writes])
     keys, deletes, count = joined.keys, joined.deletes, len(joined.keys)
@@ -162,6 +165,9 @@ def replace_rows(
         starts[old_at[~from_store]], lengths[old_at[~from_store]] = new.starts[from_batch], new.lengths[from_batch]
     data = np.concatenate((new.data, before.data)) if len(before) else new.data
     records = codec.decode_values(Slices.trusted(data, starts, lengths))
+    if checked is not None:
+        sent = [records.column(name).take(array_of(new_at)) for name in checked.names]
+        check_keys(checked, list(compress(keys, records_new.tolist())), sent)
     record_ends = [int(ends[part.stop - 1]) if part.stop else 0 for part in joined.parts]
     return _split(changes, types.tobytes(), records, record_ends)
 

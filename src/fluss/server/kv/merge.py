@@ -20,11 +20,11 @@ from fluss._lazy import LazyModule
 from fluss.errors import UnknownServerError
 from fluss.metadata import Schema
 from fluss.records import KvBatch
-from fluss.rows import Slices
+from fluss.rows import KeyEncoder, Slices
 from fluss.server.kv.aggregate import aggregates_of, column_aggregates_of
 from fluss.server.kv.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Mask, Outcome, ReadOld, Wins
 from fluss.server.kv.ordered import Changes
-from fluss.server.kv.values import Row, ValueCodec
+from fluss.server.kv.values import Row, ValueCodec, check_keys
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -157,16 +157,26 @@ def merge_batch(
     with_before: bool,
     generate: Generate | None = None,
     generated_column: int | None = None,
+    checked: KeyEncoder | None = None,
 ) -> Outcome:
-    """Apply writes in their order. `generate` gives values of the auto-increment column to new rows."""
+    """Apply writes in their order.
+
+    `generate` gives values of the auto-increment column to new rows; `checked` encodes keys that have to be those of
+    their rows.
+    """
     keys = batch.keys.to_list()
     distinct = list(dict.fromkeys(keys))
     stored = read_old(distinct)
+    upserts = np.flatnonzero(~batch.deletes)
+    new = codec.decode_rows(batch.schema_id, batch.rows.take(upserts))
+    if checked is not None:
+        check_keys(checked, [keys[i] for i in upserts.tolist()], [new.column(name) for name in checked.names])
     numbers = _Numbers(generate, generated_column)
-    if len(distinct) == len(keys) and rules.merge_columns is not None and not bool(batch.deletes.any()) and keys:
-        outcome = _merge_columns(codec, batch, keys, stored, rules, with_before, numbers)
+    if len(distinct) == len(keys) and rules.merge_columns is not None and len(upserts) == len(keys) > 0:
+        outcome = _merge_columns(codec, new, keys, stored, rules, with_before, numbers)
     else:
-        outcome = _merge_rows(codec, batch, keys, dict(zip(distinct, stored)), rules, with_before, numbers)
+        written = dict(zip(upserts.tolist(), codec.to_rows(new)))
+        outcome = _merge_rows(codec, written, keys, dict(zip(distinct, stored)), rules, with_before, numbers)
     outcome.highest_number = numbers.highest
     return outcome
 
@@ -198,7 +208,7 @@ class _Numbers:
 
 def _merge_columns(
     codec: ValueCodec,
-    batch: KvBatch,
+    new: pa.RecordBatch,
     keys: list[bytes],
     stored: list[bytes | None],
     rules: MergeRules,
@@ -207,7 +217,6 @@ def _merge_columns(
 ) -> Outcome:
     """For batches of distinct keys without deletes: column by column."""
     assert rules.merge_columns is not None
-    new = codec.decode_rows(batch.schema_id, batch.rows)
     present = np.fromiter((value is not None for value in stored), np.bool_, len(stored))
     if rules.keeps_old and bool(present.any()):
         absent = np.flatnonzero(~present)
@@ -254,15 +263,14 @@ def conformed(column: pa.Array, arrow_type: pa.DataType) -> pa.Array:
 
 def _merge_rows(
     codec: ValueCodec,
-    batch: KvBatch,
+    written: dict[int, Row],
     keys: list[bytes],
     stored: dict[bytes, bytes | None],
     rules: MergeRules,
     with_before: bool,
     numbers: _Numbers,
 ) -> Outcome:
-    """For all batches: row by row, in the order in which they were sent."""
-    written = _rows_sent(codec, batch)
+    """For all batches: row by row, in the order in which they were sent; `written` has no deletes."""
     present = _rows_stored(codec, stored)
     types = bytearray()
     records: list[Row] = []
@@ -299,15 +307,6 @@ def _merge_rows(
     if not records:
         return Outcome()
     return Outcome(bytes(types), codec.to_batch(records), _values_to_store(codec, stored, touched), rows_added)
-
-
-def _rows_sent(codec: ValueCodec, batch: KvBatch) -> dict[int, Row]:
-    """Return the rows of a batch by their place in it, without the deletes."""
-    upserts = np.flatnonzero(~batch.deletes)
-    if not len(upserts):
-        return {}
-    rows = batch.rows if len(upserts) == len(batch.deletes) else batch.rows.take(upserts)
-    return dict(zip(upserts.tolist(), codec.to_rows(codec.decode_rows(batch.schema_id, rows))))
 
 
 def _rows_stored(codec: ValueCodec, stored: dict[bytes, bytes | None]) -> dict[bytes, Row | None]:

@@ -20,6 +20,7 @@ from fluss.errors import FormatError, InvalidTargetColumnError, SchemaNotExistEr
 from fluss.metadata import TableInfo
 from fluss.metadata.validation import check_target_columns
 from fluss.records import NO_WRITER_ID, KvBatch, encode_arrow_body, encode_row_body, seal_log_batch
+from fluss.rows import KeyEncoder
 from fluss.server.kv.changes import Outcome, ReadOld, apply_delete_behavior, is_distinct, replace_rows
 from fluss.server.kv.merge import (
     Generate,
@@ -31,7 +32,7 @@ from fluss.server.kv.merge import (
     version_wins,
     versioned_rules,
 )
-from fluss.server.kv.values import ValueCodec
+from fluss.server.kv.values import ValueCodec, narrowed_key_encoder
 from fluss.server.log.appends import AppendResult, complete
 from fluss.server.log.writers import WriterStates
 from fluss.server.scheduler import Share, timed
@@ -252,6 +253,8 @@ class WriteRules:
     merge: MergeRules | None
     """How rows are merged; None when whole rows replace each other."""
     generated_column: int | None
+    checked: KeyEncoder | None
+    """Encodes keys that have to be those of their rows."""
 
     @classmethod
     def of(cls, write: Write) -> WriteRules:
@@ -265,6 +268,7 @@ class WriteRules:
             "ALLOW" if overwrite else info.config.delete_behavior,
             _merge_rules(info, engine, write.target_columns),
             _generated_column(info, write.target_columns),
+            narrowed_key_encoder(info),
         )
 
     @property
@@ -278,9 +282,11 @@ class WriteRules:
         read = [(apply_delete_behavior(batch, self.delete_behavior, where), write.read_old) for write, batch in writes]
         with_before = self.info.config.changelog_image == "FULL"
         if self.engine == "first_row":
-            outcomes = replace_rows(self.codec, read, with_before=with_before, keep_first=True)
+            outcomes = replace_rows(self.codec, read, with_before=with_before, keep_first=True, checked=self.checked)
         elif self.merge is None:
-            outcomes = replace_rows(self.codec, read, with_before=with_before, blind=not with_before)
+            outcomes = replace_rows(
+                self.codec, read, with_before=with_before, blind=not with_before, checked=self.checked
+            )
         else:
             ((write, _),), ((batch, _),) = writes, read
             outcomes = [self._merged(write, batch, self.merge, with_before)]
@@ -290,7 +296,9 @@ class WriteRules:
         if self.engine == "versioned" and not bool(batch.deletes.any()) and is_distinct(batch.keys.to_list()):
             assert self.info.config.version_column is not None
             wins = version_wins(self.codec, batch, self.info.config.version_column)
-            return replace_rows(self.codec, [(batch, write.read_old)], with_before=with_before, wins=wins)[0]
+            return replace_rows(
+                self.codec, [(batch, write.read_old)], with_before=with_before, wins=wins, checked=self.checked
+            )[0]
         return merge_batch(
             self.codec,
             batch,
@@ -299,6 +307,7 @@ class WriteRules:
             with_before=with_before,
             generate=write.generate,
             generated_column=self.generated_column,
+            checked=self.checked,
         )
 
     def _changelog(self, outcome: Outcome, batch: KvBatch) -> memoryview:

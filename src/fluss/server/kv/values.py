@@ -25,6 +25,7 @@ from fluss.metadata import (
     IntType,
     Schema,
     TableInfo,
+    TimestampLtzType,
     TimestampType,
     TimeType,
     parse_partition_value,
@@ -114,6 +115,7 @@ class ValueCodec:
 _I64 = struct.Struct("<q")
 _F32 = struct.Struct("<f")
 _F64 = struct.Struct("<d")
+_NARROWED = (TimeType, TimestampType, TimestampLtzType, BinaryType)
 
 
 def rows_of_keys(
@@ -125,9 +127,7 @@ def rows_of_keys(
     """
     encoder = kv_key_encoder(info)
     decoded = decode_keys(encoder, keys)
-    if encoder.encode_columns(decoded).to_list() != list(keys):
-        # The row would be stored under this key, but after a replay of the log under another one.
-        raise FormatError(f"a key of table {info.table_path} is not encoded as its columns are")
+    check_keys(encoder, keys, decoded)
     arrays = dict(zip(info.physical_primary_key, decoded))
     for name, text in (partition or {}).items():
         data_type = info.schema.column(name).data_type
@@ -144,6 +144,26 @@ def rows_of_keys(
     ]
     values = codec.encode_batch(pa.RecordBatch.from_arrays(columns, schema=codec.arrow_schema))
     return Slices.from_list([value[len(codec.prefix) :] for value in values])
+
+
+def narrowed_key_encoder(info: TableInfo) -> KeyEncoder | None:
+    """The encoder of the keys that `check_keys` has to look at; None where columns hold whatever a key says.
+
+    Clients send more digits of a second than a TIME or TIMESTAMP has, and fewer bytes than a BINARY: those of Apache
+    Fluss neither cut nor pad, in keys and rows alike. The columns of the changelog do.
+    """
+    encoder = kv_key_encoder(info)
+    return encoder if any(isinstance(dtype, _NARROWED) for dtype in encoder.types) else None
+
+
+def check_keys(encoder: KeyEncoder, keys: Sequence[bytes], columns: Sequence[pa.Array]) -> None:
+    """Refuse rows that would be stored under one key, and after a replay of the changelog under another one."""
+    if encoder.encode_columns(columns).to_list() != list(keys):
+        names = ", ".join(f"'{name}' {dtype}" for name, dtype in zip(encoder.names, encoder.types))
+        raise FormatError(
+            f"a key is not that of the key columns ({names}) in the changelog. "
+            "Write values with as many digits of a second, and as many bytes, as the types of the columns have."
+        )
 
 
 def decode_keys(encoder: KeyEncoder, keys: Sequence[bytes]) -> list[pa.Array]:
