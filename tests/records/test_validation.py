@@ -19,6 +19,7 @@ from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A,
 from fluss.errors import FormatError
 from fluss.metadata import Schema
 from fluss.records import LogBatch, check_log_batch, decode_arrow_batch, encode_arrow_body, encode_row_body
+from fluss.records.arrow_layout import RECORDS_MAX
 from fluss.records.arrow_message import read_message
 
 Change = Callable[[Parts], None]
@@ -227,6 +228,8 @@ def test_counts_of_header_and_schema() -> None:
     parts = Parts.of(to_batch(ID_NAME, ROWS))
     with pytest.raises(FormatError, match="4 rows that the batch header says"):
         check_log_batch(LogBatch(parts.batch(record_count=4)), ID_NAME.arrow_schema)
+    with pytest.raises(FormatError, match="16777217 records are more than 16777216 allowed"):
+        check_log_batch(LogBatch(parts.batch(record_count=RECORDS_MAX + 1)), ID_NAME.arrow_schema)
     with pytest.raises(FormatError, match="2 field nodes and 5 buffers, but schema 1 has"):
         check_log_batch(LogBatch(parts.batch()), ALL_TYPES.arrow_schema)
     with pytest.raises(FormatError, match="empty batch carries bytes"):

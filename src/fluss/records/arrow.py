@@ -14,8 +14,8 @@ import pyarrow as pa
 from fluss._arrow_buffers import FEW_ROWS
 from fluss.errors import FormatError, InvalidArgumentError
 from fluss.records._bytes import INT32_MAX, Part, as_view, malformed, parts_size
-from fluss.records.arrow_layout import SchemaLayout, layout_of
-from fluss.records.arrow_message import ArrowMessage, read_message, write_metadata
+from fluss.records.arrow_layout import RECORDS_MAX, SchemaLayout, layout_of
+from fluss.records.arrow_message import ArrowMessage, message_of, read_message, write_metadata
 from fluss.records.log_batch import CHANGE_TYPE_MAX, NO_BATCH_SEQUENCE, NO_WRITER_ID, LogBatch, build_batch
 from fluss.records.projection import project_message
 from fluss.records.validation import (
@@ -76,6 +76,8 @@ def encode_arrow_body(
         statistics: What `build_statistics` made of the same rows.
     """
     rows = batch.num_rows
+    if rows > RECORDS_MAX:
+        raise InvalidArgumentError(f"{rows} rows are more than the {RECORDS_MAX} of one batch; split them")
     layout_of(batch.schema)  # refuses types that cannot stand in a log batch
     parts: list[Part] = []
     if change_types is not None:
@@ -88,7 +90,8 @@ def encode_arrow_body(
             parts.append(as_view(batch.serialize(memory_pool=pa.system_memory_pool())))
         else:
             use_threads = rows * batch.num_columns >= _THREADS_VALUES_MIN
-            parts.append(_compressed_message(batch, compression, level, use_threads=use_threads))
+            options = _write_options(compression, level, use_threads)
+            parts.append(_with_raw_buffers(message_of(batch, options), batch))
     size = parts_size(parts)
     if size > INT32_MAX - 64:
         raise InvalidArgumentError(f"{rows} rows encode to {size} bytes, too many for one batch; split it")
@@ -147,16 +150,6 @@ def _write_options(compression: str, level: int, use_threads: bool) -> pa.ipc.Ip
     else:
         raise InvalidArgumentError(f"compression {compression!r} is not known; use NONE, LZ4_FRAME or ZSTD")
     return pa.ipc.IpcWriteOptions(compression=codec, use_threads=use_threads)
-
-
-def _compressed_message(batch: pa.RecordBatch, compression: str, level: int, *, use_threads: bool) -> memoryview:
-    """The record batch message out of a stream, which Arrow can compress with several threads."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=_write_options(compression, level, use_threads)) as writer:
-        writer.write_batch(batch)
-    stream = as_view(sink.getvalue())
-    schema_size = PREFIX_SIZE + int.from_bytes(stream[4:8], "little")
-    return _with_raw_buffers(stream[schema_size:-PREFIX_SIZE], batch)  # the stream ends with a marker of 8 bytes
 
 
 def _with_raw_buffers(view: memoryview, batch: pa.RecordBatch) -> memoryview:

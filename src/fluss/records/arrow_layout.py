@@ -18,6 +18,8 @@ from fluss.records.arrow_message import ArrowMessage
 from fluss.records.log_batch import LogBatchHeader
 
 NESTING_MAX = 64
+RECORDS_MAX = 1 << 24
+"""Rows of one batch: a few compressed bytes stand for any number of them, and columns added later are as long."""
 _REMEMBERED_MAX = 1024
 
 Picker = Callable[[Sequence[int]], tuple[int, ...]]
@@ -132,6 +134,8 @@ class SchemaLayout:
                 f"{self.node_count} and {self.buffer_count}",
             )
         count = header.record_count
+        if count > RECORDS_MAX:
+            malformed("log batch", "record count", 0, f"{count} records are more than {RECORDS_MAX} allowed")
         if message.row_count != count or self.column_lengths(message.nodes).count(count) != len(self.schema):
             malformed(
                 "Arrow message", "row count", 0, f"the columns do not have the {count} rows that the batch header says"

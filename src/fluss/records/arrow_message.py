@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from fluss.records._bytes import INT32_MAX, malformed
+import pyarrow as pa
+
+from fluss.records._bytes import INT32_MAX, as_view, malformed
 
 LZ4_FRAME = 0
 ZSTD = 1
@@ -106,6 +108,16 @@ class _Table:
         if count * _STRUCT_SIZE > self.end - start - 4:
             malformed(_WHAT, field, start, f"{count} entries do not fit into the metadata")
         return struct.unpack_from(f"<{2 * count}q", self.view, start + 4)
+
+
+def message_of(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> memoryview:
+    """The record batch message out of a stream, which Arrow can compress with several threads."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    stream = as_view(sink.getvalue())
+    schema_size = _PREFIX_SIZE + int.from_bytes(stream[4:8], "little")
+    return stream[schema_size:-_PREFIX_SIZE]  # the stream ends with a marker of 8 bytes
 
 
 def read_message(view: memoryview) -> ArrowMessage:

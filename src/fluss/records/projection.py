@@ -9,17 +9,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from fluss.records._bytes import Part, as_view, checksum
+from fluss.records._bytes import Part, checksum
 from fluss.records.arrow_layout import Selection, layout_of
-from fluss.records.arrow_message import LZ4_FRAME, ZSTD, ArrowMessage, read_message, write_metadata
+from fluss.records.arrow_message import LZ4_FRAME, ZSTD, ArrowMessage, message_of, read_message, write_metadata
 from fluss.records.log_batch import LENGTH_END, LogBatch, seal_header
 
 _ALIGNMENT = 8
 _CODECS = {None: None, LZ4_FRAME: "lz4", ZSTD: "zstd"}
 _REMEMBERED_MAX = 64
-PREFIX_SIZE = 8
-"""Marker and size of the metadata of an Arrow message."""
-
+_REMEMBERED_ROWS_MAX = 4096
 
 Piece = bytes | slice
 """Bytes of its own, or where they lie in something else."""
@@ -141,15 +139,16 @@ def _pieces_of(
     return [metadata, *body]
 
 
-@lru_cache(maxsize=_REMEMBERED_MAX)
 def _null_columns(schema: pa.Schema, rows: int, codec: int | None) -> tuple[tuple[int, ...], tuple[int, ...], bytes]:
     """Field nodes, buffers and body of columns that are null in all rows."""
+    return (_remembered_nulls if rows <= _REMEMBERED_ROWS_MAX else _made_nulls)(schema, rows, codec)
+
+
+def _made_nulls(schema: pa.Schema, rows: int, codec: int | None) -> tuple[tuple[int, ...], tuple[int, ...], bytes]:
     batch = pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in schema], names=schema.names)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=_CODECS[codec])) as writer:
-        writer.write_batch(batch)
-    stream = as_view(sink.getvalue())
-    schema_size = PREFIX_SIZE + int.from_bytes(stream[4:8], "little")
-    view = stream[schema_size:-PREFIX_SIZE]  # the stream ends with a marker of 8 bytes
+    view = message_of(batch, pa.ipc.IpcWriteOptions(compression=_CODECS[codec]))
     message = read_message(view)
     return message.nodes, message.buffers, bytes(view[message.body_start : message.body_start + message.body_length])
+
+
+_remembered_nulls = lru_cache(maxsize=_REMEMBERED_MAX)(_made_nulls)

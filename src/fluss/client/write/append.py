@@ -37,6 +37,7 @@ from fluss.records import (
     encode_row_body,
     seal_log_batch,
 )
+from fluss.records.arrow_layout import RECORDS_MAX
 from fluss.rows import bucket_key_encoder, buckets_of
 
 if TYPE_CHECKING:
@@ -192,13 +193,14 @@ class LogConverter(ChunkConverter):
         return routed
 
     def _cut(self, key: RouteKey, batch: pa.RecordBatch, positions: Positions | None) -> list[RoutedRows]:
-        """Cut what is larger than a request may be."""
-        if self._encoder.is_quick and self._sizer.target // 2 < _bytes_at_most(batch) <= self._cut_size:
+        """Cut what is larger than a request or a batch may be."""
+        size_max = self._cut_size if batch.num_rows <= RECORDS_MAX else 0
+        if self._encoder.is_quick and self._sizer.target // 2 < _bytes_at_most(batch) <= size_max:
             # Rows of this size rarely share a batch: they are encoded here, in the thread of the caller.
             body = self._encoder.body_of(batch)
             return [(key, ArrowRows(batch, body.size_bytes, body), positions)]
         size_bytes = batch.nbytes  # asked for once: it looks at every buffer
-        if size_bytes <= self._cut_size or batch.num_rows == 1:
+        if size_bytes <= size_max or batch.num_rows == 1:
             return [(key, ArrowRows(batch, size_bytes), positions)]
         middle = batch.num_rows // 2
         halves = (0, middle), (middle, batch.num_rows - middle)
