@@ -92,6 +92,7 @@ BAD: list[tuple[TableDescriptor, int, str]] = [
     (table(bucket_count=None), 15, "number of buckets must be set"),
     (table(bucket_count=128_001), 49, "Bucket count 128001 exceeds the maximum limit 128000"),
     (table({"_change_type": t.IntType()}), 15, "reserved"),
+    (table({"a": t.ArrayType(t.MapType(t.IntType(), t.RowType()))}), 15, "a row needs a field"),
     (table({"a": t.ArrayType(t.IntType())}, bucket_keys=["a"]), 15, "Bucket key column 'a' has type array<int>"),
     (
         table({"m": t.MapType(t.IntType(), t.IntType()), "i": t.IntType()}, pk=("m", "i"), bucket_keys=["i"]),

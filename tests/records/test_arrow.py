@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 import random
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from tests.records.tables import ALL_TYPES, ID_NAME, NESTED, NESTED_ROWS, ROW_A,
 
 from fluss.errors import FormatError, InvalidArgumentError
 from fluss.metadata import ChangeType, Schema
+from fluss.metadata.types import data_type_from_json
 from fluss.records import LogBatch, decode_arrow_batch, decode_log_batch, encode_arrow_body, read_header, seal_log_batch
 from fluss.records import arrow as arrow_module
 from fluss.records.arrow import EncodedBody
@@ -214,6 +216,23 @@ def test_empty_buffers_as_java_writes_them(codec: int) -> None:
     message = write_metadata(2, [2, 0, 2, 0], buffers, codec, len(body)) + body
     decoded = decode_arrow_batch(with_message(message), ID_NAME.arrow_schema)
     assert to_rows(decoded, ID_NAME) == [(1, ""), (2, "")]
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda inner: {"type": "ARRAY", "element_type": inner},
+        lambda inner: {"type": "MAP", "key_type": {"type": "INTEGER"}, "value_type": inner},
+        lambda inner: {"type": "ROW", "fields": [{"name": "x", "field_type": inner}]},
+    ],
+)
+def test_the_deepest_types_of_tables_can_be_written(around: Callable[[Any], Any]) -> None:
+    document: Any = {"type": "INTEGER"}
+    with pytest.raises(FormatError, match="nested deeper"):
+        while True:
+            document = around(deepest := document)
+            data_type_from_json(document)
+    layout_of(pa.schema([("c", data_type_from_json(deepest).to_arrow())]))
 
 
 def test_arguments_that_make_no_sense() -> None:

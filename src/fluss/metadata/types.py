@@ -467,8 +467,9 @@ def _from_json(document: Any, where: str, depth: int) -> DataType:
         element_type = _from_json(document.get("element_type"), f"{where}.element_type", depth + 1)
         return ArrayType(element_type, nullable=nullable)
     if name == MapType.json_name:
-        key_type = _from_json(document.get("key_type"), f"{where}.key_type", depth + 1)
-        value_type = _from_json(document.get("value_type"), f"{where}.value_type", depth + 1)
+        # Two levels in Arrow, which has a struct of key and value in between.
+        key_type = _from_json(document.get("key_type"), f"{where}.key_type", depth + 2)
+        value_type = _from_json(document.get("value_type"), f"{where}.value_type", depth + 2)
         return MapType(key_type, value_type, nullable=nullable)
     if name == RowType.json_name:
         fields = document.get("fields")

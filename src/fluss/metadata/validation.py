@@ -87,7 +87,7 @@ def validate_table_descriptor(descriptor: TableDescriptor, *, bucket_count_max: 
     validate_properties(descriptor.properties)
     check_lake_properties(descriptor.custom_properties)
     _check_buckets(descriptor, bucket_count_max)
-    _check_columns(descriptor.schema.column_names)
+    _check_columns(descriptor.schema)
     _check_key_types(descriptor)
     _check_formats(descriptor)
     _check_merge_engine(descriptor)
@@ -130,12 +130,24 @@ def _check_buckets(descriptor: TableDescriptor, bucket_count_max: int) -> None:
         )
 
 
-def _check_columns(names: Sequence[str]) -> None:
-    if reserved := [name for name in names if name in SYSTEM_COLUMNS]:
+def _check_columns(schema: Schema) -> None:
+    if reserved := [name for name in schema.column_names if name in SYSTEM_COLUMNS]:
         raise InvalidTableError(
             f"{', '.join(reserved)} cannot be used as column names: they are reserved. "
             f"The reserved names are {', '.join(sorted(SYSTEM_COLUMNS))}."
         )
+    # Any number of values of such a type takes no bytes, so that nothing bounds what a small batch stands for.
+    for column in schema.columns:
+        if _has_empty_row(column.data_type):
+            raise InvalidTableError(f"Column '{column.name}' has type {column.data_type}: a row needs a field.")
+
+
+def _has_empty_row(dtype: t.DataType) -> bool:
+    if isinstance(dtype, t.ArrayType):
+        return _has_empty_row(dtype.element_type)
+    if isinstance(dtype, t.MapType):
+        return _has_empty_row(dtype.key_type) or _has_empty_row(dtype.value_type)
+    return isinstance(dtype, t.RowType) and (not dtype.fields or any(map(_has_empty_row, dtype.field_types)))
 
 
 def _check_key_types(descriptor: TableDescriptor) -> None:
