@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import struct
@@ -228,11 +229,12 @@ def test_empty_buffers_as_java_writes_them(codec: int) -> None:
 )
 def test_the_deepest_types_of_tables_can_be_written(around: Callable[[Any], Any]) -> None:
     document: Any = {"type": "INTEGER"}
-    with pytest.raises(FormatError, match="nested deeper"):
+    deepest = data_type_from_json(document)
+    with contextlib.suppress(FormatError):
         while True:
-            document = around(deepest := document)
-            data_type_from_json(document)
-    layout_of(pa.schema([("c", data_type_from_json(deepest).to_arrow())]))
+            document = around(document)
+            deepest = data_type_from_json(document)
+    layout_of(pa.schema([("c", deepest.to_arrow())]))
 
 
 def test_arguments_that_make_no_sense() -> None:

@@ -384,6 +384,14 @@ def test_unreadable_text() -> None:
         from_arrow(foreign(pa.string(), np.array([0, 1], np.int32), b"\xff"), t.StringType())
 
 
+def test_values_beyond_a_slice_are_not_looked_at() -> None:
+    odd = pa.array([[1000], [2]], pa.list_(pa.time64("us")))
+    assert from_arrow(odd[:1], t.ArrayType(t.TimeType(6))) == [[1]]
+    assert from_arrow(odd[:0], t.ArrayType(t.TimeType(6))) == []
+    pairs = pa.array([[(2, 2)], [(1000, 2000)]], pa.map_(pa.time64("us"), pa.time64("us")))
+    assert from_arrow(pairs[1:], t.MapType(t.TimeType(6, nullable=False), t.TimeType(6))) == [[(1, 2)]]
+
+
 @pytest.mark.parametrize(
     ("values", "dtype"),
     [

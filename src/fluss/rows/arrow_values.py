@@ -155,11 +155,8 @@ def leaves(before: pa.Array, after: pa.Array) -> Iterator[tuple[pa.Array, pa.Arr
             if before.type.get_field_index(field.name) >= 0:
                 yield from leaves(before.field(field.name), after.field(field.name))
     elif _is.is_map(after.type):
-        # Keys and items go beyond the ends of a slice.
-        first, first_cast = before.offsets[0].as_py(), after.offsets[0].as_py()
-        size = before.offsets[-1].as_py() - first
-        for given, cast in ((before.keys, after.keys), (before.items, after.items)):
-            yield from leaves(given.slice(first, size), cast.slice(first_cast, size))
+        yield from leaves(_within(before, before.keys), _within(after, after.keys))
+        yield from leaves(_within(before, before.items), _within(after, after.items))
     else:
         yield from leaves(before.flatten(), after.flatten())
 
@@ -178,6 +175,8 @@ def check_overflow(before: pa.Array, after: pa.Array) -> None:
 def from_arrow(array: pa.Array | pa.ChunkedArray, dtype: t.DataType) -> list[Any]:
     """The logical values of an array."""
     array = conform(array, dtype)
+    if not len(array):
+        return []
     try:
         if isinstance(dtype, t.DateType):
             return list(array.cast(pa.int32()).to_pylist())
@@ -187,11 +186,10 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, dtype: t.DataType) -> list[Any
             factor = NANOS_PER_UNIT[array.type.unit]
             return [None if item is None else item * factor for item in array.cast(pa.int64()).to_pylist()]
         if isinstance(dtype, t.ArrayType):
-            items = from_arrow(array.values, dtype.element_type)
-            return _grouped(array, items)
+            return _grouped(array, from_arrow(_within(array, array.values), dtype.element_type))
         if isinstance(dtype, t.MapType):
-            keys = from_arrow(array.keys, dtype.key_type)
-            items = from_arrow(array.items, dtype.value_type)
+            keys = from_arrow(_within(array, array.keys), dtype.key_type)
+            items = from_arrow(_within(array, array.items), dtype.value_type)
             return _grouped(array, list(zip(keys, items)))
         if isinstance(dtype, t.RowType):
             columns = [from_arrow(array.field(i), item.data_type) for i, item in enumerate(dtype.fields)]
@@ -220,9 +218,17 @@ def _time_millis(array: pa.Array, dtype: t.TimeType) -> list[Any]:
     return [None if item is None else item // divisor for item in ints]
 
 
+def _within(array: pa.Array, values: pa.Array) -> pa.Array:
+    """Those of the values, keys or items of an array that are its own: they go beyond the ends of a slice."""
+    if not len(array):
+        return values[:0]  # it may come without any offsets
+    first = array.offsets[0].as_py()
+    return values.slice(first, array.offsets[-1].as_py() - first)
+
+
 def _grouped(array: pa.Array, items: list[Any]) -> list[Any]:
     offsets = array.offsets.to_pylist()
-    groups: list[Any] = [items[start:end] for start, end in pairwise(offsets)]
+    groups: list[Any] = [items[start - offsets[0] : end - offsets[0]] for start, end in pairwise(offsets)]
     if array.null_count:
         return [group if valid else None for group, valid in zip(groups, array.is_valid().to_pylist())]
     return groups
