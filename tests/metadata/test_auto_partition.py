@@ -133,6 +133,7 @@ def test_retention() -> None:
     with pytest.raises(PartitionSpecInvalidError, match="does not match the expected format 'yyyyMMdd'"):
         strategy().check_new_value("yesterday", NOW)
     assert len(strategy(num_precreate="2000000000", time_unit="HOUR").values_to_create(NOW)) == PRECREATE_MAX
+    assert strategy(num_precreate="8000", time_unit="YEAR").values_to_create(NOW)[-1] == "9999"
 
 
 def test_tables_that_are_not_auto_partitioned() -> None:

@@ -7,6 +7,7 @@ Nothing here reads a clock: callers pass the present time in the zone of the tab
 from __future__ import annotations
 
 import calendar
+import contextlib
 import datetime
 import re
 from collections.abc import Sequence
@@ -191,8 +192,11 @@ class AutoPartitionStrategy:
 
     def values_to_create(self, now: datetime.datetime) -> list[str]:
         """The values that should exist now: the current one and those that follow."""
-        count = min(self.num_precreate, PRECREATE_MAX)
-        return [self.value_at(add_time_units(now, self.time_unit, offset)) for offset in range(count)]
+        values: list[str] = []
+        offsets = range(min(self.num_precreate, PRECREATE_MAX))
+        with contextlib.suppress(OverflowError):  # there is no year 10000
+            values.extend(self.value_at(add_time_units(now, self.time_unit, offset)) for offset in offsets)
+        return values
 
     def earliest_retained(self, now: datetime.datetime) -> str | None:
         """The smallest value that is kept; partitions that sort before it are dropped. None keeps all."""

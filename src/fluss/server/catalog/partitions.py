@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from fluss.errors import (
     BucketMaxNumError,
-    FlussError,
     InvalidReplicationFactorError,
     PartitionAlreadyExistsError,
     PartitionMaxNumError,
@@ -204,9 +203,9 @@ class AutoPartitioner:
                 await self._catalog.change(lambda: self._keep_historical(entry))
             if entry.table_info.is_auto_partitioned():
                 await self._run_table(entry)
-        except FlussError as error:
+        except Exception as error:
             # Retried in the next round; a table that is full of partitions must not fail its own creation.
-            _log.warning("auto partitioning of table '%s' stopped: %s", entry.table_path, error.message)
+            _log.warning("auto partitioning of table '%s' stopped: %s", entry.table_path, error)
 
     async def _keep_historical(self, entry: TableEntry) -> None:
         """Create the partition that lookups of expired ones are sent to, or drop it, as the table has it."""
