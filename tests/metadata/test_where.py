@@ -132,6 +132,7 @@ def test_what_a_text_means(text: str, expected: Any) -> None:
         ("prise > 5", "unknown column 'prise'; did you mean 'price'?, at position 1 "),
         ("id = 1 and nmae = 'x'", "did you mean 'Name'?, at position 12 "),
         ("zzz = 1", "the columns are id, Name, price"),
+        ("at <= '9999-12-31 23:59:59.999999999'", "at most 6 digits of a second, outside the years 1678 to 2261"),
         ('name = 5 or "hello world" = name', "a string, not 5, at position 8 "),
         ('"hello world" = 5', "texts stand in single quotes"),
         ("Größ = 1", "did you mean 'größe'?"),

@@ -19,6 +19,7 @@ _MOMENT = re.compile(
     r"\s*(Z|UTC|[+-]\d{2}(?::?\d{2})?)?\s*",
     re.IGNORECASE,
 )
+_EPOCH = datetime.datetime(1970, 1, 1)
 _DIGITS = "0123456789."
 _TIME = re.compile(r"\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?\s*")
 
@@ -128,5 +129,8 @@ def _moment_of(text: str, with_zone: bool) -> tuple[Any, bool, bool]:
             raise ValueError("it lies outside the years 1 to 9999") from None
     date_only = hour is None and zone is None
     if int(digits[6:]):
-        return np.datetime64(moment, "ns") + np.timedelta64(int(digits[6:]), "ns"), date_only, zone is not None
+        nanos = (moment - _EPOCH) // datetime.timedelta(microseconds=1) * 1000 + int(digits[6:])
+        if abs(nanos) >= 1 << 63:
+            raise ValueError("it may have at most 6 digits of a second, outside the years 1678 to 2261")
+        return np.datetime64(nanos, "ns"), date_only, zone is not None
     return (moment.replace(tzinfo=datetime.timezone.utc) if with_zone else moment), date_only, zone is not None
