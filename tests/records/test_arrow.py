@@ -6,6 +6,7 @@ import math
 import random
 import struct
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -255,6 +256,17 @@ def test_arguments_that_make_no_sense() -> None:
         deep = pa.list_(deep)
     with pytest.raises(InvalidArgumentError, match="nested deeper than 64"):
         layout_of(pa.schema([("c", deep)]))
+
+
+@pytest.mark.parametrize("rows", [1, 50])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_digits_beyond_a_precision_pass_whatever_the_number_of_rows(compression: str, rows: int) -> None:
+    schema = pa.schema([("d", pa.decimal128(5, 2))])
+    wide = pa.array([Decimal("12345678.90")] * rows, pa.decimal128(10, 2)).buffers()
+    batch = pa.record_batch([pa.Array.from_buffers(schema.field(0).type, rows, wide)], schema=schema)
+    body = encode_arrow_body(batch, compression=compression)
+    decoded = decode_arrow_batch(LogBatch(b"".join(map(bytes, seal_log_batch(body, schema_id=1)))), schema)
+    assert decoded.num_rows == rows
 
 
 def test_bodies_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
