@@ -16,7 +16,7 @@ import pytest
 
 from fluss.errors import FormatError, InvalidRowError
 from fluss.metadata import types as t
-from fluss.rows import aligned, arrow_values, compacted
+from fluss.rows import aligned, arrow_values, compacted, slices
 from fluss.rows import value_checks as logical_values
 from fluss.rows.aligned import encode_aligned
 from fluss.rows.arrow_values import conform, from_arrow, to_arrow
@@ -26,6 +26,7 @@ from fluss.rows.slices import Slices
 from fluss.rows.vector import decode_compacted, encode_compacted
 
 PAIR = t.RowType((t.DataField("a", t.IntType(nullable=False)), t.DataField("b", t.StringType())))
+NEAR_THE_END = (int(datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()) + 28 * 3600) * 10**9
 PLUS_TWO = timezone(timedelta(hours=2))
 DAY = 86_400 * 10**9
 
@@ -98,6 +99,7 @@ class Colour(enum.Enum):
         (t.TimestampLtzType(6), datetime(1970, 1, 2, tzinfo=timezone.utc), DAY),
         (t.TimestampLtzType(6), datetime(1970, 1, 2, 2, tzinfo=PLUS_TWO), DAY),
         (t.TimestampLtzType(6), datetime(1970, 1, 2), DAY),
+        (t.TimestampLtzType(3), datetime(9999, 12, 31, 23, tzinfo=timezone(-timedelta(hours=5))), NEAR_THE_END),
         (t.ArrayType(t.IntType()), [1, None], [1, None]),
         (t.ArrayType(t.IntType()), (1, 2), [1, 2]),
         (t.ArrayType(t.DoubleType()), np.array([1.0, 2.0]), [1.0, 2.0]),
@@ -455,6 +457,13 @@ def test_timestamps_are_cut_to_their_unit() -> None:
     assert array == to_arrow([999], t.TimestampType(6)) == pa.array([0], pa.timestamp("us"))
     (array,) = decode_compacted([t.TimestampType(0)], Slices.from_list([b"\0\xe7\7"]))
     assert array == pa.array([0], pa.timestamp("s"))
+
+
+def test_values_far_into_a_large_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "_INT32_MAX", 10)  # of the buffer, not of one column
+    (array,) = decode_compacted([t.BytesType()], Slices.from_list([b"\0\3abc", b"\0\0", b"\0\4defg"]))
+    array.validate(full=True)
+    assert array.to_pylist() == [b"abc", b"", b"defg"]
 
 
 def test_timestamp_beyond_arrow() -> None:

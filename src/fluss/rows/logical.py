@@ -25,6 +25,7 @@ from fluss.rows.arrow_values import conform, from_arrow, to_arrow
 __all__ = ["conform", "from_arrow", "from_python", "to_arrow", "to_python"]
 
 _EPOCH = datetime(1970, 1, 1)
+_EPOCH_UTC = _EPOCH.replace(tzinfo=timezone.utc)
 _EPOCH_DAY = _EPOCH.toordinal()
 _MICROSECOND = timedelta(microseconds=1)
 _FLOAT_MAX = float(np.finfo(np.float32).max)
@@ -213,15 +214,13 @@ def _nanos_of(value: object, dtype: t.TimestampType | t.TimestampLtzType) -> int
         value = _from_text(value, dtype)
     if not isinstance(value, datetime):
         raise v.refuse(value, "a datetime")
-    if value.tzinfo is not None:
-        if isinstance(dtype, t.TimestampType):
-            raise InvalidRowError(
-                f"{value!r} has a time zone, {dtype} has none: give a naive datetime or use TIMESTAMP_LTZ"
-            )
-        offset = value.utcoffset() or timedelta(0)
-        value = value.replace(tzinfo=None) - offset
+    if value.tzinfo is not None and isinstance(dtype, t.TimestampType):
+        raise InvalidRowError(
+            f"{value!r} has a time zone, {dtype} has none: give a naive datetime or use TIMESTAMP_LTZ"
+        )
+    epoch = _EPOCH if value.utcoffset() is None else _EPOCH_UTC
     # A pandas timestamp is a datetime with a few more digits.
-    return (value - _EPOCH) // _MICROSECOND * 1000 + int(getattr(value, "nanosecond", 0))
+    return (value - epoch) // _MICROSECOND * 1000 + int(getattr(value, "nanosecond", 0))
 
 
 def _elements(value: object, dtype: t.DataType, depth: int) -> list[Any]:

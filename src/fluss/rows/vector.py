@@ -40,7 +40,7 @@ from fluss.rows.kernels import (
     validity,
     varint_piece,
 )
-from fluss.rows.slices import Ints, Slices, Words, gather_array, spaced, words_at
+from fluss.rows.slices import Ints, Slices, Words, gather_array, is_large, spaced, words_at
 from fluss.rows.slots import decode_nested, encode_nested
 
 Arrays = Sequence[pa.Array]
@@ -306,7 +306,10 @@ def _strings(dtype: t.DataType, slices: Slices, valid: Mask | None) -> pa.Array:
         raise FormatError(
             f"{slices.total_bytes} bytes of one column are more than an Arrow array holds: decode fewer rows"
         )
-    _, offsets, data = gather_array(slices).buffers()
+    gathered = gather_array(slices)
+    if is_large(gathered.type):  # because of what lies between the values
+        gathered = gathered.cast(pa.binary())
+    _, offsets, data = gathered.buffers()
     array = pa.Array.from_buffers(dtype.to_arrow(), n, [bitmap(valid), offsets, data])
     if isinstance(dtype, t.TEXT_TYPES):
         try:
