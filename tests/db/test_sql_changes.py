@@ -146,7 +146,7 @@ def test_names_that_differ_in_case(db: fluss.Database) -> None:
     db.sql("create table Orders (id bigint primary key); create or replace table ORDERS (n int)")
     assert (db.tables(), db.table("Orders").columns) == (["Orders"], ["n"])
     db.sql("create table Shop.a (n int); create table SHOP.b (n int)")
-    assert db.databases() == ["Shop", "fluss"]
+    assert [name for name in db.databases() if name.lower() == "shop"] == ["Shop"]
     db.drop_database("Shop", cascade=True)
     db.create_table("orders", "n int")
     for statement in ("from ORDERS", 'drop table "Orders"', "insert into orders values (1)", "from fluss.orders"):
