@@ -576,8 +576,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "threads-are-free",
         f"{_SERVER}/scheduler.py",
-        "        self.charge(seconds)\n        return result",
-        "        return result",
+        "            self.charge(sum(spent))",
+        "            self.charge(0.0)",
         _SCHEDULER,
     ),
     Mutant(
