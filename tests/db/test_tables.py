@@ -254,7 +254,7 @@ def test_names(db: fluss.Database) -> None:
         db.create_table("shop.orders", "b int")
         assert db.tables() == ["orders"]
         assert db.tables("shop") == ["orders"]
-        assert db.databases() == ["fluss", "shop"]
+        assert {"fluss", "shop"} <= set(db.databases())  # those of groups and of other tests are there too
         assert "orders" in db
         assert "shop.orders" in db
         assert "nothing" not in db

@@ -248,10 +248,11 @@ async def create_table(
             return None
         if database is None:
             raise DatabaseNotExistError(f"Database {path.database_name} does not exist.")
-        if existing is not None:
-            raise TableAlreadyExistError(f"Table {path} already exists.")
+        # As on Apache Fluss before the table: one who drops it to create it again must know that the lake would refuse.
         if descriptor.config.lake_enabled and catalog.lake_hook is not None:
             await catalog.lake_hook.create_table(path, descriptor, must_be_empty=True)
+        if existing is not None:
+            raise TableAlreadyExistError(f"Table {path} already exists.")
         now_ms = catalog.clock_ms()
 
         def write() -> TableEntry:
