@@ -77,9 +77,9 @@ async def no_tasks_left(anyio_backend: str) -> AsyncIterator[None]:
     assert len(left) <= before, f"tasks left behind: {left}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session", autouse=True)
 def interruptible() -> Iterator[None]:
-    """Handle SIGINT: a process that was started in the background ignores it, and Python then installs no handler."""
+    """Handle SIGINT, here and in child processes: one that was started in the background ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -24,10 +24,13 @@ def shared(db_server: fluss.LocalServer) -> Iterator[fluss.Database]:
 
 @pytest.fixture
 def db(shared: fluss.Database) -> Iterator[fluss.Database]:
-    """A database without tables."""
+    """A database without tables; others that a test creates are dropped with it."""
+    before = set(shared.databases())
     yield shared
     for name in shared.tables():
         shared.drop_table(name)
+    for name in set(shared.databases()) - before:
+        shared.drop_database(name, cascade=True)
 
 
 @pytest.fixture(scope="module")

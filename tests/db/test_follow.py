@@ -209,7 +209,6 @@ def test_batches(db: fluss.Database) -> None:
     assert list(table.follow(position, stop_at_end=True)) == []
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("bounded", [False, True])
 def test_an_interrupt(db: fluss.Database, bounded: bool) -> None:
     table = db.create_table("t", [{"id": 1}])

@@ -93,7 +93,6 @@ def test_a_coroutine_that_cancels_itself(thread: LoopThread) -> None:
         thread.run(give_up())
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_cancels(thread: LoopThread) -> None:
     cancelled = threading.Event()
     interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
