@@ -147,6 +147,7 @@ class Button:
     def __init__(self, page: Page, text: str) -> None:
         self._page = page
         self._text = text
+        self._place: dict[str, int] | None = None
 
     def click(self) -> None:
         self._page.until(self._clicked)
@@ -161,6 +162,9 @@ class Button:
         )
         if found is None:
             return False
+        before, self._place = self._place, found.rect
+        if self._place != before:
+            return False  # it moves: what is above it is still being drawn, and a click would miss it
         try:
             found.click()
         except ElementClickInterceptedException:
