@@ -14,7 +14,7 @@ import pytest
 from fluss.db.plain_values import plain_values
 from fluss.metadata import types as t
 from fluss.rows import ColumnConverter
-from fluss.tools.row_files import text_value
+from fluss.tools.written_values import text_value
 
 NANOS = 1_751_373_000_123_456_789
 

@@ -112,7 +112,7 @@ def get(link: CliTarget, table: str, key: str) -> None:
 
     Example: fluss get orders 7
     """
-    from fluss.tools.row_files import key_from_text
+    from fluss.tools.written_values import key_from_text
 
     name = check_table(table)
     with link.database() as db:

@@ -13,7 +13,7 @@ from fluss.console.settings import CELL_CHARS_MAX
 from fluss.db.plain_values import plain_values
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import types as t
-from fluss.tools.row_files import from_json, text_value
+from fluss.tools.written_values import from_json, text_value
 
 _EXACT_INTEGER_MAX = 2**53 - 1
 """Larger integers lose digits in JavaScript, so they travel as text."""

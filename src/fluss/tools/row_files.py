@@ -1,17 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files as rows of a table: pieces of rows that fit, and the rows that do not, with their line and column.
-
-And the values in them, and of keys on the command line: JSON and text, read as what a column holds.
-"""
+"""Files as rows of a table: pieces of rows that fit, and the rows that do not, with their line and column."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import bisect
-import contextlib
-import datetime as dt
-import decimal
 import itertools
 import json
 from collections import deque
@@ -19,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,7 +18,7 @@ from fluss.db.file_writers import python_dicts
 from fluss.db.plain_values import plain_values
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
-from fluss.metadata import Column, TableInfo, datetime_from_text
+from fluss.metadata import Column
 from fluss.metadata import types as t
 from fluss.rows import BadValues, ColumnConverter
 from fluss.rows.arrow_values import check_overflow
@@ -46,10 +37,10 @@ from fluss.tools.files import (
     open_bytes,
     open_parquet,
 )
+from fluss.tools.written_values import does_not_fit, exact_json, from_json, text_value, wide
 
 _LINES_AT_ONCE = 8_192
 _CSV_BLOCK_BYTES = 4 << 20
-_TEXT_SHOWN = 60
 
 _LOST = (
     "rows that are replaced would lose what they have there: add --missing keep to leave it as it is, or --missing null"
@@ -118,7 +109,7 @@ class RowFile:
         self._known = [column.name for column in columns] if known is None else list(known)
         self._lines = lines
         has_decimals = any("decimal" in str(column.data_type) for column in columns)
-        self._loads = _exact_json if has_decimals else json.loads  # which is faster
+        self._loads = exact_json if has_decimals else json.loads  # which is faster
         self._schema = pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns])
         self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
         if lines is None:
@@ -238,7 +229,7 @@ class RowFile:
                 found.append(_cast(values.slice(position, 1), target))
             except (pa.ArrowException, InvalidRowError):
                 (value,) = plain_values(values.slice(position, 1))
-                errors.setdefault(position, (column.name, _does_not_fit(value, column.data_type)))
+                errors.setdefault(position, (column.name, does_not_fit(value, column.data_type)))
                 found.append(pa.nulls(1, target))
         return pa.chunked_array(found, target).combine_chunks()
 
@@ -361,7 +352,7 @@ class RowFile:
             kind, (t.ArrayType, t.MapType, t.RowType, t.BytesType, t.BinaryType)
         ):
             try:
-                return self._cast(values.cast(_wide(target)), column, target, errors)
+                return self._cast(values.cast(wide(target)), column, target, errors)
             except pa.ArrowException:
                 pass  # one of them does not fit, or is written in a way that Arrow does not read
         converted: list[Any] = []
@@ -470,11 +461,6 @@ def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     return found
 
 
-def _wide(target: pa.DataType) -> pa.DataType:
-    """What to read a text as: one that is too large for 32 bits would become infinity at once."""
-    return pa.float64() if pa.types.is_float32(target) else target
-
-
 def _newlines(batch: pa.RecordBatch) -> int:
     """Line ends inside values: such a row takes several lines of the file."""
     return sum(pc.sum(pc.count_substring(column, "\n")).as_py() or 0 for column in batch.columns)
@@ -488,130 +474,3 @@ def _filler(target: pa.DataType) -> Any:
     if kinds.is_string(target):
         return pa.scalar("", target)
     return None
-
-
-def text_value(text: str, kind: t.DataType, name: str) -> Any:
-    """The value of a column from a text that is not a string's own: a number, a time, JSON for nested values."""
-    if isinstance(kind, t.NESTED_TYPES):
-        try:
-            return from_json(_exact_json(text), kind, name)
-        except ValueError as error:
-            raise InvalidRowError(f"{text!r:.60} is not JSON: {error}") from None
-    if isinstance(kind, t.BYTES_TYPES):
-        return from_json(text, kind, name)
-    try:
-        found = pa.scalar(text.strip()).cast(_wide(kind.to_arrow()))
-        return _nanoseconds(found) if isinstance(kind, t.TIMESTAMP_TYPES) else found.as_py()
-    except (pa.ArrowException, NotImplementedError):
-        pass
-    try:
-        value = from_json(text.strip(), kind, name)
-    except InvalidRowError:
-        value = text
-    if isinstance(value, str):
-        raise InvalidRowError(_does_not_fit(text, kind))
-    return value
-
-
-def _nanoseconds(moment: pa.TimestampScalar) -> Any:
-    """A time that keeps its nanoseconds, of which a datetime has only the microseconds."""
-    return np.datetime64(moment.value, "ns") if moment.type.unit == "ns" else moment.as_py()
-
-
-def _does_not_fit(value: Any, kind: t.DataType) -> str:
-    return f"{value!r:.{_TEXT_SHOWN}} is not a value of type {kind}"
-
-
-class WrittenFloat(float):
-    """A number of JSON whose text is as it was written: a DECIMAL has more digits than a float."""
-
-    text: str
-
-    def __new__(cls, text: str) -> WrittenFloat:
-        found = super().__new__(cls, text)
-        found.text = text
-        return found
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def _exact_json(text: str | bytes) -> Any:
-    return json.loads(text, parse_float=WrittenFloat)
-
-
-def from_json(value: Any, data_type: t.DataType, name: str) -> Any:
-    """The Python value of a JSON one: ISO texts for dates and times, base64 for bytes, text or number for decimals."""
-    if value is None:
-        return None
-    try:
-        return _convert(value, data_type, name)
-    except (ValueError, TypeError, decimal.InvalidOperation, binascii.Error) as error:
-        raise InvalidRowError(f"column '{name}': {value!r:.80} cannot be read as {data_type}: {error}") from None
-
-
-def _convert(value: Any, data_type: t.DataType, name: str) -> Any:
-    if isinstance(data_type, t.TEXT_TYPES) and not isinstance(value, str):
-        return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-    if isinstance(data_type, (t.FloatType, t.DoubleType)) and value in ("NaN", "Infinity", "-Infinity"):
-        return float(value)
-    if isinstance(data_type, t.DecimalType):
-        return decimal.Decimal(str(value))
-    if isinstance(data_type, t.DateType):
-        return dt.date.fromisoformat(value)
-    if isinstance(data_type, t.TimeType):
-        return dt.time.fromisoformat(value)
-    if isinstance(data_type, t.TIMESTAMP_TYPES):
-        with contextlib.suppress(pa.ArrowException):
-            return _nanoseconds(pa.scalar(value).cast(data_type.to_arrow()))
-        return datetime_from_text(value)
-    if isinstance(data_type, t.BYTES_TYPES):
-        return base64.b64decode(value, validate=True)
-    if isinstance(data_type, t.ArrayType):
-        if not isinstance(value, list):
-            raise TypeError("it is not a list")
-        return [from_json(item, data_type.element_type, name) for item in value]
-    if isinstance(data_type, t.MapType):
-        items = value.items() if isinstance(value, dict) else value
-        # The keys of a JSON object are texts, whatever the type of the key is.
-        as_text = isinstance(value, dict) and not isinstance(data_type.key_type, t.TEXT_TYPES)
-        read_key = text_value if as_text else from_json
-        return {
-            read_key(key, data_type.key_type, name): from_json(item, data_type.value_type, name) for key, item in items
-        }
-    if isinstance(data_type, t.RowType):
-        if not isinstance(value, dict):
-            raise TypeError("it is not an object")
-        types = {field.name: field.data_type for field in data_type.fields}
-        return {key: from_json(item, types[key], name) if key in types else item for key, item in value.items()}
-    return value
-
-
-def key_from_text(text: str, info: TableInfo) -> dict[str, Any]:
-    """A primary key as users write it: a JSON object, or the value itself if the key has one column.
-
-    Example:
-        key_from_text("7", table.info)  # {'id': 7}
-    """
-    keys = list(info.primary_keys)
-    try:
-        given = _exact_json(text)
-    except ValueError:
-        given = text
-    if not isinstance(given, dict):
-        if len(keys) > 1:
-            shown = ", ".join(f'"{name}": …' for name in keys)
-            raise InvalidArgumentError(f"the key of {info.table_path} has {len(keys)} columns: write {{{shown}}}")
-        given = {
-            keys[0]: text if isinstance(info.schema.column(keys[0]).data_type, t.StringType | t.CharType) else given
-        }
-    for name in given:
-        if name not in keys:
-            raise InvalidArgumentError(
-                f"{name!r} is not a column of the primary key of {info.table_path}: {', '.join(keys)}"
-            )
-    for name in keys:
-        if name not in given:
-            raise InvalidArgumentError(f"the key lacks column {name!r}: the primary key is {', '.join(keys)}")
-    types = {column.name: column.data_type for column in info.schema.columns}
-    return {name: from_json(value, types[name], name) for name, value in given.items()}
