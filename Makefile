@@ -85,8 +85,7 @@ spark-bridge: $(READY) ## Compile src/spark-bridge into the jar of the package (
 	$(BIN)/python scripts/build_spark_bridge.py
 
 .PHONY: generate
-generate: $(READY) ## Regenerate the error classes, the stubs, the protocol messages and the tables of the docs
-	$(BIN)/python scripts/generate_errors.py
+generate: $(READY) ## Regenerate the stubs, the blocking classes, the protocol messages and the tables of the docs
 	$(BIN)/python scripts/generate_blocking.py
 	$(BIN)/python scripts/generate_stubs.py
 	$(BIN)/python scripts/generate_protocol.py

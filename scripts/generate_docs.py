@@ -16,11 +16,11 @@ from typing import Any
 
 import click
 
-from fluss._error_base import CLIENT_ERRORS
+from fluss import errors
 from fluss.cli import main as cli
 from fluss.client.metrics import NAMES
 from fluss.config import CONFIG_OPTIONS
-from fluss.errors import ERROR_CLASSES, ERROR_TABLE
+from fluss.errors import ERROR_CLASSES, ERROR_NAMES
 from fluss.metadata.properties import LAKE_PROPERTIES, TABLE_PROPERTIES
 from fluss.options import Option
 from fluss.protocol.apis import APIS
@@ -169,26 +169,21 @@ def lake_properties() -> str:
 def error_codes() -> str:
     rows = [
         (
-            str(row.code),
-            code(ERROR_CLASSES[row.code].__name__),
-            code(row.name),
-            "yes" if row.retriable else "",
-            row.message,
+            str(number),
+            code(error.__name__),
+            code(ERROR_NAMES[number]),
+            yes(error().is_retriable),
+            error.__doc__ or "",
         )
-        for row in ERROR_TABLE
-        if row.code in ERROR_CLASSES
+        for number, error in ERROR_CLASSES.items()
     ]
     return table(("code", "class", "name in the protocol", "retriable", "meaning"), rows)
 
 
 def remedies() -> str:
     """Every error with cause and remedy: those of this package first, then those that servers send."""
-    rows = [(code(row.name), *REMEDIES[row.name]) for row in CLIENT_ERRORS]
-    rows += [
-        (code(ERROR_CLASSES[row.code].__name__), *REMEDIES[row.name])
-        for row in ERROR_TABLE
-        if row.code in ERROR_CLASSES
-    ]
+    rows = [(code(name), *remedy) for name, remedy in REMEDIES.items() if hasattr(errors, name)]
+    rows += [(code(error.__name__), *REMEDIES[ERROR_NAMES[number]]) for number, error in ERROR_CLASSES.items()]
     return table(("error", "cause", "what to do"), rows)
 
 

@@ -18,7 +18,6 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
-        "_error_base",
         "_arrow_buffers",
         "_checksum",
         "_lazy",

@@ -105,7 +105,7 @@ def lazy(face: str) -> "tuple[Callable[[str], Any], Callable[[], list[str]], lis
             if name.endswith("Error"):  # before release 0.2 every error class was a name of `fluss` as well
                 from fluss import errors
 
-                if name in errors.__all__:
+                if hasattr(errors, name):
                     return getattr(errors, name)
             raise AttributeError(f"module {face!r} has no attribute {name!r}")
         setattr(sys.modules[face], name, value)

@@ -23,7 +23,7 @@ import fluss
 import fluss.aio
 from fluss.config import CONFIG_OPTIONS
 from fluss.config_providers import PROVIDERS
-from fluss.errors import ERROR_TABLE
+from fluss.errors import ERROR_NAMES
 from fluss.metadata.properties import TABLE_PROPERTIES
 from fluss.protocol.apis import APIS, SERVER_TO_SERVER_API_NAMES
 from fluss.server.config import SERVER_OPTIONS
@@ -111,11 +111,10 @@ def compare_apis(upstream: str) -> list[str]:
 
 
 def compare_errors(upstream: str) -> list[str]:
-    ours = {row.code: row.name for row in ERROR_TABLE}
     return [
-        f"error {name} ({code})" + (f", here {ours[int(code)]}" if int(code) in ours else "")
+        f"error {name} ({code})" + (f", here {ERROR_NAMES[int(code)]}" if int(code) in ERROR_NAMES else "")
         for name, code in _ERROR.findall(_COMMENT.sub("", upstream))
-        if ours.get(int(code)) != name
+        if ERROR_NAMES.get(int(code)) != name
     ]
 
 
