@@ -21,6 +21,8 @@ import pytest
 
 import fluss
 import fluss.aio
+from fluss.db.changes import ChangeBatch
+from fluss.db.follow import Feed
 
 
 def test_a_log_up_to_its_end(db: fluss.Database) -> None:
@@ -34,6 +36,28 @@ def test_a_log_up_to_its_end(db: fluss.Database) -> None:
     for change in changes:
         by_bucket.setdefault(change.bucket.bucket_id, []).append(change.offset)
     assert all(offsets == list(range(len(offsets))) for offsets in by_bucket.values())
+
+
+@pytest.mark.parametrize("arguments", [{"stop_at_end": True}, {"start": "earliest", "timeout": 5}])
+def test_many_small_batches_are_read_together(
+    db: fluss.Database, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = db.create_table("t", "id int")
+    for number in range(60):
+        table.append({"id": number})
+    asked = []
+    ask = Feed.next
+
+    async def counted(feed: Feed[Any]) -> ChangeBatch | None:
+        asked.append(feed)
+        return await ask(feed)
+
+    monkeypatch.setattr(Feed, "next", counted)
+    changes = list(itertools.islice(table.follow(**arguments), 60))
+    assert [change.row["id"] for change in changes] == list(range(60))
+    assert len({change.timestamp for change in changes}) > 1, "batches of their own"
+    assert len(asked) < 30
+    assert next(table.follow(start=changes[40].position)).row == {"id": 41}
 
 
 def test_the_changes_of_a_primary_key_table(db: fluss.Database) -> None:

@@ -298,7 +298,7 @@ def _changes(core: _follow.Follow[ItemT], bridge: DatabaseBridge) -> Iterator[It
         for item in core._items:  # noqa: UP028 -- with `yield from`, the end of this generator would close them
             yield item
         try:
-            found = bridge.run(feed.next())
+            found = feed.take_waiting() or bridge.run(feed.next())
         except KeyboardInterrupt:
             with contextlib.suppress(FlussError):
                 bridge.run(feed.close())

@@ -77,11 +77,12 @@ class Feed(Generic[T]):
         self._scanner: LogScanner | None = None
         self._scan: TableScan | None = None
         self._ends: dict[TableBucket, int] = {}
-        self._bounded: AsyncGenerator[RecordBatch, None] | None = None
+        self._bounded: AsyncGenerator[list[RecordBatch], None] | None = None
         self._full: AsyncGenerator[tuple[ChangeBatch, bool], None] | None = None
         """The current rows, until all of them were given."""
         self._info: TableInfo | None = None
         self._waiting: deque[RecordBatch] = deque()
+        """What was read and is not given yet."""
         self._reading: asyncio.Task[Any] | None = None
         self._polling: asyncio.Task[list[RecordBatch]] | None = None
         self._checked_at = 0.0
@@ -127,9 +128,19 @@ class Feed(Generic[T]):
             await self._begin()
         if self._full is not None and (whole := await self._next_full(self._full)) is not None:
             return whole
-        found = await (self._shielded(self._read_on) if self._stop_at_end else self._next_endless())
-        if found is None:
+        if self._stop_at_end:
+            while not self._waiting and await self._shielded(self._read_on):
+                pass
+        else:
+            await self._poll_on()
+        return self.take_waiting()
+
+    def take_waiting(self) -> ChangeBatch | None:
+        """The next changes, if they are here already. May be called in the thread of the caller, between two `next`:
+        to ask the loop takes longer than to read a small batch."""
+        if not self._waiting or self._ended or self.failure is not None:
             return None
+        found = self._waiting.popleft()
         before = self._read
         self._read = {**before, found.bucket: found.last_offset + 1}
         return ChangeBatch(found, before)
@@ -275,27 +286,25 @@ class Feed(Generic[T]):
             raise ConnectionClosedError(f"the changes of {self._path} are closed")
         return task.result()
 
-    async def _read_on(self) -> RecordBatch | None:
+    async def _read_on(self) -> bool:
+        """Read batches that wait then; False at the end."""
         assert self._scan is not None
         if self._bounded is None:
-            self._bounded = self._scan.read_batches(dict(self._read), self._ends)
+            self._bounded = self._scan._plan.read_groups(dict(self._read), self._ends)
         try:
-            while (found := await anext(self._bounded, None)) is not None:
-                if found.num_records:
-                    return found
+            found = await anext(self._bounded, None)
         except BaseException:
             # A generator is over after an error, and would say that this is the end. The next call reads on.
             self._bounded = None
             raise
-        return None
+        self._waiting.extend(batch for batch in found or () if batch.num_records)
+        return found is not None
 
-    async def _next_endless(self) -> RecordBatch | None:
-        assert self._scanner is not None
+    async def _poll_on(self) -> None:
+        """Poll until batches wait, or the time is up."""
         loop = asyncio.get_running_loop()
         deadline = None if self._timeout_s is None else loop.time() + self._timeout_s
-        while not self._ended:
-            if self._waiting:
-                return self._waiting.popleft()
+        while not self._waiting and not self._ended:
             left_ms = _POLL_MS
             if deadline is not None:
                 left_ms = min(_POLL_MS, max(0, int((deadline - loop.time()) * 1000)))
@@ -310,9 +319,8 @@ class Feed(Generic[T]):
                         raise
                     continue
                 self._waiting.extend(batch for batch in found if batch.num_records)
-            if deadline is not None and not self._waiting and loop.time() >= deadline:
-                return None
-        return None
+            if deadline is not None and loop.time() >= deadline:
+                return
 
     async def _poll(self, timeout_ms: int) -> list[RecordBatch]:
         """Poll, and begin the next poll before what came is looked at: it is fetched meanwhile."""

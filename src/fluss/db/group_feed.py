@@ -165,6 +165,9 @@ class GroupFeed(Feed[T]):
             self._waiting.extend(batch for batch in arrived if batch.num_records)
         return None
 
+    def take_waiting(self) -> None:
+        """Nothing: the batch before has to be finished on the loop first."""
+
     def _next_waiting(self) -> ChangeBatch | None:
         while self._waiting:
             found = self._waiting.popleft()
