@@ -10,6 +10,7 @@ The suite runs with the bridge and without it. Each version but that of this int
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -78,17 +79,22 @@ def write_page(results: dict[str, dict[str, bool]]) -> None:
     PAGE.write_text(_SECTION.sub(lambda match: match[1] + table + match[2], text), "utf-8")
 
 
-def main(arguments: list[str]) -> int:
-    wanted = [one for one in arguments if one in VERSIONS] or list(VERSIONS)
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.versions", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("versions", nargs="*", metavar="VERSION", help=f"some of {', '.join(VERSIONS)} (default: all)")
+    parser.add_argument("--probe", action="store_true", help="features only, not tests/spark")
+    options = parser.parse_args()
+    if unknown := set(options.versions) - set(VERSIONS):
+        parser.error(f"unknown version {min(unknown)}; supported are {', '.join(VERSIONS)}")
     failed = []
-    for version in wanted:
+    for version in options.versions or VERSIONS:
         results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
         results[version] = probe(version)
         RESULTS.write_text(json.dumps(results, indent=2) + "\n", "utf-8")
         write_page(results)
-        tests = ("-m", "pytest", "-q", "-m", "not slow and not interop", "tests/spark")
-        if "--probe" in arguments:
+        if options.probe:
             continue
+        tests = ("-m", "pytest", "-q", "-m", "not slow and not interop", "tests/spark")
         if run(version, *tests).returncode:
             failed.append(version)
         if run(version, *tests, bridge=False).returncode:
@@ -99,4 +105,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
