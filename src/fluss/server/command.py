@@ -142,6 +142,3 @@ def server(watch_stdin: bool, restore_from: str | None, **given: Any) -> None:
         run(config, watch_stdin=watch_stdin, replaceable=watch_stdin and is_plain)
     except FlussError as error:
         raise click.ClickException(error.message) from None
-
-
-__all__ = ["build_config", "server"]

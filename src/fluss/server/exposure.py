@@ -16,63 +16,22 @@ from fluss.errors import ConfigError
 
 REDACTED = "******"
 
-_STORAGE = frozenset(
-    {
-        "warehouse",
-        "s3.endpoint",
-        "s3.region",
-        "s3.path-style-access",
-        "s3.path.style.access",
-        "fs.s3.endpoint",
-        "fs.s3.region",
-        "fs.oss.endpoint",
-        "fs.oss.region",
-        "gcs.project-id",
-        "gcs.service.host",
-        "adls.account-name",
-        "adls.account-host",
-        "hdfs.host",
-        "hdfs.port",
-    }
+_STORAGE = (
+    "warehouse s3.endpoint s3.region s3.path-style-access s3.path.style.access fs.s3.endpoint fs.s3.region "
+    "fs.oss.endpoint fs.oss.region gcs.project-id gcs.service.host adls.account-name adls.account-host hdfs.host "
+    "hdfs.port "
 )
-SHOWN: Mapping[str, frozenset[str]] = {
-    "paimon": _STORAGE
-    | {
-        "metastore",
-        "uri",
-        "table.type",
-        "hive-conf-dir",
-        "hadoop-conf-dir",
-        "location-in-properties",
-        "prefix",
-        "token.provider",
-        "dlf.region",
-        "cache-enabled",
-    },
-    "iceberg": _STORAGE
-    | {
-        "type",
-        "name",
-        "uri",
-        "catalog-impl",
-        "io-impl",
-        "py-io-impl",
-        "prefix",
-        "client.region",
-        "glue.region",
-        "glue.endpoint",
-        "rest.sigv4-enabled",
-        "rest.signing-region",
-        "rest.signing-name",
-        "oauth2-server-uri",
-        "s3.force-virtual-addressing",
-        "jdbc.schema-version",
-        "init_catalog_tables",
-        "cache-enabled",
-    },
-    "lance": _STORAGE | {"endpoint", "region", "allow_http", "virtual_hosted_style_request"},
-    "delta": _STORAGE | {"endpoint_url", "region", "allow_http", "virtual_hosted_style_request"},
+_SHOWN = {
+    "paimon": "metastore uri table.type hive-conf-dir hadoop-conf-dir location-in-properties prefix token.provider "
+    "dlf.region cache-enabled",
+    "iceberg": "type name uri catalog-impl io-impl py-io-impl prefix client.region glue.region glue.endpoint "
+    "rest.sigv4-enabled rest.signing-region rest.signing-name oauth2-server-uri s3.force-virtual-addressing "
+    "jdbc.schema-version init_catalog_tables cache-enabled",
+    "lance": "endpoint region allow_http virtual_hosted_style_request",
+    "delta": "endpoint_url region allow_http virtual_hosted_style_request",
 }
+SHOWN = {lake_format: frozenset((_STORAGE + keys).split()) for lake_format, keys in _SHOWN.items()}
+"""The keys that are shown, by format of the lake."""
 _LAKE_SETTING = re.compile(r"datalake\.(paimon|iceberg|lance|delta)\.(.+)")
 _SCRUBBED_CHARS_MIN = 4
 """Shorter values, such as ``on``, are part of other words, and no secrets."""

@@ -394,6 +394,3 @@ def _raise_file_limit() -> None:
         if wanted > soft:
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-__all__ = ["Server"]

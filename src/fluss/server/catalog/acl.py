@@ -26,21 +26,8 @@ def as_resource(resource: ResourceLike) -> Resource:
     return Resource.database(resource) if isinstance(resource, str) else Resource.table(resource)
 
 
-def binding_to_json(acl: AclBinding) -> dict[str, Any]:
-    """Encode a rule as it is stored."""
-    return {
-        "resource_type": int(acl.resource_type),
-        "resource_name": acl.resource_name,
-        "principal_type": acl.principal_type,
-        "principal_name": acl.principal_name,
-        "host": acl.host,
-        "operation": int(acl.operation),
-        "permission": int(acl.permission),
-    }
-
-
 def binding_from_json(doc: Mapping[str, Any]) -> AclBinding:
-    """Decode a stored rule; raises KeyError, TypeError or ValueError for anything else."""
+    """Decode a rule, which is stored as its fields; raises KeyError, TypeError or ValueError for anything else."""
     return AclBinding(
         ResourceType(doc["resource_type"]),
         str(doc["resource_name"]),
@@ -86,7 +73,7 @@ class AclStore:
 
     def write(self, acls: Iterable[AclBinding]) -> Rules:
         """Store rules, and return them as `apply` takes them. Runs in a thread: there may be many."""
-        self._storage.write("acls", {"acls": [binding_to_json(acl) for acl in acls]})
+        self._storage.write("acls", {"acls": [vars(acl) for acl in acls]})
         return by_resource(acls)
 
     def apply(self, rules: Rules) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import posixpath
 import uuid
 from collections import deque
@@ -106,12 +105,12 @@ class TieringManager:
             table.last_tiered_ms = min(table.last_tiered_ms, now_ms)
             table.heartbeat_ms = min(table.heartbeat_ms, now_ms)
             if table.state is TieringState.SCHEDULED and table.due_ms <= now_ms:
-                heapq.heappush(due, (table.due_ms, table.table_id))
+                due.append((table.due_ms, table.table_id))
             elif table.state is TieringState.TIERING and table.heartbeat_ms + WORKER_SILENCE_MS_MAX <= now_ms:
                 table.failures += 1
-                heapq.heappush(due, (table.heartbeat_ms + WORKER_SILENCE_MS_MAX, table.table_id))
-        while due:
-            self._to_pending(self.tables[heapq.heappop(due)[1]])
+                due.append((table.heartbeat_ms + WORKER_SILENCE_MS_MAX, table.table_id))
+        for _, table_id in sorted(due):
+            self._to_pending(self.tables[table_id])
 
     def _to_pending(self, table: TieringEntry) -> None:
         table.state = TieringState.PENDING

@@ -360,11 +360,9 @@ async def alter_properties(
     configs = catalog.configs
 
     async def work() -> TableEntry | None:
-        entry = catalog.find_table(path)
+        entry = catalog.find_table(path) if ignore_if_not_exists else catalog.table(path)
         if entry is None:
-            if ignore_if_not_exists:
-                return None
-            raise TableNotExistError(f"Table '{path}' does not exist.")
+            return None
         _check_alterable(entry, list(dict.fromkeys(key for key, _, _ in changes)))
         info = entry.table_info
         properties, custom = _changed_properties(entry, changes)
@@ -401,11 +399,9 @@ async def alter_bucket_count(catalog: Catalog, path: TablePath, count: int, *, i
     """Change the number of buckets of the partitions to come; those that are there keep theirs."""
 
     async def work() -> None:
-        entry = catalog.find_table(path)
+        entry = catalog.find_table(path) if ignore_if_not_exists else catalog.table(path)
         if entry is None:
-            if ignore_if_not_exists:
-                return
-            raise TableNotExistError(f"Table '{path}' does not exist.")
+            return
         info = entry.table_info
         _check_bucket_count(info, count, catalog.configs.current.integer("max.bucket.num"))
         if count == info.num_buckets:
@@ -453,11 +449,9 @@ async def add_columns(
     """Append nullable columns; the caller has refused every other kind of schema change."""
 
     async def work() -> None:
-        entry = catalog.find_table(path)
+        entry = catalog.find_table(path) if ignore_if_not_exists else catalog.table(path)
         if entry is None:
-            if ignore_if_not_exists:
-                return
-            raise TableNotExistError(f"Table '{path}' does not exist.")
+            return
         info = entry.table_info
         schema, descriptor = await catalog.in_storage_thread(partial(_extended, info, columns, catalog.configs))
         if info.config.lake_enabled:

@@ -331,15 +331,3 @@ def _values_to_store(codec: ValueCodec, stored: dict[bytes, bytes | None], touch
 
 def refuse_partial(engine: str) -> UnknownServerError:
     return UnknownServerError(f"the merge engine '{engine}' does not support partial updates")
-
-
-__all__ = [
-    "Generate",
-    "MergeRules",
-    "aggregation_rules",
-    "merge_batch",
-    "partial_rules",
-    "refuse_partial",
-    "version_wins",
-    "versioned_rules",
-]

@@ -141,9 +141,6 @@ class SegmentIndex:
         return index
 
 
-__all__ = ["INT32_MAX", "OFFSET_ENTRY_BYTES", "TIME_ENTRY_BYTES", "SegmentIndex"]
-
-
 @dataclass(frozen=True)
 class LogSettings:
     segment_bytes_max: int = 1024 * 1024 * 1024
