@@ -81,7 +81,7 @@ async def test_readers_see_only_what_is_on_disk(bench: Bench, gate: Gate) -> Non
     await asyncio.sleep(0.1)
     assert not waiting.done()
     assert bench.log.high_watermark == 0
-    assert reader.plan_read(bench.log, 0, 1000, first_batch_always=True).is_empty
+    assert reader.plan_read(bench.log, 0, 1000, first_batch_always=True).segments == ()
     gate[0].set()
     await asyncio.wait_for(waiting, 5)
     assert bench.log.high_watermark == 3

@@ -35,6 +35,7 @@ from fluss.server.handlers.answers import count_bytes_out, wire_error
 from fluss.server.handlers.request import Buffer, RequestContext, bucket_of, in_codec_thread, receive_message
 from fluss.server.handlers.rights import permitted_table
 from fluss.server.log import reader
+from fluss.server.log.appends import complete
 from fluss.server.log.files import DamagedLogError
 from fluss.server.log.projection import Projection
 from fluss.server.log.tablet import LogTablet
@@ -159,7 +160,7 @@ async def _open_table(
         try:
             if refusal is not None:
                 raise refusal
-            count = bucket_asked.routing_bucket_count or None
+            count = bucket_asked.routing_bucket_count
             bucket = bucket_of(context, asked.table_id, partition_id, bucket_asked.bucket_id, count)
             part.tablet = context.server.tablets.tablet(bucket)
             part.offset = reader.resolve_offset(part.tablet, bucket_asked.fetch_offset)
@@ -245,56 +246,30 @@ async def _wait_for_bytes(
     deadline = loop.time() + wait_ms / 1000
     tablets = list(dict.fromkeys(part.tablet for part in parts if part.tablet is not None))
     while not context.server.stopping:
-        # Counting what many buckets have takes several slices, and some of them may change meanwhile: the waiter
-        # that is registered already notices it. A few are counted in one slice.
-        change = _Change(tablets) if len(parts) > _MANY_BUCKETS else None
+        # Registered before anything is counted: that takes several slices for many buckets, which may change meanwhile.
+        changed: asyncio.Future[None] = loop.create_future()
+        for tablet in tablets:
+            tablet.fetch_waiters.add(changed)
         try:
             readable = 0
-            for part in parts:
+            async for part in time_slice.each(parts):
                 if part.tablet is not None and not part.failed:
                     readable += min(reader.readable_bytes(part.tablet, part.offset), max(part.bytes_max, 1))
-                if change is not None and time_slice.is_over:
-                    await time_slice.next()
             left = deadline - loop.time()
+            if left <= 0:
+                context.server.metrics.add("tabletserver_delayedFetchFromClientExpires_total")
             if readable >= bytes_min or left <= 0:
-                if left <= 0:
-                    context.server.metrics.add("tabletserver_delayedFetchFromClientExpires_total")
                 return
-            change = change or _Change(tablets)
-            await change.wait(left)
+            timer = loop.call_later(left, complete, changed, None)
+            try:
+                await changed
+            finally:
+                timer.cancel()
         finally:
-            if change is not None:
-                change.close()
+            for tablet in tablets:
+                tablet.fetch_waiters.discard(changed)
         if any(tablet.deleted for tablet in tablets):
             return
-
-
-class _Change:
-    """Notices when one of some logs has something new."""
-
-    def __init__(self, tablets: list[LogTablet]) -> None:
-        self._tablets = tablets
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[None] = self._loop.create_future()
-        for tablet in tablets:
-            tablet.fetch_waiters.add(self._future)
-
-    async def wait(self, seconds: float) -> None:
-        """Until something is new, or the time is over."""
-        timer = self._loop.call_later(seconds, _expire, self._future)
-        try:
-            await self._future
-        finally:
-            timer.cancel()
-
-    def close(self) -> None:
-        for tablet in self._tablets:
-            tablet.fetch_waiters.discard(self._future)
-
-
-def _expire(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 # Reading -------------------------------------------------------------------------------------------------------------
@@ -386,7 +361,7 @@ async def _remote_info(context: RequestContext, tablet: LogTablet, offset: int) 
 
 async def run_read(context: RequestContext, plan: reader.ReadPlan) -> reader.ReadResult:
     """Read here when it is little, in a thread when it is much."""
-    if plan.is_empty:
+    if not plan.segments:
         return reader.ReadResult()
     work: Callable[[reader.ReadPlan], reader.ReadResult] = reader.read
     try:

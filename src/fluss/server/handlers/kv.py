@@ -76,7 +76,6 @@ from fluss.server.handlers.rights import permits, permitted_table
 from fluss.server.historical import SECONDS_MAX as HISTORICAL_SECONDS_MAX
 from fluss.server.kv.cursors import Cursor
 from fluss.server.kv.ordered import DamagedStoreError
-from fluss.server.kv.service import Kv
 from fluss.server.kv.tablet import KvTablet
 from fluss.server.kv.values import rows_of_keys
 from fluss.server.log.appends import AppendResult
@@ -94,10 +93,6 @@ _INLINE_VALUES_MAX = 5_000
 _BACKPRESSURE_VERSION = 2
 """Clients from this version of PUT_KV on know the code for back-pressure."""
 _INSERT_TIMEOUT_MS = 30_000
-
-
-def _kv(context: RequestContext) -> Kv:
-    return context.server.kv
 
 
 def _check_key_encoding(context: RequestContext, entry: TableEntry) -> None:
@@ -206,19 +201,12 @@ async def _start_puts(context: RequestContext, request: WriteRequest, response: 
             _check_key_encoding(context, entry)
             bucket = bucket_of(context, request.table_id, part.partition_id, part.bucket_id, part.routing_bucket_count)
             _check_writable(context, part.partition_id)
-            tablet = _kv(context).tablet(entry, bucket)
-            waiting.append((answer, tablet, _start_put(context, tablet, part.records, request)))
+            tablet = context.server.kv.tablet(entry, bucket)
+            put = tablet.put(part.records, request.target_columns, request.agg_mode or 0, context.session.share)
+            waiting.append((answer, tablet, context.server.kv.start(context.session.share.run(put))))
         except FlussError as error:
             set_error(answer, error)
     return waiting
-
-
-def _start_put(
-    context: RequestContext, tablet: KvTablet, records: memoryview, request: WriteRequest
-) -> asyncio.Task[AppendResult]:
-    share = context.session.share
-    put = tablet.put(records, request.target_columns, request.agg_mode or 0, share)
-    return _kv(context).start(share.run(put))
 
 
 class _Hold:
@@ -330,7 +318,7 @@ async def _prepare_lookup(context: RequestContext, request: LookupRequest) -> di
     failures: dict[int, FlussError] = {}
     async for number, part in context.each(enumerate(request.buckets)):
         try:
-            tablet = _readable_tablet(context, request, part, insert=insert)
+            tablet = _readable_tablet(context, request, part)
             await tablet.ready()
             if insert:
                 missing = [key for key, value in zip(part.keys, await tablet.lookup(part.keys)) if value is None]
@@ -389,7 +377,6 @@ def _must_wait(context: RequestContext, size_bytes: int) -> bool:
 async def _look_up(
     context: RequestContext, request: LookupRequest, failures: Mapping[int, FlussError]
 ) -> Sequence[Buffer]:
-    insert = bool(request.insert_if_not_exists)
     answers: list[LookedUpBucket] = []
     size_bytes = 0
     async for number, part in context.each(enumerate(request.buckets)):
@@ -397,7 +384,7 @@ async def _look_up(
         try:
             if number in failures:
                 raise failures[number]
-            answer.values = await _readable_tablet(context, request, part, insert=insert).lookup(part.keys)
+            answer.values = await _readable_tablet(context, request, part).lookup(part.keys)
             size_bytes = _checked_size(size_bytes, answer.values)
         except FlussError as error:
             answer.values = ()
@@ -422,15 +409,13 @@ def _count_lookup(context: RequestContext, request: LookupRequest, answers: Sequ
         entry.counters.lookup_failed += any(answer.error_code is not None for answer in answers)
 
 
-def _readable_tablet(
-    context: RequestContext, request: LookupRequest, part: LookupBucket, *, insert: bool = False
-) -> KvTablet:
-    entry = permitted_table(context, request.table_id, writing=insert)
+def _readable_tablet(context: RequestContext, request: LookupRequest, part: LookupBucket) -> KvTablet:
+    entry = permitted_table(context, request.table_id, writing=bool(request.insert_if_not_exists))
     if not entry.table_info.has_primary_key():
         raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
     _check_key_encoding(context, entry)
     bucket = bucket_of(context, request.table_id, part.partition_id, part.bucket_id, part.routing_bucket_count)
-    return _kv(context).tablet(entry, bucket)
+    return context.server.kv.tablet(entry, bucket)
 
 
 def _checked_size(size_bytes: int, values: Iterable[bytes | None]) -> int:
@@ -457,7 +442,7 @@ async def _insert(
         spec = partition.spec
     body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct, spec), None)
     records = memoryview(b"".join(seal_kv_batch(body, codec.schema_id)))
-    result = await asyncio.shield(_kv(context).start(tablet.put(records, targets, 0)))
+    result = await asyncio.shield(context.server.kv.start(tablet.put(records, targets, 0)))
     if acks is None or acks == ACKS_ALL:
         await tablet.log.committed(result.end_offset, _INSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms)
 
@@ -482,10 +467,8 @@ async def _look_up_prefixes(context: RequestContext, request: pb.PrefixLookupReq
             if not entry.table_info.has_primary_key():
                 raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key to look up")
             _check_key_encoding(context, entry)
-            bucket = bucket_of(
-                context, request.table_id, partition_id, part.bucket_id, part.routing_bucket_count or None
-            )
-            tablet = _kv(context).tablet(entry, bucket)
+            bucket = bucket_of(context, request.table_id, partition_id, part.bucket_id, part.routing_bucket_count)
+            tablet = context.server.kv.tablet(entry, bucket)
             for prefix in part.keys:
                 if time_slice.is_over:
                     await time_slice.next()
@@ -530,7 +513,7 @@ async def scan_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]
 
 
 async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvResponse:
-    cursors = _kv(context).cursors
+    cursors = context.server.kv.cursors
     opens, resumes = request.HasField("bucket_scan_req"), request.HasField("scanner_id")
     if opens == resumes:
         raise InvalidScanRequestError("a scan request names either a bucket to open or a scan to go on with")
@@ -548,10 +531,10 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
         part = request.bucket_scan_req
         entry = permitted_table(context, part.table_id)
         partition_id = part.partition_id if part.HasField("partition_id") else None
-        bucket = bucket_of(context, part.table_id, partition_id, part.bucket_id, part.routing_bucket_count or None)
+        bucket = bucket_of(context, part.table_id, partition_id, part.bucket_id, part.routing_bucket_count)
         if not entry.table_info.has_primary_key():
             raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key")
-        tablet = _kv(context).tablet(entry, bucket)
+        tablet = context.server.kv.tablet(entry, bucket)
         owner = None if context.session.principal is ANONYMOUS else str(context.session.principal)
         cursors.check_room(bucket, owner)
         values, log_offset = await tablet.snapshot()
@@ -565,7 +548,7 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
 
 async def _read_on(context: RequestContext, cursor: Cursor, batch_bytes: int, log_offset: int | None) -> ScanKvResponse:
     """The next rows of a cursor. A cursor whose opening fails or is cancelled ends: its client does not know it."""
-    cursors = _kv(context).cursors
+    cursors = context.server.kv.cursors
     time_slice = context.begin_slice()
     finished = False
     try:

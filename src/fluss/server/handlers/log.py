@@ -275,14 +275,12 @@ async def list_offsets(context: RequestContext, request: pb.ListOffsetsRequest) 
     if context.server.authorizer.enabled:
         permitted_table(context, request.table_id)
     partition_id = request.partition_id if request.HasField("partition_id") else None
-    routing_count = request.routing_bucket_count or None
     response = pb.ListOffsetsResponse()
     async for bucket_id in context.each(request.bucket_id):
         answer = response.buckets_resp.add(bucket_id=bucket_id)
         try:
-            tablet = context.server.tablets.tablet(
-                bucket_of(context, request.table_id, partition_id, bucket_id, routing_count)
-            )
+            bucket = bucket_of(context, request.table_id, partition_id, bucket_id, request.routing_bucket_count)
+            tablet = context.server.tablets.tablet(bucket)
             tablet.check_usable()
             answer.offset = await _offset(context, tablet, request)
         except FlussError as error:
@@ -321,9 +319,7 @@ async def limit_scan(context: RequestContext, body: memoryview) -> Sequence[Buff
     partition_id = request.partition_id if request.HasField("partition_id") else None
     entry.counters.limit_scan += 1
     try:
-        bucket = bucket_of(
-            context, request.table_id, partition_id, request.bucket_id, request.routing_bucket_count or None
-        )
+        bucket = bucket_of(context, request.table_id, partition_id, request.bucket_id, request.routing_bucket_count)
         if request.limit <= 0:
             raise UnknownServerError(f"the limit is {request.limit}, but must be at least 1")
         if entry.table_info.has_primary_key():
@@ -382,9 +378,7 @@ async def get_table_stats(context: RequestContext, request: pb.GetTableStatsRequ
         if partition_id is not None:
             answer.partition_id = partition_id
         try:
-            bucket = bucket_of(
-                context, request.table_id, partition_id, part.bucket_id, part.routing_bucket_count or None
-            )
+            bucket = bucket_of(context, request.table_id, partition_id, part.bucket_id, part.routing_bucket_count)
             tablet = context.server.tablets.tablet(bucket)
             tablet.check_usable()
             if entry.table_info.has_primary_key():

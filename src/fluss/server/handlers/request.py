@@ -101,7 +101,7 @@ def bucket_of(
 ) -> TableBucket:
     """Return the bucket that a request names; refuse one that was chosen by a wrong number of buckets.
 
-    `routing_count` is the number by which the client chose it; older clients do not send theirs.
+    `routing_count` is the number by which the client chose it; older clients do not send theirs, so it is 0 or None.
     """
     try:
         bucket = TableBucket(table_id, bucket_id, partition_id)
@@ -118,9 +118,9 @@ def _check_routing(
     bucket: TableBucket, entry: TableEntry, partition: PartitionEntry, routing_count: int | None
 ) -> None:
     count = entry.buckets_of(partition)
-    if routing_count == count or (routing_count is None and not entry.table_info.bucket_count_epoch):
+    if routing_count == count or (not routing_count and not entry.table_info.bucket_count_epoch):
         return
-    chosen = "an unknown number of" if routing_count is None else str(routing_count)
+    chosen = str(routing_count or "an unknown number of")
     raise InvalidBucketRoutingError(
         f"{bucket} of table '{entry.table_path}' was chosen by {chosen} buckets, but its partition has {count}. "
         "Refresh the metadata; a client that sends no number is too old for this table."

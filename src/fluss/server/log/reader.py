@@ -45,10 +45,6 @@ class ReadPlan:
     may_match: Filter | None = None
 
     @property
-    def is_empty(self) -> bool:
-        return not self.segments
-
-    @property
     def is_large(self) -> bool:
         """Large answers are sent from the file; this process only reads them."""
         return self.bytes_max >= _LARGE_BYTES_MIN
