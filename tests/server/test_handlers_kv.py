@@ -156,8 +156,8 @@ async def test_put_and_lookup(tmp_path: Path) -> None:
         assert await table.lookup(*range(500), bucket=1) == many
         for acks in (0, 1):
             assert (await table.put([B], acks=acks)).log_end_offset
-        assert server.kv.memory_bytes > 0
-        assert server.kv.row_count_total == 502
+        assert server.kv.budget.memory_bytes > 0
+        assert server.kv.budget.row_count == 502
 
 
 async def test_lookups_of_many_keys_are_charged_before_they_are_made(
@@ -303,9 +303,9 @@ async def test_failures_of_the_server_stay_with_their_bucket(tmp_path: Path, mon
         monkeypatch.undo()
         assert (await table.put([A])).error_code == 0
         # Memory is used up and the disk does not take more.
-        server.kv._budget.limit_bytes = 1
+        server.kv.budget.limit_bytes = 1
         monkeypatch.setattr("fluss.server.kv.budget._WAIT_SECONDS_MAX", 0.1)
-        monkeypatch.setattr(server.kv._budget, "check", lambda: None)
+        monkeypatch.setattr(server.kv.budget, "check", lambda: None)
         assert (await table.put([A])).error_code == 72
         connection = table.client.connection
         monkeypatch.setattr(connection, "_versions", {**connection._versions, apis.PUT_KV.key: 1}, raising=False)
@@ -528,7 +528,7 @@ async def test_partitions(tmp_path: Path) -> None:
         await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
         answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
         assert [a.error_code for a in answers] == [21, 21]
-        assert server.kv.memory_bytes == 0
+        assert server.kv.budget.memory_bytes == 0
 
 
 async def test_old_clients_and_their_keys(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ class World:
             session.channel._sock.close()
         kv = getattr(server, "kv", None)
         if kv is not None:
-            kv._budget.writer.stop()
+            kv.budget.writer.stop()
         data_dir = server._data_dir
         if data_dir is not None:
             data_dir.abandon()

@@ -220,11 +220,11 @@ class KvMetrics:
         metrics.gauge("tabletserver_logicalStorage_kvSize", lambda: sum(store.size_bytes for store in self._stores()))
         metrics.gauge("tabletserver_physicalStorage_localSize", self._local_bytes)
         metrics.gauge("tabletserver_rocksdbMemoryUsageTotal", self._engine_memory)
-        metrics.gauge("tabletserver_kvFlush_total", lambda: services.kv.spill_latencies.count)
-        metrics.histogram("tabletserver_kvFlushLatencyMs", services.kv.spill_latencies)
-        metrics.gauge("tabletserver_kvMemorySize", lambda: services.kv.memory_bytes)
-        metrics.gauge("tabletserver_kvCacheSize", lambda: services.kv.cache_bytes)
-        metrics.gauge("tabletserver_kvRowCount", lambda: services.kv.row_count_total)
+        metrics.gauge("tabletserver_kvFlush_total", lambda: services.kv.budget.spill_latencies.count)
+        metrics.histogram("tabletserver_kvFlushLatencyMs", services.kv.budget.spill_latencies)
+        metrics.gauge("tabletserver_kvMemorySize", lambda: services.kv.budget.memory_bytes)
+        metrics.gauge("tabletserver_kvCacheSize", lambda: services.kv.budget.cache_bytes)
+        metrics.gauge("tabletserver_kvRowCount", lambda: services.kv.budget.row_count)
         metrics.series(
             "coordinator_table_bucket_numKvSnapshots",
             lambda: per_bucket(lambda found: len(found.snapshots), self._snapshots()),
@@ -257,7 +257,7 @@ class KvMetrics:
     def _engine_memory(self) -> float:
         names = ("rocksdb.size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
         kv = self._services.kv
-        return kv.cache_bytes + sum(store.engine_property(name) for store in self._stores() for name in names)
+        return kv.budget.cache_bytes + sum(store.engine_property(name) for store in self._stores() for name in names)
 
     def _add_engine_series(self, name: str, engine_name: str, combine: Callable[[list[int]], float]) -> None:
         def series() -> Series:

@@ -98,7 +98,13 @@ class StoreBudget:
             self.spilling_bytes += spilling_change
 
     @property
+    def cache_bytes(self) -> int:
+        """What blocks of RocksDB take in memory."""
+        return 0 if self.blocks is None else int(self.blocks.get_usage())
+
+    @property
     def row_count(self) -> int:
+        """The rows of all stores that are open."""
         return sum(store.row_count for store in self._stores)
 
     def check(self, store: SpillableStore | None = None) -> None:

@@ -14,7 +14,6 @@ from fluss.metadata import TableBucket
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
-from fluss.server.distribution import Distribution
 from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursors, encode_values_in_slices
 from fluss.server.kv.prepare import Preparers
@@ -56,7 +55,7 @@ class Kv:
         self._tablets = tablets
         self._executor = executor
         cache_bytes = config.integer("kv.cache-size")
-        self._budget = StoreBudget(config.integer("kv.memory-size"), executor, cache_bytes, writer)
+        self.budget = StoreBudget(config.integer("kv.memory-size"), executor, cache_bytes, writer)
         self._preparers = Preparers(executor)
         self._open: dict[tuple[int, int | None, int], KvTablet] = {}
         self._blocks: dict[int, BlockSource] = {}
@@ -76,7 +75,7 @@ class Kv:
             if not entry.table_info.has_primary_key():
                 raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key")
             log = self._tablets.tablet(bucket)
-            store = Store(self._tablets.bucket_folder(bucket, "kv"), self._budget)
+            store = Store(self._tablets.bucket_folder(bucket, "kv"), self.budget)
             snapshots = self.snapshotter.of(entry, bucket)
             numbers = self._numbers(entry, bucket)
             known = KvTablet(entry, log, store, self._executor, numbers, snapshots, self._preparers)
@@ -138,37 +137,17 @@ class Kv:
         """Put everything on disk (`keep`), as far as that is quick, and close the files."""
         self.cursors.close()
         self._closed = True
-        self._budget.writer.stop_within(STOP_SECONDS)
+        self.budget.writer.stop_within(STOP_SECONDS)
         for tablet in tuple(self._open.values()):
             is_sound = tablet.log.damage is None and tablet.log.failure is None
             tablet.close(keep=keep and is_sound, replayed_max=_REPLAYED_MAX)
         self._open.clear()
-        self._budget.writer.stop()
-
-    @property
-    def cache_bytes(self) -> int:
-        """What blocks of RocksDB take in memory."""
-        return 0 if self._budget.blocks is None else int(self._budget.blocks.get_usage())
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that rows take, those being spilled included."""
-        return self._budget.memory_bytes
-
-    @property
-    def spill_latencies(self) -> Distribution:
-        """How long it took to move rows from memory to disk."""
-        return self._budget.spill_latencies
+        self.budget.writer.stop()
 
     @property
     def open_tablets(self) -> tuple[KvTablet, ...]:
         """The states that were used since the server started."""
         return tuple(self._open.values())
-
-    @property
-    def row_count_total(self) -> int:
-        """The rows of all buckets that are in use."""
-        return self._budget.row_count
 
     async def _drop_table(self, entry: TableEntry) -> None:
         self._blocks.pop(entry.table_id, None)
