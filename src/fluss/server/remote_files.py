@@ -77,19 +77,16 @@ class RemoteFiles:
 
     def get(self, path: str, local: Path) -> Copied:
         """Copy a file to a local path. It need not survive a power cut."""
-        inner, size_bytes, checksum = self._inner(path), 0, 0
+        return _store(self._chunks(path), local, durable=False)
+
+    def _chunks(self, path: str) -> Iterator[memoryview]:
         if self._filesystem is None:
-            return _store(_chunks(Path(inner)), local, durable=False)
-        fd = disk.open_file(local, disk.REPLACE)
-        try:
-            with self._filesystem.open_input_stream(inner) as source:
-                # Not `read`, which never gives back the memory of a read that fails.
-                while len(chunk := memoryview(source.read_buffer(_COPY_BYTES))):
-                    _write(fd, chunk)
-                    size_bytes, checksum = size_bytes + len(chunk), zlib.crc32(chunk, checksum)
-        finally:
-            disk.close(fd)
-        return Copied(size_bytes, checksum)
+            yield from _chunks(Path(self._inner(path)))
+            return
+        with self._filesystem.open_input_stream(self._inner(path)) as source:
+            # Not `read`, which never gives back the memory of a read that fails.
+            while len(chunk := memoryview(source.read_buffer(_COPY_BYTES))):
+                yield chunk
 
     def write(self, path: str, data: bytes) -> None:
         """Write a small file. It is there as a whole or not at all."""
@@ -190,15 +187,11 @@ def _store(chunks: Iterable[memoryview], target: Path, *, durable: bool = True) 
     fd = disk.open_file(target, disk.REPLACE)
     try:
         for chunk in chunks:
-            _write(fd, chunk)
             size_bytes, checksum = size_bytes + len(chunk), zlib.crc32(chunk, checksum)
+            while chunk:
+                chunk = chunk[disk.write(fd, chunk) :]
         if durable:
             disk.sync(fd)
     finally:
         disk.close(fd)
     return Copied(size_bytes, checksum)
-
-
-def _write(fd: int, data: memoryview) -> None:
-    while data:
-        data = data[disk.write(fd, data) :]

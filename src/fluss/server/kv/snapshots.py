@@ -250,31 +250,26 @@ class BucketSnapshots:
     def write(self, taken: Checkpointed, row_count: int | None, numbers: NumberRange | None) -> BucketSnapshot:
         """Store a checkpoint as the next snapshot; when this returns it is durable."""
         with self._lock:
+            snapshot_id, self._next_id = self._next_id, self._next_id + 1
+            new: list[str] = []
             try:
-                return self._write(taken, row_count, numbers)
+                return self._write_files(snapshot_id, new, taken, row_count, numbers)
+            except BaseException:
+                self._discard(self._location(snapshot_id), new)
+                raise
             finally:
                 disk.remove_tree(taken.folder)
-
-    def _write(self, taken: Checkpointed, row_count: int | None, numbers: NumberRange | None) -> BucketSnapshot:
-        snapshot_id, self._next_id = self._next_id, self._next_id + 1
-        location, new = self._location(snapshot_id), list[str]()
-        try:
-            return self._write_files(snapshot_id, location, new, taken, row_count, numbers)
-        except BaseException:
-            self._discard(location, new)
-            raise
 
     def _write_files(
         self,
         snapshot_id: int,
-        location: str,
         new: list[str],
         taken: Checkpointed,
         row_count: int | None,
         numbers: NumberRange | None,
     ) -> BucketSnapshot:
         """Write the files of a snapshot; `new` gets the paths of those in the shared folder."""
-        shared_folder = f"{self.folder}/{SHARED_NAME}"
+        location, shared_folder = self._location(snapshot_id), f"{self.folder}/{SHARED_NAME}"
         self._files.make_folder(location)
         self._files.make_folder(shared_folder)
         known = self._known_tables(taken.meta)

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class Source:
         if self.content is not None:
             yield memoryview(self.content)[start:stop]
             return
-        with _Opened(self) as read:
+        with self._opened() as read:
             while start < stop:
                 chunk = read(start, min(_CHUNK_BYTES, stop - start))
                 if not chunk:
@@ -52,28 +53,23 @@ class Source:
                 start += len(chunk)
                 yield chunk
 
+    @contextmanager
+    def _opened(self) -> Iterator[Callable[[int, int], memoryview]]:
+        """Open the file, to be read at a position."""
+        if self.store is not None:
+            with closing(self.store.open(self.path)) as file:
+                yield file.read
+            return
+        fd = disk.open_file(self.path, disk.READ)
 
-class _Opened:
-    """The file of a source, to be read at positions."""
+        def read(position: int, size_bytes: int) -> memoryview:
+            buffer = memoryview(bytearray(size_bytes))
+            return buffer[: disk.read_into_at(fd, [buffer], position)]
 
-    def __init__(self, source: Source) -> None:
-        self._remote = source.store.open(source.path) if source.store is not None else None
-        self._fd = disk.open_file(source.path, disk.READ) if self._remote is None else -1
-
-    def __enter__(self) -> _Opened:
-        return self
-
-    def __call__(self, position: int, size_bytes: int) -> memoryview:
-        if self._remote is not None:
-            return self._remote.read(position, size_bytes)
-        buffer = memoryview(bytearray(size_bytes))
-        return buffer[: disk.read_into_at(self._fd, [buffer], position)]
-
-    def __exit__(self, *_: object) -> None:
-        if self._remote is not None:
-            self._remote.close()
-        else:
-            disk.close(self._fd)
+        try:
+            yield read
+        finally:
+            disk.close(fd)
 
 
 @dataclass
