@@ -157,7 +157,7 @@ class Channel:
         held_bytes = 0
         for part in parts:
             if isinstance(part, FileRange):
-                self._queue.append(part.copy())
+                self._queue.append(part)
                 self.unsent_bytes += part.size_bytes
                 continue
             view = memoryview(part)

@@ -70,9 +70,9 @@ def split_batches(records: memoryview) -> list[BatchSpan]:
     return spans
 
 
-def writable(records: memoryview | bytearray | bytes) -> memoryview:
-    view = memoryview(records)
-    return memoryview(bytearray(view)) if view.readonly else view
+def writable(records: memoryview) -> memoryview:
+    """Return bytes into which offset and time can be written. Those of a small request are read-only."""
+    return memoryview(bytearray(records)) if records.readonly else records
 
 
 def find_duplicates(writers: WriterStates, spans: list[BatchSpan]) -> dict[int, WrittenBatch]:

@@ -114,7 +114,7 @@ class SegmentFile:
 
 
 class FileRange:
-    """Bytes of a log file that go to a socket without passing through this process.
+    """Bytes of a log file that go to a socket without passing through this process, once.
 
     Stands among the parts of an answer; ``len`` is all that the encoders of messages ask of a part.
 
@@ -137,10 +137,6 @@ class FileRange:
 
     def __bytes__(self) -> bytes:
         return bytes(self.file.read(self.position, self.size_bytes))
-
-    def copy(self) -> FileRange:
-        """Return the same range, to be sent in steps."""
-        return FileRange(self.file, self.position, self.size_bytes, self._on_unreadable)
 
     def send(self, send: Callable[[int, int, int], int], bytes_max: int) -> int:
         """Send some of the bytes, which leave the range; returns how many.

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from fluss.errors import LogStorageError
 from fluss.server import disk
 from fluss.server.log.files import OpenFiles, SegmentFile
-from fluss.server.log.recovery import CommittedMark, RecoveryPoint, write_recovery_point
+from fluss.server.log.recovery import RecoveryPoint, write_committed, write_recovery_point
 from fluss.server.log.segment import WRITER_SNAPSHOT_SUFFIX, Segment, SegmentIndex, segment_path
 
 
@@ -57,7 +57,8 @@ class SyncPlan(NamedTuple):
     segment: Segment
     position: int
     checkpoint: Checkpoint | None
-    mark: CommittedMark | None
+    mark: Path | None
+    """The file that says up to which offset the log is committed; None leaves it as it is."""
     folders: tuple[Path, ...] = ()
     """With names that are new."""
 
@@ -83,7 +84,7 @@ def run_sync(plan: SyncPlan) -> None:
     if plan.folders:
         plan.tablet.open_files.unsynced.sync(plan.folders)
     if plan.mark is not None:
-        plan.mark.write(plan.offset)
+        write_committed(plan.mark, plan.offset, plan.tablet.open_files)
 
 
 def run_checkpoint(checkpoint: Checkpoint) -> None:

@@ -88,28 +88,17 @@ def _offsets(folder: Path, suffix: str) -> list[int]:
     return [int(stem) for stem in stems if stem.isdigit() and len(stem) == 20]
 
 
-class CommittedMark:
-    """The offset below which everything was flushed, written after every flush.
+def write_committed(path: Path, offset: int, open_files: OpenFiles, *, durable: bool = False) -> None:
+    """Record the offset below which everything was flushed, after every flush.
 
     The mark itself is left to the operating system: it survives a crash of the process, and after a power cut it may be
     some seconds old, but never ahead of the log.
     """
-
-    __slots__ = ("_folder", "_open_files", "_path")
-
-    def __init__(self, folder: Path, open_files: OpenFiles) -> None:
-        self._folder = folder
-        self._path: Path | None = None
-        self._open_files = open_files
-
-    def write(self, offset: int, *, durable: bool = False) -> None:
-        body = _COMMITTED.pack(offset)
-        if self._path is None:
-            self._path = self._folder / COMMITTED_NAME
-        file = self._open_files.get(self._path, create=True)
-        file.write((body + zlib.crc32(body).to_bytes(4, "little"),), 0)
-        if durable:
-            file.sync()
+    body = _COMMITTED.pack(offset)
+    file = open_files.get(path, create=True)
+    file.write((body + zlib.crc32(body).to_bytes(4, "little"),), 0)
+    if durable:
+        file.sync()
 
 
 def read_committed(folder: Path) -> int:

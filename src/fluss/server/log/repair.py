@@ -18,7 +18,7 @@ from typing import Protocol
 from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.log.files import DamagedLogError, OpenFiles, SegmentFile, UnreadableLogError
-from fluss.server.log.recovery import CommittedMark, RecoveredLog, missing_data, recover
+from fluss.server.log.recovery import COMMITTED_NAME, RecoveredLog, missing_data, recover, write_committed
 from fluss.server.log.segment import LogSettings, Segment
 
 logger = logging.getLogger("fluss.server.log")
@@ -134,7 +134,7 @@ def _repair(tablet: RepairableLog) -> RecoveredLog | None:
                 f"'{segment.path}' has {file.size_bytes} bytes, {position} were acknowledged",
             )
         # Before the cut: an older mark must never be ahead of the log.
-        CommittedMark(tablet.folder, open_files).write(offset, durable=True)
+        write_committed(tablet.folder / COMMITTED_NAME, offset, open_files, durable=True)
         for later in reversed([other for other in tablet.segments if other.base_offset > segment.base_offset]):
             later.delete()
         file.truncate(position)

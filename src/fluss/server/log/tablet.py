@@ -44,11 +44,12 @@ from fluss.server.log.flush import Checkpoint, SyncPlan
 from fluss.server.log.opening import LogOpener
 from fluss.server.log.recovery import (
     ACCEPT_LOSS_NAME,
-    CommittedMark,
+    COMMITTED_NAME,
     RecoveredLog,
     RecoveryPoint,
     missing_data,
     recover,
+    write_committed,
 )
 from fluss.server.log.remote import RemoteLog
 from fluss.server.log.repair import LogRepair
@@ -122,7 +123,7 @@ class LogTablet:
         self._newly_sealed: list[tuple[Segment, SegmentIndex, bytes]] = []
         self._bytes_since_checkpoint = 0
         self._checkpoint_offset = 0
-        self._mark = CommittedMark(folder, open_files)
+        self._mark = folder / COMMITTED_NAME
 
     def __repr__(self) -> str:
         return f"LogTablet({self.bucket}, {self.start_offset}..{self.high_watermark}..{self.end_offset})"
@@ -174,7 +175,7 @@ class LogTablet:
                 if segment.end_offset > recovered.recovery_offset:
                     segment.file.sync()
             # From now on repeated batches are acknowledged from here, so this end is as good as acknowledged.
-            self._mark.write(recovered.end_offset)
+            write_committed(self._mark, recovered.end_offset, self.open_files)
         return recovered
 
     def _adopt(self, recovered: RecoveredLog) -> None:
