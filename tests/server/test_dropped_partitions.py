@@ -58,7 +58,7 @@ async def test_a_server_keeps_nothing_of_dropped_partitions(tmp_path: Path, monk
         assert {bucket.partition_id for bucket in kv.snapshotter._buckets} == {29}
         assert len(kv.open_tablets) <= 2
         entry = server.catalog.table(PATH)
-        numbers = json.loads((tablets.table_folder(entry) / FILE_NAME).read_bytes().partition(b"\n")[0])
+        numbers = json.loads((tablets.folder(entry) / FILE_NAME).read_bytes().partition(b"\n")[0])
         assert {place.partition("/")[0] for place in numbers["blocks"]} <= {"28", "29"}
         # Of a partition without a log only the snapshots were asked for.
         await connection.get_admin().create_partition(PATH, {"dt": "empty"})

@@ -129,7 +129,7 @@ def test_missing_database(harness: Harness) -> None:
 def test_drop_database(harness: Harness) -> None:
     harness.call(admin.create_database, new_database())
     dropped: list[int] = []
-    harness.catalog.on_table_dropped.append(lambda entry: dropped.append(entry.table_id))
+    harness.catalog.on_dropped.append(lambda gone: dropped.append(gone.table.table_id))
     for table in ("a", "b"):
         harness.call(admin.create_table, create(log_table(), table, "d"))
     ids = [entry.table_id for entry in harness.catalog.tables()]
@@ -321,7 +321,7 @@ def test_existing_table_and_the_order_of_checks(harness: Harness) -> None:
 def test_a_dropped_table_comes_back_with_a_new_id(harness: Harness) -> None:
     harness.call(admin.create_table, create(log_table()))
     dropped: list[int] = []
-    harness.catalog.on_table_dropped.append(lambda entry: dropped.append(entry.table_id))
+    harness.catalog.on_dropped.append(lambda gone: dropped.append(gone.table.table_id))
     request = pb.DropTableRequest(table_path=path(), ignore_if_not_exists=False)
     harness.call(admin.drop_table, request)
     assert dropped == [0]
@@ -789,7 +789,7 @@ def drop_partition(table: str = "t", ignore: bool = False, **values: str) -> pb.
 
 def test_partitions(harness: Harness) -> None:
     dropped: list[str] = []
-    harness.catalog.on_partition_dropped.append(lambda entry, partition: dropped.append(partition.name))
+    harness.catalog.on_dropped.append(lambda gone: dropped.append(gone.partition.name))
     harness.call(admin.create_table, create(partitioned_table(("dt", "region"))))
     assert partitions_of(harness) == {}
     # The order of the pairs is the client's; the name follows the table.

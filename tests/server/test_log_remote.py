@@ -259,7 +259,7 @@ async def test_what_a_store_does_not_delete_goes_later(
             else:
                 if "killed" in drop:
                     monkeypatch.setattr(tables, "erase_database", killed)
-                    monkeypatch.setattr(server.catalog, "on_table_dropped", [])
+                    monkeypatch.setattr(server.catalog, "on_dropped", [])
                 await admin.drop_database("shop", cascade=True)
         await server.kv.snapshotter.remove_what_is_left()
     assert remote_files()

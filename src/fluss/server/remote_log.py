@@ -11,11 +11,11 @@ from concurrent.futures import Executor
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket
 from fluss.metadata.documents import RemoteLogManifestFile
-from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
+from fluss.server.catalog import Catalog, Dropped, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
 from fluss.server.log.files import DamagedLogError
-from fluss.server.log.remote import RemoteLog, remote_folder
+from fluss.server.log.remote import RemoteLog
 from fluss.server.log.tablet import LogTablet
 from fluss.server.remote_files import RemoteFiles
 
@@ -41,6 +41,7 @@ class RemoteLogManager:
         snapshot_offset_of: Callable[[TableBucket], int],
     ) -> None:
         self.store = RemoteFiles(root, config.store_options)
+        self._root = f"{self.store.root}/log"
         self._catalog = catalog
         self._config = config
         self._clock = clock
@@ -50,23 +51,19 @@ class RemoteLogManager:
         self._moving: LogTablet | None = None
         """The log whose segments are moved now, and when that has ended."""
         self._moved = asyncio.Event()
-        catalog.on_table_dropped.append(self._table_dropped)
-        catalog.on_partition_dropped.append(self._partition_dropped)
+        catalog.on_dropped.append(self._drop)
 
     def attach(self, tablet: LogTablet) -> None:
         """Give a log its remote part. Runs before the log is shared, or for a new bucket."""
-        entry = self._catalog.table_by_id(tablet.bucket.table_id)
-        if entry is None:
+        bucket = tablet.bucket
+        entry, found = self._catalog.table_by_id(bucket.table_id), self._catalog.partition_by_id(bucket.partition_id)
+        if entry is None or (found is None and bucket.partition_id is not None):
             return
-        partition_name: str | None = None
-        if tablet.bucket.partition_id is not None:
-            found = self._catalog.partition_by_id(tablet.bucket.partition_id)
-            if found is None:
-                return
-            partition_name = found[1].name
-        path = entry.table_path
-        empty = RemoteLogManifestFile(path.database_name, path.table_name, tablet.bucket, partition_name)
-        tablet.remote = RemoteLog(self.store, remote_folder(self.store.root, empty), tablet.folder, empty)
+        path, partition = entry.table_path, None if found is None else found[1]
+        name = None if partition is None else partition.name
+        empty = RemoteLogManifestFile(path.database_name, path.table_name, bucket, name)
+        folder = f"{self._root}/{entry.folder(partition)}/{bucket.bucket_id}"
+        tablet.remote = RemoteLog(self.store, folder, tablet.folder, empty)
         try:
             tablet.remote.load()
         except (DamagedLogError, OSError) as error:
@@ -156,21 +153,11 @@ class RemoteLogManager:
 
     # Drops -------------------------------------------------------------------------------------------------------
 
-    async def _table_dropped(self, entry: TableEntry) -> None:
-        path = entry.table_path
-        folder = f"{self.store.root}/log/{path.database_name}/{path.table_name}-{entry.table_id}"
-        await self._remove(folder, lambda bucket: bucket.table_id == entry.table_id)
-
-    async def _partition_dropped(self, entry: TableEntry, partition: PartitionEntry) -> None:
-        path = entry.table_path
-        table = f"{self.store.root}/log/{path.database_name}/{path.table_name}-{entry.table_id}"
-        folder = f"{table}/{partition.name}-p{partition.partition_id}"
-        await self._remove(folder, lambda bucket: bucket.partition_id == partition.partition_id)
-
-    async def _remove(self, folder: str, owns: Callable[[TableBucket], bool]) -> None:
-        """Delete a remote folder in the background."""
+    async def _drop(self, dropped: Dropped) -> None:
+        """Delete the folder of a table or partition in the background."""
+        folder = f"{self._root}/{dropped.folder}"
         await self._catalog.removals.add(folder)
-        work = asyncio.get_running_loop().create_task(self._remove_when_moved(folder, owns))
+        work = asyncio.get_running_loop().create_task(self._remove_when_moved(folder, dropped.owns))
         self._removals.add(work)
         work.add_done_callback(self._removals.discard)
 

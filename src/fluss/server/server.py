@@ -17,7 +17,7 @@ from fluss.errors import AuthenticateError
 from fluss.metadata import TableBucket
 from fluss.net.deadline import wait_for
 from fluss.server.auth import ANONYMOUS, Principal, check_users, warn_of_open_listeners
-from fluss.server.catalog import Catalog
+from fluss.server.catalog import Catalog, Dropped
 from fluss.server.catalog.lake_hook import LakeHook
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import ServerConfig
@@ -126,8 +126,8 @@ class Server(Services):
                     self.clock,
                 )
                 await self.replicator.start()
-            for dropped in self.catalog.unfinished_drops:
-                await self.catalog.notify(self.catalog.on_table_dropped, dropped)
+            for table in self.catalog.unfinished_drops:
+                await self.catalog.notify(self.catalog.on_dropped, Dropped(table))
             for endpoint in self.config.bind_endpoints:
                 if self.config.is_encrypted(endpoint.listener):
                     self._tls[endpoint.listener] = TlsListener(self.config, endpoint.listener, self.logins, self._serve)

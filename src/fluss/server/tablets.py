@@ -18,7 +18,7 @@ from pathlib import Path
 from fluss.errors import FlussError, UnknownTableOrBucketError
 from fluss.metadata import TableBucket
 from fluss.server import disk
-from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
+from fluss.server.catalog import Catalog, Dropped, PartitionEntry, TableEntry
 from fluss.server.catalog.storage import DATA_FOLDER, CatalogStorage
 from fluss.server.commit import GroupCommitter
 from fluss.server.config import ServerConfig
@@ -191,8 +191,7 @@ class Tablets:
                 executor=executor,
                 snapshot_offset_of=lambda bucket: self.snapshot_offset_of(bucket),
             )
-        catalog.on_table_dropped.append(self.drop_table)
-        catalog.on_partition_dropped.append(self.drop_partition)
+        catalog.on_dropped.append(self._drop)
 
     def __iter__(self) -> Iterator[LogTablet]:
         return iter(tuple(self._logs.values()))
@@ -233,16 +232,12 @@ class Tablets:
             raise UnknownTableOrBucketError(f"table '{entry.table_path}' has {count} buckets, not {bucket}")
         parent = self._parents.get((bucket.table_id, bucket.partition_id))
         if parent is None:
-            parent = self.table_folder(entry) if partition is None else self.partition_folder(entry, partition)
+            parent = self.folder(entry, partition)
             self._parents[bucket.table_id, bucket.partition_id] = parent
         return parent / f"{kind}-{bucket.bucket_id}"
 
-    def table_folder(self, entry: TableEntry) -> Path:
-        path = entry.table_path
-        return self._root / path.database_name / f"{path.table_name}-{entry.table_id}"
-
-    def partition_folder(self, entry: TableEntry, partition: PartitionEntry) -> Path:
-        return self.table_folder(entry) / f"{partition.name}-p{partition.partition_id}"
+    def folder(self, entry: TableEntry, partition: PartitionEntry | None = None) -> Path:
+        return self._root / entry.folder(partition)
 
     def _new(self, bucket: TableBucket, folder: Path) -> LogTablet:
         return LogTablet(
@@ -321,7 +316,7 @@ class Tablets:
                 entry = self._catalog.table_by_id(table_id)
                 if table.name.endswith(_DELETED_SUFFIX):
                     disk.remove_tree(table)
-                elif match is None or (entry is not None and table != self.table_folder(entry)):
+                elif match is None or (entry is not None and table != self.folder(entry)):
                     logger.warning("'%s' is left alone: it is not the folder of a table", table)
                 elif not self._catalog.owns_data_of(table_id):
                     logger.info("removing '%s': its table was dropped", table)
@@ -346,7 +341,7 @@ class Tablets:
                 disk.remove_tree(folder)
                 continue
             owner = self._catalog.partition_by_id(partition_id)
-            if owner is not None and folder != self.partition_folder(*owner):
+            if owner is not None and folder != self.folder(*owner):
                 logger.warning("'%s' is left alone: it is not the folder of a partition", folder)
                 continue
             for inner in _folders(folder):
@@ -384,27 +379,22 @@ class Tablets:
 
     # Drops -------------------------------------------------------------------------------------------------------
 
-    async def drop_table(self, entry: TableEntry) -> None:
-        """Drop the logs of a table that left the catalog, and delete its files."""
-        await self._drop_logs(lambda table_id, _: table_id == entry.table_id)
-        self._metrics.forget_table(entry.table_path.database_name, entry.table_path.table_name)
-        self._register.remove_table(entry.table_id)
-        self._remove(self.table_folder(entry))
-
-    async def drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
-        await self._drop_logs(lambda _, partition_id: partition_id == partition.partition_id)
-        self._register.remove_partition(entry.table_id, partition.partition_id)
-        self._remove(self.partition_folder(entry, partition))
-
-    async def _drop_logs(self, matches: Callable[[int, int | None], bool]) -> None:
-        gone = [bucket for bucket in self._logs if matches(bucket.table_id, bucket.partition_id)]
-        for number, bucket in enumerate(gone):
+    async def _drop(self, dropped: Dropped) -> None:
+        """Drop the logs of a table or partition, and delete its files."""
+        table, partition = dropped.table, dropped.partition
+        for number, bucket in enumerate([bucket for bucket in self._logs if dropped.owns(bucket)]):
             self._logs.pop(bucket).drop()
             if number % _LOGS_PER_SLICE == _LOGS_PER_SLICE - 1:
                 await asyncio.sleep(0)
-        # Also folders of buckets that have no log: a reader may have asked for their snapshots.
-        for key in [key for key in self._parents if matches(*key)]:
-            del self._parents[key]
+        if partition is None:
+            self._metrics.forget_table(table.table_path.database_name, table.table_path.table_name)
+            self._register.remove_table(table.table_id)
+        else:
+            self._register.remove_partition(table.table_id, partition.partition_id)
+        folder = self.folder(table, partition)
+        # Also those of buckets that have no log: a reader may have asked for their snapshots.
+        self._parents = {key: path for key, path in self._parents.items() if folder not in (path, path.parent)}
+        self._remove(folder)
 
     def _remove(self, folder: Path) -> None:
         """Rename at once, so that the data is gone for a restart, and delete in the background."""

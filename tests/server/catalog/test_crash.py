@@ -324,7 +324,7 @@ def test_a_drop_that_is_not_confirmed_is_a_drop(tmp_path: Path, failing: Failing
     catalog = open_catalog(tmp_path)
     asyncio.run(base(catalog))
     dropped: list[TablePath] = []
-    catalog.on_table_dropped.append(lambda entry: dropped.append(entry.table_path))
+    catalog.on_dropped.append(lambda gone: dropped.append(gone.table.table_path))
     failing.fail = True
     with pytest.raises(FlussError, match="was dropped, but the disk did not confirm it"):
         asyncio.run(tables.drop_table(catalog, LOG, ignore_if_not_exists=False))

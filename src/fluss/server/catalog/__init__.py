@@ -4,6 +4,6 @@
 from __future__ import annotations
 
 from fluss.server.catalog.catalog import DEFAULT_DATABASE, Catalog
-from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, PartitionEntry, TableEntry
+from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, Dropped, PartitionEntry, TableEntry
 
-__all__ = ["DEFAULT_DATABASE", "Catalog", "DamagedTable", "DatabaseEntry", "PartitionEntry", "TableEntry"]
+__all__ = ["DEFAULT_DATABASE", "Catalog", "DamagedTable", "DatabaseEntry", "Dropped", "PartitionEntry", "TableEntry"]

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fluss.errors import PartitionSpecInvalidError, UnknownServerError
-from fluss.metadata import HISTORICAL_PARTITION, DatabaseDescriptor, Schema, TableInfo, TablePath
+from fluss.metadata import HISTORICAL_PARTITION, DatabaseDescriptor, Schema, TableBucket, TableInfo, TablePath
 from fluss.server.catalog.documents import Damage
 
 if TYPE_CHECKING:
@@ -132,6 +132,12 @@ class TableEntry:
         """How many buckets a partition has; those of the table if it is not partitioned."""
         return (partition.bucket_count if partition is not None else None) or self.table_info.num_buckets
 
+    def folder(self, partition: PartitionEntry | None = None) -> str:
+        """Where its files, or those of one partition, lie below each folder that has some."""
+        path = self.table_path
+        table = f"{path.database_name}/{path.table_name}-{self.table_id}"
+        return table if partition is None else f"{table}/{partition.name}-p{partition.partition_id}"
+
     @property
     def bucket_total(self) -> int:
         """How many buckets the table has in all its partitions."""
@@ -142,6 +148,23 @@ class TableEntry:
     def invalidate_encoded(self) -> None:
         self.table_json_cache = None
         self.metadata_cache = None
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A table, or one partition of it, that has left the catalog."""
+
+    table: TableEntry
+    partition: PartitionEntry | None = None
+
+    @property
+    def folder(self) -> str:
+        return self.table.folder(self.partition)
+
+    def owns(self, bucket: TableBucket) -> bool:
+        if self.partition is not None:
+            return bucket.partition_id == self.partition.partition_id
+        return bucket.table_id == self.table.table_id
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from fluss.errors import (
 )
 from fluss.metadata import TableBucket
 from fluss.net.filesystems import scrub
-from fluss.server.catalog.entries import TableEntry
+from fluss.server.catalog.entries import Dropped, TableEntry
 from fluss.server.catalog.lake_snapshots import (
     BucketKey,
     LakeSnapshotEntry,
@@ -204,7 +204,7 @@ class LakeState:
             self._follow(entry)
         catalog.on_table_created.append(self._follow)
         catalog.on_table_altered.append(self._follow)
-        catalog.on_table_dropped.append(self._dropped)
+        catalog.on_dropped.append(self._dropped)
 
     # ------------------------------------------------------------------ which tables are tiered
 
@@ -217,7 +217,10 @@ class LakeState:
         last_tiered_ms = latest.committed_time if latest else entry.table_info.created_time
         self.tiering.put(entry.table_id, config.lake_freshness_ms, last_tiered_ms)
 
-    async def _dropped(self, entry: TableEntry) -> None:
+    async def _dropped(self, dropped: Dropped) -> None:
+        if dropped.partition is not None:
+            return
+        entry = dropped.table
         self.tiering.remove(entry.table_id)
         self._unused.pop(entry.table_id, None)
         if entry.lake is not None or entry.table_info.config.lake_enabled:
@@ -242,8 +245,7 @@ class LakeState:
         return self._remote
 
     def _folder(self, entry: TableEntry) -> str:
-        path = entry.table_path
-        return f"{self.remote.root}/lake/{path.database_name}/{path.table_name}-{entry.table_id}"
+        return f"{self.remote.root}/lake/{entry.folder()}"
 
     def _read_offsets(self, path: str, table_id: int) -> dict[BucketKey, int]:
         """The content of an offsets file whose path came in a request."""

@@ -28,7 +28,7 @@ from fluss.metadata import (
     qualified_partition_name,
 )
 from fluss.server.catalog.documents import UnconfirmedError, not_confirmed
-from fluss.server.catalog.entries import PartitionEntry, TableEntry
+from fluss.server.catalog.entries import Dropped, PartitionEntry, TableEntry
 from fluss.server.catalog.state import CatalogState
 
 _log = logging.getLogger("fluss.server.catalog")
@@ -180,7 +180,7 @@ async def _drop(catalog: CatalogState, entry: TableEntry, partition: PartitionEn
         unconfirmed = error.with_traceback(None)
     entry.partitions.pop(partition.name, None)
     catalog.partitions_by_id.pop(partition.partition_id, None)
-    await catalog.notify(catalog.on_partition_dropped, entry, partition)
+    await catalog.notify(catalog.on_dropped, Dropped(entry, partition))
     if unconfirmed is not None:
         raise not_confirmed(f"Partition '{partition.name}' of table '{entry.table_path}' was dropped", unconfirmed)
 

@@ -15,7 +15,7 @@ from fluss.errors import DatabaseNotExistError, TableNotExistError, UnknownServe
 from fluss.metadata import TableBucket, TableInfo, TablePath
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.catalog.documents import Counters, Damage, DocumentStore
-from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, PartitionEntry, TableEntry
+from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, Dropped, PartitionEntry, TableEntry
 from fluss.server.catalog.lake_hook import LakeHook
 from fluss.server.catalog.storage import CatalogStorage
 from fluss.server.config import ServerConfig
@@ -24,7 +24,7 @@ _log = logging.getLogger("fluss.server.catalog")
 
 T = TypeVar("T")
 TableListener = Callable[[TableEntry], "Awaitable[None] | None"]
-PartitionListener = Callable[[TableEntry, PartitionEntry], "Awaitable[None] | None"]
+DropListener = Callable[[Dropped], "Awaitable[None] | None"]
 
 
 class CatalogState:
@@ -53,9 +53,8 @@ class CatalogState:
         # Called on the event loop after a change is durable and visible; an awaitable result is awaited before the
         # client is answered, so a table is ready for writes when CREATE_TABLE returns.
         self.on_table_created: list[TableListener] = []
-        self.on_table_dropped: list[TableListener] = []
         self.on_table_altered: list[TableListener] = []
-        self.on_partition_dropped: list[PartitionListener] = []
+        self.on_dropped: list[DropListener] = []
 
         self.lake_hook: LakeHook | None = None
         self.rebalance_id: str | None = None
@@ -98,8 +97,8 @@ class CatalogState:
     def table_by_id(self, table_id: int) -> TableEntry | None:
         return self.tables_by_id.get(table_id)
 
-    def partition_by_id(self, partition_id: int) -> tuple[TableEntry, PartitionEntry] | None:
-        return self.partitions_by_id.get(partition_id)
+    def partition_by_id(self, partition_id: int | None) -> tuple[TableEntry, PartitionEntry] | None:
+        return None if partition_id is None else self.partitions_by_id.get(partition_id)
 
     def tables(self) -> Iterator[TableEntry]:
         return iter(tuple(self.tables_by_id.values()))

@@ -27,7 +27,7 @@ from fluss.metadata.validation import validate_table_descriptor
 from fluss.server.catalog.catalog import DEFAULT_DATABASE, Catalog
 from fluss.server.catalog.cluster_configs import ClusterConfigs
 from fluss.server.catalog.documents import UnconfirmedError, not_confirmed
-from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, TableEntry
+from fluss.server.catalog.entries import DamagedTable, DatabaseEntry, Dropped, TableEntry
 from fluss.server.catalog.loading import erase_database, unlist_database, unlist_table
 from fluss.server.catalog.partitions import check_replication_factor
 
@@ -84,7 +84,7 @@ async def drop_database(catalog: Catalog, name: str, *, ignore_if_not_exists: bo
             _log.error("files of the dropped database %s remain until the next start: %s", name, error)
         for table in tables:
             if isinstance(table, TableEntry):
-                await catalog.notify(catalog.on_table_dropped, table)
+                await catalog.notify(catalog.on_dropped, Dropped(table))
 
     await catalog.change(work)
 
@@ -292,7 +292,7 @@ async def drop_table(catalog: Catalog, path: TablePath, *, ignore_if_not_exists:
         del database.tables[path.table_name]
         unlist_table(catalog, entry)
         if isinstance(entry, TableEntry):
-            await catalog.notify(catalog.on_table_dropped, entry)
+            await catalog.notify(catalog.on_dropped, Dropped(entry))
         catalog.spawn(_remove_dropped(catalog, entry.table_id))
         if unconfirmed is not None:
             raise not_confirmed(f"Table '{path}' was dropped", unconfirmed)

@@ -105,7 +105,7 @@ def _check_key_encoding(context: RequestContext, entry: TableEntry) -> None:
 
 
 def _partition_of(context: RequestContext, partition_id: int | None) -> PartitionEntry | None:
-    found = None if partition_id is None else context.server.catalog.partition_by_id(partition_id)
+    found = context.server.catalog.partition_by_id(partition_id)
     return None if found is None else found[1]
 
 

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Executor
-from pathlib import Path
 from typing import Any
 
 from fluss.errors import InvalidTableError, KvStorageError, NonPrimaryKeyTableError
 from fluss.metadata import TableBucket
-from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
+from fluss.server.catalog import Catalog, Dropped, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
 from fluss.server.kv.budget import StoreBudget
@@ -63,8 +62,7 @@ class Kv:
         self._writes: set[asyncio.Task[AppendResult]] = set()
         self.cursors = Cursors(config)
         self.snapshotter = Snapshotter(catalog, tablets, executor, clock, self.tablet)
-        catalog.on_table_dropped.append(self._drop_table)
-        catalog.on_partition_dropped.append(self._drop_partition)
+        catalog.on_dropped.append(self._drop)
 
     def tablet(self, entry: TableEntry, bucket: TableBucket) -> KvTablet:
         """The state of a bucket. A table without a primary key has none."""
@@ -92,9 +90,8 @@ class Kv:
             return None
         source = self._blocks.get(entry.table_id)
         if source is None:
-            folder: Path = self._tablets.table_folder(entry)
             source = self._blocks[entry.table_id] = BlockSource(
-                folder, lambda: entry.table_info.config.auto_increment_cache_size, self._is_there
+                self._tablets.folder(entry), lambda: entry.table_info.config.auto_increment_cache_size, self._is_there
             )
         place = str(bucket.bucket_id) if bucket.partition_id is None else f"{bucket.partition_id}/{bucket.bucket_id}"
         return NumberSequence(source, place, number_limit(info), info.schema.auto_increment_columns[0])
@@ -149,15 +146,10 @@ class Kv:
         """The states that were used since the server started."""
         return tuple(self._open.values())
 
-    async def _drop_table(self, entry: TableEntry) -> None:
-        self._blocks.pop(entry.table_id, None)
-        await self._drop(lambda bucket: bucket.table_id == entry.table_id)
-
-    async def _drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
-        await self._drop(lambda bucket: bucket.partition_id == partition.partition_id)
-
-    async def _drop(self, matches: Callable[[TableBucket], bool]) -> None:
-        gone = [(key, tablet) for key, tablet in self._open.items() if matches(tablet.log.bucket)]
+    async def _drop(self, dropped: Dropped) -> None:
+        if dropped.partition is None:
+            self._blocks.pop(dropped.table.table_id, None)
+        gone = [(key, tablet) for key, tablet in self._open.items() if dropped.owns(tablet.log.bucket)]
         for number, (key, tablet) in enumerate(gone):
             self.cursors.drop(tablet.log.bucket)
             self._open.pop(key, tablet).close(keep=False)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from fluss.errors import InvalidArgumentError, UnknownTableOrBucketError
+from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
 from fluss.server import disk
-from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
+from fluss.server.catalog import Catalog, Dropped, TableEntry
 from fluss.server.catalog.documents import json_text
 from fluss.server.clock import Clock
 from fluss.server.kv.snapshots import BucketSnapshots
@@ -168,7 +168,6 @@ class SnapshotLeases:
 
 T = TypeVar("T")
 
-_FOLDER_NAME = "kv"
 _STAGING_SUFFIX = ".snapshot"
 
 
@@ -193,13 +192,13 @@ class Snapshotter:
         self._clock = clock
         self._tablet_of = tablet_of
         self._files = RemoteFiles(catalog.remote_data_dir, catalog.configs.initial.store_options)
+        self._root = f"{self._files.root}/kv"
         self._buckets: dict[TableBucket, BucketSnapshots] = {}
         self._removals: set[asyncio.Task[None]] = set()
         self._saving = asyncio.Lock()
         self.leases = SnapshotLeases(catalog.data_dir, clock.now_ms)
         self.leases.load()
-        catalog.on_table_dropped.append(self._drop_table)
-        catalog.on_partition_dropped.append(self._drop_partition)
+        catalog.on_dropped.append(self._drop)
         tablets.snapshot_offset_of = self.retained_offset
 
     # Look-up -----------------------------------------------------------------------------------------------------
@@ -209,7 +208,8 @@ class Snapshotter:
         known = self._buckets.get(bucket)
         if known is None:
             state = self._tablets.bucket_folder(bucket, "kv")
-            folder = f"{self._folder_of(entry, bucket.partition_id)}/{bucket.bucket_id}"
+            partition = self._catalog.partition_by_id(bucket.partition_id)
+            folder = f"{self._root}/{entry.folder(partition[1] if partition else None)}/{bucket.bucket_id}"
             staging = state.with_name(state.name + _STAGING_SUFFIX)
             known = self._buckets[bucket] = BucketSnapshots(self._files, folder, bucket, staging)
         return known
@@ -218,16 +218,6 @@ class Snapshotter:
     def known(self) -> tuple[BucketSnapshots, ...]:
         """The snapshots of all buckets that were used since the server started."""
         return tuple(self._buckets.values())
-
-    def _folder_of(self, entry: TableEntry, partition_id: int | None) -> str:
-        path = entry.table_path
-        table = f"{self._files.root}/{_FOLDER_NAME}/{path.database_name}/{path.table_name}-{entry.table_id}"
-        if partition_id is None:
-            return table
-        found = self._catalog.partition_by_id(partition_id)
-        if found is None:
-            raise UnknownTableOrBucketError(f"partition {partition_id} of '{path}' is not known to this server")
-        return f"{table}/{found[1].name}-p{partition_id}"
 
     async def loaded(self, entry: TableEntry, bucket: TableBucket) -> BucketSnapshots:
         """The snapshots of a bucket, as they are on disk."""
@@ -320,21 +310,13 @@ class Snapshotter:
 
     # Drops -------------------------------------------------------------------------------------------------------
 
-    async def _drop_table(self, entry: TableEntry) -> None:
-        if entry.table_info.has_primary_key():
-            await self._drop(self._folder_of(entry, None), lambda bucket: bucket.table_id == entry.table_id)
-
-    async def _drop_partition(self, entry: TableEntry, partition: PartitionEntry) -> None:
-        if not entry.table_info.has_primary_key():
+    async def _drop(self, dropped: Dropped) -> None:
+        if not dropped.table.table_info.has_primary_key():
             return
-        folder = f"{self._folder_of(entry, None)}/{partition.name}-p{partition.partition_id}"
-        await self._drop(folder, lambda bucket: bucket.partition_id == partition.partition_id)
-
-    async def _drop(self, folder: str, matches: Callable[[TableBucket], bool]) -> None:
-        self.leases.drop_buckets(matches)
-        for bucket in [bucket for bucket in self._buckets if matches(bucket)]:
+        self.leases.drop_buckets(dropped.owns)
+        for bucket in [bucket for bucket in self._buckets if dropped.owns(bucket)]:
             del self._buckets[bucket]
-        removals = self._catalog.removals
+        removals, folder = self._catalog.removals, f"{self._root}/{dropped.folder}"
         await removals.add(folder)
         work = asyncio.get_running_loop().create_task(removals.remove(folder, self._files, self._executor))
         self._removals.add(work)

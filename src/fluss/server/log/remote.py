@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fluss.errors import FormatError, LogStorageError
-from fluss.metadata import TableBucket
 from fluss.metadata.documents import RemoteLogManifestFile, RemoteLogSegment
 from fluss.records.log_batch import crc_fits
 from fluss.server import disk
@@ -262,15 +261,6 @@ class RemoteLog:
                     self._indexes.pop(next(iter(self._indexes)), None)
                 self._indexes[segment.segment_id] = index
         return index
-
-
-def remote_folder(root: str, manifest: RemoteLogManifestFile) -> str:
-    """``root/log/db/table-id/[partition-pid/]bucket``"""
-    bucket: TableBucket = manifest.bucket
-    parts = [root, "log", manifest.database, f"{manifest.table}-{bucket.table_id}"]
-    if bucket.partition_id is not None:
-        parts.append(f"{manifest.partition_name}-p{bucket.partition_id}")
-    return "/".join((*parts, str(bucket.bucket_id)))
 
 
 def _check_segment(segment: Segment) -> tuple[int, int]:

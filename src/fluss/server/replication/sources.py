@@ -171,7 +171,7 @@ class Sources:
         paths = [path for path in _files_below(self._root / "catalog") if not path.name.startswith(LAKE_DOCUMENT)]
         paths.append(self._root / USERS_FILE)
         paths += [
-            self._tablets.table_folder(entry) / AUTO_INCREMENT_NAME
+            self._tablets.folder(entry) / AUTO_INCREMENT_NAME
             for entry in self._catalog.tables()
             if entry.table_info.schema.auto_increment_columns
         ]
