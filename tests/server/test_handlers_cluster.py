@@ -16,7 +16,6 @@ from tests.server.catalog.support import (
     partitioned_table,
     path,
 )
-from tests.waiting import wait_until
 
 from fluss.errors import ConfigError
 from fluss.metadata.info import AlterConfigOp
@@ -278,7 +277,7 @@ def test_registrations_hold_a_limited_number_of_offsets(harness: Harness, monkey
 
 
 def test_registrations_expire(tmp_path: Path) -> None:
-    harness = Harness(tmp_path, {"coordinator.producer-offsets.cleanup-interval": "10 ms"})
+    harness = Harness(tmp_path)
     harness.call(cluster.register_producer_offsets, register(ttl_ms=1000))
     harness.clock.now_ms += 999
     assert fetch(harness).producer_id == "p"
@@ -286,12 +285,8 @@ def test_registrations_expire(tmp_path: Path) -> None:
     assert fetch(harness) == pb.GetProducerOffsetsResponse()
     assert harness.call(cluster.register_producer_offsets, register(ttl_ms=1000)).result == 0
     harness.clock.now_ms += 1000
-
-    async def clean() -> None:
-        harness.catalog.start()
-        await wait_until(lambda: not any(harness.catalog.storage.producers.iterdir()))
-
-    harness.run(clean())
+    harness.run(harness.catalog.expire_producers())
+    assert not any(harness.catalog.storage.producers.iterdir())
 
 
 @pytest.mark.parametrize("producer_id", ["", ".", "a b", "x" * 201, "ä"])

@@ -162,7 +162,9 @@ class Server(Services):
         self._tasks.append(loop.create_task(self._take_snapshots()))
         self._tasks.append(loop.create_task(self.connections.watch()))
         self.loop_watch.start()
-        self._tasks.extend(self.catalog.start())
+        # At once as well: time has passed while the server was down.
+        self._every("auto-partition.check.interval", self.catalog.auto_partitioner.run, at_once=True)
+        self._every("coordinator.producer-offsets.cleanup-interval", self.catalog.expire_producers, at_once=True)
         for listener in self.listeners.values():
             listener.start()
         self._started = True
@@ -285,10 +287,10 @@ class Server(Services):
 
     # Housekeeping ------------------------------------------------------------------------------------------------
 
-    def _every(self, option: str, work: Callable[[], Awaitable[None] | None]) -> None:
+    def _every(self, option: str, work: Callable[[], Awaitable[None] | None], *, at_once: bool = False) -> None:
         seconds = self.config.integer(option) / 1000
         if seconds > 0:
-            self._tasks.append(asyncio.get_running_loop().create_task(_repeat(option, seconds, work)))
+            self._tasks.append(asyncio.get_running_loop().create_task(_repeat(option, seconds, work, at_once)))
 
     async def _reload_certificates(self) -> None:
         for listener in self._tls.values():
@@ -374,9 +376,10 @@ def _user_label(owner: object) -> str:
     return owner.name if isinstance(owner, Principal) else f"anonymous@{owner}"
 
 
-async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
-    while True:
+async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[None] | None], at_once: bool) -> None:
+    if not at_once:
         await asyncio.sleep(seconds)
+    while True:
         try:
             waiting = work()
             if waiting is not None:
@@ -384,6 +387,7 @@ async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[None] 
         except Exception:
             # Housekeeping that failed once is tried again next round; the server serves on.
             logger.exception("the periodic work of '%s' failed", name)
+        await asyncio.sleep(seconds)
 
 
 def _raise_file_limit() -> None:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
-from tests.server.catalog.support import Harness, alter, create, create_partition, partitioned_table
+from tests.server.catalog.support import NOW_MS, Harness, alter, create, create_partition, partitioned_table
+from tests.server.log_support import FakeClock, running_server
 from tests.waiting import wait_until
 
 from fluss.metadata import TablePath
@@ -166,17 +168,16 @@ def test_a_failing_replication_factor_does_not_fail_the_table(harness: Harness) 
     assert names(harness) == []
 
 
-def test_the_timer_runs_at_start_and_again(tmp_path: Path) -> None:
-    harness = Harness(tmp_path, {"auto-partition.check.interval": "20 ms"})
+def test_the_timer_runs_at_start_and_again(harness: Harness, tmp_path: Path) -> None:
     harness.call(admin.create_table, create(partitioned_table(properties=auto(num_retention="0"))))
-    harness.run(harness.catalog.close())
-    harness.clock.now_ms += DAY_MS
-    harness.open()
+    harness.close()
+    clock = FakeClock(NOW_MS + DAY_MS)
 
     async def live() -> None:
-        harness.catalog.start()
-        await wait_until(lambda: names(harness) == ["20231115", "20231116"])
-        harness.clock.now_ms += DAY_MS
-        await wait_until(lambda: names(harness) == ["20231116", "20231117"])
+        async with running_server(tmp_path, clock, **{"auto-partition.check.interval": "20 ms"}) as server:
+            partitions = server.catalog.table(TABLE).partitions
+            await wait_until(lambda: list(partitions) == ["20231115", "20231116"])
+            clock.time_ms += DAY_MS
+            await wait_until(lambda: list(partitions) == ["20231116", "20231117"])
 
-    harness.run(live())
+    asyncio.run(live())

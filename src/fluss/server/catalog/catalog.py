@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -49,7 +49,6 @@ class Catalog(CatalogState):
     ) -> None:
         initial = config if isinstance(config, ServerConfig) else ServerConfig(config)
         super().__init__(data_dir, initial, clock_ms)
-        self._maintenance: list[asyncio.Task[None]] = []
         load_catalog(self)
         self.acls = AclStore(self.storage)
         self.authorizer = Authorizer(self.acls, initial)
@@ -88,31 +87,9 @@ class Catalog(CatalogState):
 
     # ------------------------------------------------------------------ life
 
-    def start(self) -> list[asyncio.Task[None]]:
-        """Begin the periodic work: auto partitioning and the expiry of producer offsets.
+    async def expire_producers(self) -> None:
+        """Delete the offsets of producers whose time is over."""
 
-        The caller may cancel the tasks; `close` does so in any case.
-        """
-        config = self.configs.initial
-        for option, work in (
-            ("auto-partition.check.interval", self.auto_partitioner.run),
-            ("coordinator.producer-offsets.cleanup-interval", self._expire_producers),
-        ):
-            seconds = config.integer(option) / 1000
-            self._maintenance.append(asyncio.get_running_loop().create_task(self._repeat(option, seconds, work)))
-        return list(self._maintenance)
-
-    async def _repeat(self, what: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        # The first round comes at once: time has passed while the server was down.
-        while True:
-            try:
-                await work()
-            except Exception:
-                # Work that failed once is tried again next round; the server serves on.
-                _log.exception("the periodic work of '%s' failed", what)
-            await asyncio.sleep(seconds)
-
-    async def _expire_producers(self) -> None:
         async def work() -> None:
             for entry in self.producers.expired():
                 await self.in_storage_thread(partial(self.producers.erase, entry))
@@ -122,9 +99,6 @@ class Catalog(CatalogState):
             await self.change(work)
 
     async def close(self) -> None:
-        for task in self._maintenance:
-            task.cancel()
-        await asyncio.gather(*self._maintenance, return_exceptions=True)
         self._closed = True
         if self._changes:
             await asyncio.wait(set(self._changes))
