@@ -11,15 +11,13 @@ from collections import Counter
 from dataclasses import dataclass
 from heapq import nsmallest
 from time import monotonic
-from typing import Protocol
 
 from fluss.net.deadline import wait_for
-from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.server.auth import Principal
-from fluss.server.channel import Channel
 from fluss.server.quotas import USER_SHARE
 from fluss.server.scheduler import Share
 from fluss.server.services import Services
+from fluss.server.session import ServerSession
 
 logger = logging.getLogger("fluss.server.connections")
 
@@ -33,46 +31,6 @@ _LOG_INTERVAL_SECONDS = 10.0
 _IDLE_SECONDS_MIN = 0.2
 _IDLE_SEARCH_SECONDS = 0.2
 _IDLE_CLOSED_AT_ONCE = 16
-
-
-class OpenSession(Protocol):
-    """What the management of connections needs of one of them."""
-
-    channel: Channel
-    peer: str
-    listener: str
-    principal: Principal
-    is_established: bool
-    software: str
-    last_fetch: FetchLogRequest | None
-
-    @property
-    def share(self) -> Share:
-        """The part of the server that the user has."""
-
-    @property
-    def requests_in_work(self) -> int:
-        """How many requests are not answered yet."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is arriving, in work, or being answered."""
-
-    @property
-    def waits_for_peer(self) -> bool:
-        """Whether the next step is the peer's: to send the rest of a frame, or to take answers."""
-
-    def hold(self) -> None:
-        """Start no further request."""
-
-    async def finish_requests(self) -> None:
-        """Wait until all requests are answered."""
-
-    def close(self) -> None:
-        """Close the connection now."""
-
-    def close_after_sending(self) -> None:
-        """Close the connection once its answers are sent."""
 
 
 @dataclass(slots=True)
@@ -101,13 +59,13 @@ class Connections:
 
     def __init__(self, server: Services) -> None:
         self._server = server
-        self.sessions: set[OpenSession] = set()
+        self.sessions: set[ServerSession] = set()
         self._all_closed = asyncio.Event()
-        self._new: dict[OpenSession, float] = {}
+        self._new: dict[ServerSession, float] = {}
         """Connections that are not established, with the time at which they came, oldest first."""
-        self._arrivals: dict[OpenSession, _Arrival] = {}
+        self._arrivals: dict[ServerSession, _Arrival] = {}
         """Connections in the middle of a frame."""
-        self._untaken: dict[OpenSession, tuple[int, float]] = {}
+        self._untaken: dict[ServerSession, tuple[int, float]] = {}
         """Connections that hold answers while memory is short: what was sent, and since when no more was."""
         self._logged: dict[str, tuple[float, int]] = {}
         self._next_search = 0.0
@@ -134,7 +92,7 @@ class Connections:
         self._log("refused", f"refused {peer}: {maximum} connections are open (option 'server.max-connections')")
         return False
 
-    def has_room_for(self, session: OpenSession, share: Share | None = None) -> bool:
+    def has_room_for(self, session: ServerSession, share: Share | None = None) -> bool:
         """Whether the user of a session, or its future one, may have it; an idle connection of the user makes room."""
         share = share or session.share
         limit = self._server.quotas.connections_max
@@ -147,7 +105,7 @@ class Connections:
         self._log("refused", f"refused {session}: {share.owner} has {held} connections, the limit of a user")
         return False
 
-    def _close_idle_of(self, share: Share, kept: OpenSession) -> bool:
+    def _close_idle_of(self, share: Share, kept: ServerSession) -> bool:
         """Close the connection of a user that was idle for longest; False if none is."""
         latest = monotonic() - _IDLE_SECONDS_MIN
         idle = [
@@ -187,15 +145,15 @@ class Connections:
             self._close(session, "idle", f"its place was needed, and {user} has {counts[session.principal]} of them")
         return True
 
-    def add(self, session: OpenSession) -> None:
+    def add(self, session: ServerSession) -> None:
         self.sessions.add(session)
         session.share.usage.connections += 1
         self._new[session] = monotonic()
 
-    def established(self, session: OpenSession) -> None:
+    def established(self, session: ServerSession) -> None:
         self._new.pop(session, None)
 
-    def remove(self, session: OpenSession) -> None:
+    def remove(self, session: ServerSession) -> None:
         self.sessions.discard(session)
         session.share.usage.connections -= 1
         self._new.pop(session, None)
@@ -234,7 +192,7 @@ class Connections:
         for session in [session for session, since in self._new.items() if since < latest]:
             self._close(session, "unauthenticated", f"it did not authenticate within {seconds:g} s")
 
-    def _check(self, session: OpenSession, idle_seconds: float, frame_seconds: float) -> None:
+    def _check(self, session: ServerSession, idle_seconds: float, frame_seconds: float) -> None:
         channel = session.channel
         now = monotonic()
         if not session.requests_in_work and now - channel.last_activity > idle_seconds:
@@ -264,7 +222,7 @@ class Connections:
         ):
             self._close(session, "slow", "others wait for the memory of a large request that arrives too slowly")
 
-    def _holds_answers(self, session: OpenSession, now: float) -> bool:
+    def _holds_answers(self, session: ServerSession, now: float) -> bool:
         """Whether a client takes nothing while others wait for the memory of its answers."""
         channel = session.channel
         if not channel.held_bytes or not self._server.answers.exhausted:
@@ -276,7 +234,7 @@ class Connections:
             return False
         return now - since > _WANTED_GRACE_SECONDS
 
-    def _close(self, session: OpenSession, kind: str, reason: str) -> None:
+    def _close(self, session: ServerSession, kind: str, reason: str) -> None:
         self._server.metrics.add("tabletserver_closedConnections_total", 1, (("reason", kind),))
         self._log(kind, f"closed {session}: {reason}")
         session.close()

@@ -28,8 +28,8 @@ from fluss.server import disk
 from fluss.server.auth import Principal
 
 if TYPE_CHECKING:
-    from fluss.server.connections import OpenSession
     from fluss.server.server import Server
+    from fluss.server.session import ServerSession
 
 LOG_LINES_MAX = 2_000
 CLIENTS_MAX = 1_000
@@ -168,7 +168,7 @@ class Inspector:
         ]
         return {"clients": found, "total": len(sessions)}
 
-    def _reads(self, session: OpenSession) -> list[dict[str, Any]]:
+    def _reads(self, session: ServerSession) -> list[dict[str, Any]]:
         """The tables that a client fetched last, and how many records it has not read of their buckets."""
         found: list[dict[str, Any]] = []
         for asked in () if session.last_fetch is None else session.last_fetch.tables_req:

@@ -14,7 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
 from fluss.net.eager import start_eagerly
@@ -32,7 +32,6 @@ from fluss.protocol.frames import (
 from fluss.protocol.scram import ScramKeys, ScramServer
 from fluss.server.auth import ANONYMOUS, Principal
 from fluss.server.channel import Channel
-from fluss.server.connections import Connections
 from fluss.server.garbage import clear_tracebacks
 from fluss.server.handlers.answers import wire_error
 from fluss.server.handlers.request import Buffer, DirectHandler, Handler, RequestContext
@@ -58,20 +57,33 @@ _FIRST_BUFFER_BYTES = 1024
 _BUFFER_BYTES = 64 * 1024
 
 
+class Sessions(Protocol):
+    """What a session needs of the one who limits their number."""
+
+    def has_room_for(self, session: ServerSession, share: Share) -> bool:
+        """Whether a user may have one more connection."""
+
+    def established(self, session: ServerSession) -> None:
+        """The client has authenticated, or sent its first request where that is not asked for."""
+
+    def remove(self, session: ServerSession) -> None:
+        """The connection is closed."""
+
+
 class ServerSession:
     """State of one connection."""
 
     def __init__(
         self,
         services: Services,
-        connections: Connections,
+        sessions: Sessions,
         handlers: Mapping[int, Handler],
         sock: socket.socket | TlsSocket,
         listener: str,
         peer: str,
     ) -> None:
         self.services = services
-        self._connections = connections
+        self._sessions = sessions
         self._handlers = handlers
         self.listener = listener
         self.peer = peer
@@ -94,15 +106,8 @@ class ServerSession:
         """What the client read last, and from where."""
         self.is_established = False
         """Whether the client has authenticated, or, where that is not asked for, has sent its first request."""
-        config = services.config
-        self._requests_max = (
-            config.integer("netty.server.max-queued-requests") if self.authenticated else _UNAUTHENTICATED_REQUESTS_MAX
-        )
-        self._unsent_bytes_max = (
-            config.integer("server.connection.max-unsent-size")
-            if self.authenticated
-            else _UNAUTHENTICATED_UNSENT_BYTES_MAX
-        )
+        self._requests_max = _UNAUTHENTICATED_REQUESTS_MAX
+        self._unsent_bytes_max = _UNAUTHENTICATED_UNSENT_BYTES_MAX
         self._tasks: set[asyncio.Task[None]] = set()
         self._replies: set[_Reply] = set()
         self._no_replies: asyncio.Future[None] | None = None
@@ -116,15 +121,15 @@ class ServerSession:
         """Held while a large answer is made, so that they are made one at a time and only when there is room."""
         self._room_waiters: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
-        frame_bytes_max = config.integer("netty.server.max-request-size")
         self._reader = FrameReader(
-            frame_bytes_max if self.authenticated else UNAUTHENTICATED_FRAME_BYTES_MAX,
+            UNAUTHENTICATED_FRAME_BYTES_MAX,
             frame_bytes_min=REQUEST_HEADER_BYTES,
-            buffer_bytes=_BUFFER_BYTES if self.authenticated else _FIRST_BUFFER_BYTES,
-            first_buffer_bytes=_FIRST_BUFFER_BYTES,
+            buffer_bytes=_FIRST_BUFFER_BYTES,
             allocate=services.frame_buffers.take,
             admit=self._admit_frame,
         )
+        if self.authenticated:
+            self._raise_limits()
         self.channel = Channel(
             self._loop,
             sock,
@@ -182,9 +187,8 @@ class ServerSession:
 
     def authenticate(self, principal: Principal) -> None:
         """Take the client for this principal from now on, with the limits of clients that are known."""
-        config = self.services.config
         share = self.services.scheduler.share(principal)
-        if not self._connections.has_room_for(self, share):
+        if not self._sessions.has_room_for(self, share):
             raise AuthenticateError(
                 f"{principal} has {share.usage.connections} connections, the limit of a user (server option "
                 "'quota.max_connections'). Close some of them."
@@ -194,14 +198,18 @@ class ServerSession:
         share.usage.connections += 1
         self.channel.share = share
         self.authenticated = True
+        self._raise_limits()
+        self._establish()
+
+    def _raise_limits(self) -> None:
+        config = self.services.config
         self._requests_max = config.integer("netty.server.max-queued-requests")
         self._unsent_bytes_max = config.integer("server.connection.max-unsent-size")
         self._reader.set_limits(config.integer("netty.server.max-request-size"), _BUFFER_BYTES)
-        self._establish()
 
     def _establish(self) -> None:
         self.is_established = True
-        self._connections.established(self)
+        self._sessions.established(self)
 
     def _admit_frame(self, length: int) -> bool:
         """Charge a large frame before it gets memory. One that has to wait is left unread in the socket."""
@@ -378,7 +386,7 @@ class ServerSession:
         for task in tuple(self._tasks):
             # A parked fetch would otherwise hold its place until its time is over. Appends are shielded by their queue.
             task.cancel()
-        self._connections.remove(self)
+        self._sessions.remove(self)
 
     def _on_error(self, error: Exception) -> None:
         logger.error("closed %s: an error in the server", self, exc_info=error)
