@@ -57,11 +57,10 @@ from fluss.rows import CompactedKeyEncoder, IcebergKeyEncoder, PaimonKeyEncoder
 from fluss.rows.logical import from_arrow, to_arrow
 from fluss.server.config import ServerConfig
 from fluss.server.kv.aggregate import aggregate_of, column_aggregate_of
-from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursor, Cursors
 from fluss.server.kv.ordered import DamagedStoreError
 from fluss.server.kv.sequence import FILE_NAME, BlockSource, NumberSequence
-from fluss.server.kv.store import META_NAME, Store
+from fluss.server.kv.store import META_NAME, Store, StoreBudget
 from fluss.server.kv.values import ValueCodec, decode_keys, rows_of_keys
 from fluss.server.scheduler import Scheduler
 
