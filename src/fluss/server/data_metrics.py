@@ -20,6 +20,8 @@ from fluss.server.kv.store import Store
 from fluss.server.metrics import Labels, ServerMetrics
 
 if TYPE_CHECKING:
+    from fluss.server.kv.snapshots import BucketSnapshots
+    from fluss.server.kv.tablet import KvTablet
     from fluss.server.log.tablet import LogTablet
     from fluss.server.services import Services
 Series = Iterator[tuple[Labels, float]]
@@ -50,147 +52,8 @@ _TABLE_COUNTERS = {
 """Names of metrics, and where `TableCounters` has their figures."""
 
 
-class DataMetrics:
-    """Registers the figures of a server's tables."""
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._add_coordinator_figures()
-        self._add_table_figures()
-        self._add_bucket_figures()
-        KvMetrics(services, self._of_kv_buckets)
-
-    def _add_coordinator_figures(self) -> None:
-        metrics, tiering = self._services.metrics, self._services.catalog.lake.tiering
-        metrics.gauge("coordinator_bucketCount", lambda: sum(count for _, count in self._bucket_counts()))
-        metrics.gauge("coordinator_lakeTiering_pendingTablesCount", lambda: tiering.count(TieringState.PENDING))
-        metrics.gauge("coordinator_lakeTiering_runningTablesCount", lambda: tiering.count(TieringState.TIERING))
-        metrics.series("coordinator_table_bucketCount", self._bucket_counts)
-        metrics.series("coordinator_table_partitionCount", self._partition_counts)
-        now_ms = self._services.catalog.clock_ms
-        scope = "coordinator_lakeTiering_table_"
-        self._tiering_series(f"{scope}tierLag", lambda t: max(0, now_ms() - t.last_tiered_ms))
-        self._tiering_series(f"{scope}tieredTimestamp", lambda t: t.last_tiered_ms)
-        self._tiering_series(f"{scope}tierDuration", lambda t: t.duration_ms_last)
-        self._tiering_series(f"{scope}freshness", lambda t: t.freshness_ms)
-        self._tiering_series(f"{scope}failuresTotal", lambda t: t.failures)
-        self._tiering_series(
-            f"{scope}pendingTime",
-            lambda t: max(0, now_ms() - t.pending_since_ms) if t.state is TieringState.PENDING else 0,
-        )
-        self._tiering_series(f"{scope}fileSize", lambda t: -1 if t.lake_bytes is None else t.lake_bytes)
-        self._tiering_series(f"{scope}recordCount", lambda t: -1 if t.lake_rows is None else t.lake_rows)
-
-    def _add_table_figures(self) -> None:
-        for name, attribute in _TABLE_COUNTERS.items():
-            self._services.metrics.series(f"tabletserver_table_{name}", partial(self._counted, attrgetter(attribute)))
-
-    def _add_bucket_figures(self) -> None:
-        metrics, tablets = self._services.metrics, self._services.tablets
-        metrics.gauge("tabletserver_physicalStorage_remoteLogSize", lambda: sum(map(_remote_bytes, tablets)))
-        metrics.gauge("tabletserver_delayedWriteCount", lambda: sum(len(t.commit_waiters) for t in tablets))
-        metrics.gauge(
-            "tabletserver_delayedFetchCount", lambda: len({fetch for t in tablets for fetch in t.fetch_waiters})
-        )
-        scope = "tabletserver_table_bucket_"
-        metrics.series(f"{scope}log_numSegments", lambda: self._of_buckets(lambda t: len(t.segments)))
-        metrics.series(f"{scope}log_startOffset", lambda: self._of_buckets(lambda t: t.start_offset))
-        metrics.series(f"{scope}log_endOffset", lambda: self._of_buckets(lambda t: t.high_watermark))
-        metrics.series(f"{scope}logicalStorage_logSize", lambda: self._of_buckets(lambda t: t.size_bytes))
-        metrics.series(f"{scope}physicalStorage_localLogSize", lambda: self._of_buckets(lambda t: t.size_bytes))
-        metrics.series(f"{scope}remoteLog_numSegments", lambda: self._of_buckets(_remote_segments))
-        metrics.series(f"{scope}remoteLog_startOffset", lambda: self._of_buckets(_remote_start))
-        metrics.series(f"{scope}remoteLog_endOffset", lambda: self._of_buckets(_remote_end))
-        metrics.series(f"{scope}remoteLog_size", lambda: self._of_buckets(lambda t: _remote_bytes(t) or None))
-        metrics.series(f"{scope}lakeTiering_pendingRecords", lambda: self._of_buckets(self._pending_records))
-        metrics.series(f"{scope}lakeTiering_timestampLag", lambda: self._of_buckets(self._timestamp_lag))
-
-    def _tables(self) -> list[TableEntry]:
-        return list(self._services.catalog.tables_by_id.values())
-
-    def _bucket_counts(self) -> Series:
-        for entry in self._tables():
-            yield entry.labels, entry.bucket_total
-
-    def _partition_counts(self) -> Series:
-        return ((entry.labels, len(entry.partitions)) for entry in self._tables() if entry.is_partitioned)
-
-    def _tiered(self) -> Iterator[tuple[Labels, TieringEntry]]:
-        known = self._services.catalog.lake.tiering.tables
-        for entry in self._tables():
-            if entry.table_id in known:
-                yield entry.labels, known[entry.table_id]
-
-    def _tiering_series(self, name: str, read: Callable[[TieringEntry], float | None]) -> None:
-        def series() -> Series:
-            for labels, table in self._tiered():
-                value = read(table)
-                if value is not None:
-                    yield labels, value
-
-        self._services.metrics.series(name, series)
-
-    def _counted(self, read: Callable[[TableCounters], int]) -> Series:
-        # What has not happened to a table is left out: a page with all counters of 1000 tables would be long.
-        for entry in self._tables():
-            if count := read(entry.counters):
-                yield entry.labels, count
-
-    def _of_buckets(self, read: Callable[[LogTablet], float | None]) -> Series:
-        tablets = self._services.tablets
-        if len(tablets) <= BUCKETS_MAX:
-            for tablet in tablets:
-                yield from self._labelled(tablet.bucket, read, tablet)
-
-    def _of_kv_buckets(self, read: Callable[[T], float | None], buckets: Sequence[tuple[TableBucket, T]]) -> Series:
-        if len(buckets) <= BUCKETS_MAX:
-            for bucket, found in buckets:
-                yield from self._labelled(bucket, read, found)
-
-    def _labelled(self, bucket: TableBucket, read: Callable[[T], float | None], found: T) -> Series:
-        entry = self._services.catalog.table_by_id(bucket.table_id)
-        value = read(found) if entry is not None else None
-        if entry is not None and value is not None:
-            where = () if bucket.partition_id is None else (("partition", str(bucket.partition_id)),)
-            yield (*entry.labels, *where, ("bucket", str(bucket.bucket_id))), value
-
-    def _pending_records(self, tablet: LogTablet) -> float | None:
-        entry = self._services.catalog.table_by_id(tablet.bucket.table_id)
-        if entry is None or not entry.table_info.config.lake_enabled:
-            return None
-        tiered = entry.lake.end_offset(tablet.bucket.partition_id, tablet.bucket.bucket_id) if entry.lake else None
-        return max(0, tablet.high_watermark - (tiered or 0))
-
-    def _timestamp_lag(self, tablet: LogTablet) -> float | None:
-        entry = self._services.catalog.table_by_id(tablet.bucket.table_id)
-        newest = entry.lake.latest if entry is not None and entry.lake is not None else None
-        if newest is None or tablet.max_timestamp < 0:
-            return None
-        tiered = newest.max_timestamps.get((tablet.bucket.partition_id, tablet.bucket.bucket_id))
-        return None if tiered is None else max(0, tablet.max_timestamp - tiered)
-
-
-def _remote_segments(tablet: LogTablet) -> float | None:
-    return None if tablet.remote is None else len(tablet.remote.segments)
-
-
-def _remote_start(tablet: LogTablet) -> float | None:
-    return None if tablet.remote is None else tablet.remote.start_offset
-
-
-def _remote_end(tablet: LogTablet) -> float | None:
-    return None if tablet.remote is None or not tablet.remote.segments else tablet.remote.end_offset
-
-
-def _remote_bytes(tablet: LogTablet) -> int:
-    return 0 if tablet.remote is None else sum(segment.size_in_bytes for segment in tablet.remote.segments)
-
-
 BUCKETS_MAX = 1000
 """With more buckets their series are left out: a page of them all would keep the event loop busy."""
-
-PerBucket = Callable[[Callable[[Any], "float | None"], Sequence[tuple[TableBucket, Any]]], Series]
-"""Reads a figure of each of some buckets, and labels it."""
 
 _ENGINE_MAXIMA = {
     "rocksdbNumFilesAtLevel0Max": "rocksdb.num-files-at-level0",
@@ -205,50 +68,166 @@ _ENGINE_SUMS = {
 """Names of metrics, and the properties of RocksDB that they show."""
 
 
-class KvMetrics:
-    """Registers the figures of primary-key tables."""
+class DataMetrics:
+    """Registers the figures of a server's tables."""
 
-    def __init__(self, services: Services, per_bucket: PerBucket) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
-        metrics = services.metrics
-        metrics.gauge("coordinator_kvSnapshotLeaseCount", lambda: len(services.kv.snapshotter.leases))
-        metrics.gauge("coordinator_leasedKvSnapshotCount", lambda: services.kv.snapshotter.leases.snapshot_count)
+        self._metrics = services.metrics
+        self._add_coordinator_figures()
+        for name, attribute in _TABLE_COUNTERS.items():
+            self._metrics.series(f"tabletserver_table_{name}", partial(self._counted, attrgetter(attribute)))
+        self._add_bucket_figures()
+        self._add_kv_figures()
+
+    def _add_coordinator_figures(self) -> None:
+        metrics, tiering = self._metrics, self._services.catalog.lake.tiering
+        metrics.gauge("coordinator_bucketCount", lambda: sum(count for _, count in self._bucket_counts()))
+        metrics.gauge("coordinator_lakeTiering_pendingTablesCount", lambda: tiering.count(TieringState.PENDING))
+        metrics.gauge("coordinator_lakeTiering_runningTablesCount", lambda: tiering.count(TieringState.TIERING))
+        metrics.series("coordinator_table_bucketCount", self._bucket_counts)
+        metrics.series("coordinator_table_partitionCount", self._partition_counts)
+        now_ms = self._services.catalog.clock_ms
+        figures: dict[str, Callable[[TieringEntry], float | None]] = {
+            "tierLag": lambda t: max(0, now_ms() - t.last_tiered_ms),
+            "tieredTimestamp": lambda t: t.last_tiered_ms,
+            "tierDuration": lambda t: t.duration_ms_last,
+            "freshness": lambda t: t.freshness_ms,
+            "failuresTotal": lambda t: t.failures,
+            "pendingTime": lambda t: max(0, now_ms() - t.pending_since_ms) if t.state is TieringState.PENDING else 0,
+            "fileSize": lambda t: -1 if t.lake_bytes is None else t.lake_bytes,
+            "recordCount": lambda t: -1 if t.lake_rows is None else t.lake_rows,
+        }
+        for name, read in figures.items():
+            metrics.series(f"coordinator_lakeTiering_table_{name}", partial(self._tiered, read))
+
+    def _add_bucket_figures(self) -> None:
+        metrics, tablets = self._metrics, self._services.tablets
+        metrics.gauge("tabletserver_physicalStorage_remoteLogSize", lambda: sum(map(_remote_bytes, tablets)))
+        metrics.gauge("tabletserver_delayedWriteCount", lambda: sum(len(t.commit_waiters) for t in tablets))
         metrics.gauge(
-            "coordinator_physicalStorage_remoteKvSize",
-            lambda: sum(found.size_bytes for found in services.kv.snapshotter.known),
+            "tabletserver_delayedFetchCount", lambda: len({fetch for t in tablets for fetch in t.fetch_waiters})
+        )
+        figures: dict[str, Callable[[LogTablet], float | None]] = {
+            "log_numSegments": lambda t: len(t.segments),
+            "log_startOffset": lambda t: t.start_offset,
+            "log_endOffset": lambda t: t.high_watermark,
+            "logicalStorage_logSize": lambda t: t.size_bytes,
+            "physicalStorage_localLogSize": lambda t: t.size_bytes,
+            "remoteLog_numSegments": lambda t: None if t.remote is None else len(t.remote.segments),
+            "remoteLog_startOffset": lambda t: None if t.remote is None else t.remote.start_offset,
+            "remoteLog_endOffset": lambda t: (
+                t.remote.end_offset if t.remote is not None and t.remote.segments else None
+            ),
+            "remoteLog_size": lambda t: _remote_bytes(t) or None,
+            "lakeTiering_pendingRecords": self._pending_records,
+            "lakeTiering_timestampLag": self._timestamp_lag,
+        }
+        for name, read in figures.items():
+            metrics.series(f"tabletserver_table_bucket_{name}", partial(self._of_buckets, read, self._logs))
+
+    def _add_kv_figures(self) -> None:
+        metrics, kv = self._metrics, self._services.kv
+        snapshotter, budget = kv.snapshotter, kv.budget
+        metrics.gauge("coordinator_kvSnapshotLeaseCount", lambda: len(snapshotter.leases))
+        metrics.gauge("coordinator_leasedKvSnapshotCount", lambda: snapshotter.leases.snapshot_count)
+        metrics.gauge(
+            "coordinator_physicalStorage_remoteKvSize", lambda: sum(found.size_bytes for found in snapshotter.known)
         )
         metrics.gauge("tabletserver_logicalStorage_kvSize", lambda: sum(store.size_bytes for store in self._stores()))
         metrics.gauge("tabletserver_physicalStorage_localSize", self._local_bytes)
         metrics.gauge("tabletserver_rocksdbMemoryUsageTotal", self._engine_memory)
-        metrics.gauge("tabletserver_kvFlush_total", lambda: services.kv.budget.spill_latencies.count)
-        metrics.histogram("tabletserver_kvFlushLatencyMs", services.kv.budget.spill_latencies)
-        metrics.gauge("tabletserver_kvMemorySize", lambda: services.kv.budget.memory_bytes)
-        metrics.gauge("tabletserver_kvCacheSize", lambda: services.kv.budget.cache_bytes)
-        metrics.gauge("tabletserver_kvRowCount", lambda: services.kv.budget.row_count)
-        metrics.series(
-            "coordinator_table_bucket_numKvSnapshots",
-            lambda: per_bucket(lambda found: len(found.snapshots), self._snapshots()),
-        )
-        metrics.series(
-            "coordinator_table_bucket_allKvSnapshotSize",
-            lambda: per_bucket(lambda found: found.size_bytes, self._snapshots()),
-        )
+        metrics.gauge("tabletserver_kvFlush_total", lambda: budget.spill_latencies.count)
+        metrics.histogram("tabletserver_kvFlushLatencyMs", budget.spill_latencies)
+        metrics.gauge("tabletserver_kvMemorySize", lambda: budget.memory_bytes)
+        metrics.gauge("tabletserver_kvCacheSize", lambda: budget.cache_bytes)
+        metrics.gauge("tabletserver_kvRowCount", lambda: budget.row_count)
+        figures: dict[str, Callable[[Any], float]] = {
+            "numKvSnapshots": lambda found: len(found.snapshots),
+            "allKvSnapshotSize": lambda found: found.size_bytes,
+        }
+        for name, read in figures.items():
+            metrics.series(f"coordinator_table_bucket_{name}", partial(self._of_buckets, read, self._snapshots))
         metrics.series(
             "tabletserver_table_bucket_logicalStorage_kvSize",
-            lambda: per_bucket(
-                lambda tablet: tablet.store.size_bytes,
-                [(tablet.log.bucket, tablet) for tablet in services.kv.open_tablets],
-            ),
+            partial(self._of_buckets, lambda tablet: tablet.store.size_bytes, self._states),
         )
         for names, combine in ((_ENGINE_MAXIMA, max), (_ENGINE_SUMS, sum)):
             for name, engine_name in names.items():
-                self._add_engine_series(name, engine_name, combine)
+                metrics.series(f"tabletserver_table_{name}", partial(self._of_engines, engine_name, combine))
+
+    # What there is -------------------------------------------------------------------------------------------------
+
+    def _tables(self) -> list[TableEntry]:
+        return list(self._services.catalog.tables_by_id.values())
+
+    def _logs(self) -> list[tuple[TableBucket, LogTablet]]:
+        return [(log.bucket, log) for log in self._services.tablets]
+
+    def _states(self) -> list[tuple[TableBucket, KvTablet]]:
+        return [(tablet.log.bucket, tablet) for tablet in self._services.kv.open_tablets]
+
+    def _snapshots(self) -> list[tuple[TableBucket, BucketSnapshots]]:
+        return [(found.bucket, found) for found in self._services.kv.snapshotter.known]
 
     def _stores(self) -> list[Store]:
         return [tablet.store for tablet in self._services.kv.open_tablets]
 
-    def _snapshots(self) -> list[tuple[TableBucket, Any]]:
-        return [(found.bucket, found) for found in self._services.kv.snapshotter.known]
+    # Series --------------------------------------------------------------------------------------------------------
+
+    def _bucket_counts(self) -> Series:
+        for entry in self._tables():
+            yield entry.labels, entry.bucket_total
+
+    def _partition_counts(self) -> Series:
+        return ((entry.labels, len(entry.partitions)) for entry in self._tables() if entry.is_partitioned)
+
+    def _tiered(self, read: Callable[[TieringEntry], float | None]) -> Series:
+        known = self._services.catalog.lake.tiering.tables
+        for entry in self._tables():
+            value = read(known[entry.table_id]) if entry.table_id in known else None
+            if value is not None:
+                yield entry.labels, value
+
+    def _counted(self, read: Callable[[TableCounters], int]) -> Series:
+        # What has not happened to a table is left out: a page with all counters of 1000 tables would be long.
+        for entry in self._tables():
+            if count := read(entry.counters):
+                yield entry.labels, count
+
+    def _of_buckets(
+        self, read: Callable[[T], float | None], find: Callable[[], Sequence[tuple[TableBucket, T]]]
+    ) -> Series:
+        found = find()
+        for bucket, one in found if len(found) <= BUCKETS_MAX else ():
+            entry = self._services.catalog.table_by_id(bucket.table_id)
+            value = None if entry is None else read(one)
+            if entry is not None and value is not None:
+                where = () if bucket.partition_id is None else (("partition", str(bucket.partition_id)),)
+                yield (*entry.labels, *where, ("bucket", str(bucket.bucket_id))), value
+
+    def _of_engines(self, engine_name: str, combine: Callable[[list[int]], float]) -> Series:
+        by_table: dict[Labels, list[int]] = {}
+        open_tablets = self._services.kv.open_tablets
+        for tablet in open_tablets if len(open_tablets) <= BUCKETS_MAX else ():
+            by_table.setdefault(tablet.entry.labels, []).append(tablet.store.engine_property(engine_name))
+        return ((labels, combine(values)) for labels, values in by_table.items())
+
+    # Figures -------------------------------------------------------------------------------------------------------
+
+    def _pending_records(self, tablet: LogTablet) -> float | None:
+        entry = self._services.catalog.table_by_id(tablet.bucket.table_id)
+        if entry is None or not entry.table_info.config.lake_enabled:
+            return None
+        return max(0, tablet.high_watermark - (self._services.catalog.lake_end_offset(tablet.bucket) or 0))
+
+    def _timestamp_lag(self, tablet: LogTablet) -> float | None:
+        entry = self._services.catalog.table_by_id(tablet.bucket.table_id)
+        newest = entry.lake.latest if entry is not None and entry.lake is not None else None
+        if newest is None or tablet.max_timestamp < 0:
+            return None
+        tiered = newest.max_timestamps.get((tablet.bucket.partition_id, tablet.bucket.bucket_id))
+        return None if tiered is None else max(0, tablet.max_timestamp - tiered)
 
     def _local_bytes(self) -> float:
         on_disk = sum(store.engine_property("rocksdb.live-sst-files-size") for store in self._stores())
@@ -256,18 +235,12 @@ class KvMetrics:
 
     def _engine_memory(self) -> float:
         names = ("rocksdb.size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
-        kv = self._services.kv
-        return kv.budget.cache_bytes + sum(store.engine_property(name) for store in self._stores() for name in names)
+        engines = sum(store.engine_property(name) for store in self._stores() for name in names)
+        return self._services.kv.budget.cache_bytes + engines
 
-    def _add_engine_series(self, name: str, engine_name: str, combine: Callable[[list[int]], float]) -> None:
-        def series() -> Series:
-            by_table: dict[Labels, list[int]] = {}
-            open_tablets = self._services.kv.open_tablets
-            for tablet in open_tablets if len(open_tablets) <= BUCKETS_MAX else ():
-                by_table.setdefault(tablet.entry.labels, []).append(tablet.store.engine_property(engine_name))
-            return ((labels, combine(values)) for labels, values in by_table.items())
 
-        self._services.metrics.series(f"tabletserver_table_{name}", series)
+def _remote_bytes(tablet: LogTablet) -> int:
+    return 0 if tablet.remote is None else sum(segment.size_in_bytes for segment in tablet.remote.segments)
 
 
 _STATM = Path("/proc/self/statm")
