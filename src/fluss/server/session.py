@@ -57,8 +57,8 @@ _FIRST_BUFFER_BYTES = 1024
 _BUFFER_BYTES = 64 * 1024
 
 
-class Sessions(Protocol):
-    """What a session needs of the one who limits their number."""
+class ConnectionLimits(Protocol):
+    """What a session reports to, so that the number of connections is bounded."""
 
     def has_room_for(self, session: ServerSession, share: Share) -> bool:
         """Whether a user may have one more connection."""
@@ -76,14 +76,14 @@ class ServerSession:
     def __init__(
         self,
         services: Services,
-        sessions: Sessions,
+        limits: ConnectionLimits,
         handlers: Mapping[int, Handler],
         sock: socket.socket | TlsSocket,
         listener: str,
         peer: str,
     ) -> None:
         self.services = services
-        self._sessions = sessions
+        self._limits = limits
         self._handlers = handlers
         self.listener = listener
         self.peer = peer
@@ -188,7 +188,7 @@ class ServerSession:
     def authenticate(self, principal: Principal) -> None:
         """Take the client for this principal from now on, with the limits of clients that are known."""
         share = self.services.scheduler.share(principal)
-        if not self._sessions.has_room_for(self, share):
+        if not self._limits.has_room_for(self, share):
             raise AuthenticateError(
                 f"{principal} has {share.usage.connections} connections, the limit of a user (server option "
                 "'quota.max_connections'). Close some of them."
@@ -209,7 +209,7 @@ class ServerSession:
 
     def _establish(self) -> None:
         self.is_established = True
-        self._sessions.established(self)
+        self._limits.established(self)
 
     def _admit_frame(self, length: int) -> bool:
         """Charge a large frame before it gets memory. One that has to wait is left unread in the socket."""
@@ -386,7 +386,7 @@ class ServerSession:
         for task in tuple(self._tasks):
             # A parked fetch would otherwise hold its place until its time is over. Appends are shielded by their queue.
             task.cancel()
-        self._sessions.remove(self)
+        self._limits.remove(self)
 
     def _on_error(self, error: Exception) -> None:
         logger.error("closed %s: an error in the server", self, exc_info=error)
