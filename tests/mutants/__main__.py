@@ -3,6 +3,8 @@
 
 Each worker has a copy of the tree, so the sources themselves never change. First the tests run without any bug: a test
 that fails anyway would catch everything.
+
+With ``--simulation SECONDS`` the simulation alone has to find each bug of durability and recovery, within this time.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.mutants.planted import MUTANTS, Mutant
+from tests.mutants.planted import DURABILITY, MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
@@ -68,10 +71,21 @@ class Tree:
         os.utime(path, (time.time(), 1_000_000_000 + next(_times)))
 
     def test(self, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", *tests]
-        environment = {**os.environ, "PYTHONPATH": str(self.folder / "src")}
+        return self._run("pytest", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", *tests)
+
+    def simulate(self, seconds: float) -> subprocess.CompletedProcess[str]:
+        return self._run("tests.simulation", "--seed=1", "--rounds=1000000", f"--seconds={seconds}", "--jobs=1")
+
+    def _run(self, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(self.folder / "src"), "PYTHONHASHSEED": "0"}
         return subprocess.run(
-            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
+            [sys.executable, "-m", module, *arguments],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS_MAX,
         )
 
 
@@ -82,11 +96,11 @@ def run_control(tree: Tree, tests: Sequence[str]) -> Verdict:
     return Verdict(f"(no bug) {' '.join(tests)}", outcome, 0.0, "" if outcome == CAUGHT else _last_line(done.stdout))
 
 
-def run_mutant(tree: Tree, mutant: Mutant) -> Verdict:
-    """Run the tests of a mutant: they must fail."""
+def run_mutant(tree: Tree, mutant: Mutant, simulated_s: float | None = None) -> Verdict:
+    """Run the tests of a mutant, or the simulation: they must fail."""
     with tree.planted(mutant):
         try:
-            done = tree.test(mutant.tests)
+            done = tree.test(mutant.tests) if simulated_s is None else tree.simulate(simulated_s)
         except subprocess.TimeoutExpired:
             return Verdict(mutant.name, CAUGHT, 0.0, "the tests hung")
     outcome = {_PASSED: ESCAPED, _FAILED: CAUGHT}.get(done.returncode, ERROR)
@@ -123,8 +137,10 @@ def main() -> int:
     parser.add_argument("-k", metavar="TEXT", default="", help="only mutants whose name contains this text")
     parser.add_argument("--list", action="store_true", help="list the mutants, and check that each of them applies")
     parser.add_argument("--no-control", action="store_true", help="do not run the tests without a bug first")
+    parser.add_argument("--simulation", metavar="SECONDS", type=float, help="let the simulation find them")
     options = parser.parse_args()
-    chosen = [mutant for mutant in MUTANTS if options.k in mutant.name]
+    planted = MUTANTS if options.simulation is None else DURABILITY
+    chosen = [mutant for mutant in planted if options.k in mutant.name]
     stale = [problem for mutant in chosen if (problem := mutant.problem(ROOT)) is not None]
     if options.list:
         for mutant in chosen:
@@ -133,9 +149,9 @@ def main() -> int:
         print(problem)
     if options.list or stale:
         return 1 if stale else 0
-    suites = [] if options.no_control else list(dict.fromkeys(mutant.tests for mutant in chosen))
+    suites = [] if options.no_control or options.simulation else list(dict.fromkeys(mutant.tests for mutant in chosen))
     jobs: list[Callable[[Tree], Verdict]] = [lambda tree, tests=tests: run_control(tree, tests) for tests in suites]  # type: ignore[misc]
-    jobs += [lambda tree, mutant=mutant: run_mutant(tree, mutant) for mutant in chosen]  # type: ignore[misc]
+    jobs += [partial(run_mutant, mutant=mutant, simulated_s=options.simulation) for mutant in chosen]
     verdicts = run_all(jobs)
     bad = [verdict for verdict in verdicts if verdict.outcome != CAUGHT]
     print(f"\n{len(chosen)} mutants, {len(bad)} not caught or not tested")

@@ -65,7 +65,7 @@ _QUOTAS = ("tests/server/test_quotas.py",)
 _SCHEDULER = ("tests/server/test_scheduler.py",)
 _LEDGER = ("tests/spark/test_written_rows.py", "tests/spark/test_exactly_once.py")
 
-MUTANTS: tuple[Mutant, ...] = (
+DURABILITY: tuple[Mutant, ...] = (
     # -- durability -------------------------------------------------------------------------------------------------
     Mutant("log-file-not-flushed", f"{_LOG}/flush.py", "        file.sync()\n", "", _COMMIT),
     Mutant(
@@ -295,6 +295,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         _UNCOMMITTED,
     ),
+)
+"""Bugs in what is on disk, and in what a start makes of it: the simulation must find most of them by itself."""
+
+MUTANTS: tuple[Mutant, ...] = (
+    *DURABILITY,
     # -- retention --------------------------------------------------------------------------------------------------
     Mutant(
         "expired-file-deleted-before-the-recovery-point",
