@@ -27,14 +27,14 @@ def _import_order(name: str) -> tuple[bool, bool, str]:
 def face_stub(face: str) -> str:
     """Draw the stub of one face."""
     submodules = [f"from {face} import {name} as {name}" for name in SUBMODULES[face]]
-    return _stub("the table of _exports.py", submodules, homes_of(face), ["__version__: str", ""])
+    return _stub("the table of _exports.py", submodules, homes_of(face), ["__version__: str"])
 
 
 def package_stub(package: str) -> str:
     """Draw the stub of a package with a table of names."""
     tables: dict[str, str] = import_module(f"fluss.{package}").NAMES
     homes = {name: module for module, names in tables.items() for name in names.split()}
-    return _stub("NAMES in __init__.py", [], homes, ["NAMES: dict[str, str]", ""])
+    return _stub("NAMES in __init__.py", [], homes, ["NAMES: dict[str, str]"])
 
 
 def _stub(source: str, first: list[str], homes: Mapping[str, str], more: list[str]) -> str:
@@ -49,9 +49,7 @@ def _stub(source: str, first: list[str], homes: Mapping[str, str], more: list[st
     ]
     for module in sorted(modules):
         lines += [f"from {module} import {name} as {name}" for name in sorted(modules[module], key=_import_order)]
-    lines += ["", *more, "__all__ = ["]
-    lines += [f'    "{name}",' for name in sorted(homes)]
-    return "\n".join([*lines, "]", ""])
+    return "\n".join([*lines, "", *more, "__all__: list[str]", ""])
 
 
 def main(arguments: list[str]) -> int:

@@ -11,14 +11,4 @@ from fluss.lake.union import read_union_split as read_union_split
 from fluss.lake.union import union_read as union_read
 
 NAMES: dict[str, str]
-
-__all__ = [
-    "LakeConfig",
-    "LakeTableChangedError",
-    "TieringService",
-    "lake_config",
-    "open_lake",
-    "plan_union",
-    "read_union_split",
-    "union_read",
-]
+__all__: list[str]

@@ -34,37 +34,4 @@ from fluss.rows.vector import encode_compacted as encode_compacted
 from fluss.rows.vector import encode_compacted_key as encode_compacted_key
 
 NAMES: dict[str, str]
-
-__all__ = [
-    "BadValues",
-    "ColumnConverter",
-    "CompactedKeyEncoder",
-    "IcebergKeyEncoder",
-    "KeyEncoder",
-    "LogicalConverter",
-    "PaimonKeyEncoder",
-    "Slices",
-    "bucket_hash",
-    "bucket_hashes",
-    "bucket_key_encoder",
-    "bucket_of",
-    "buckets_of",
-    "column_from_python",
-    "conform",
-    "decode_compacted",
-    "decode_compacted_key",
-    "decode_rows",
-    "encode_aligned",
-    "encode_compacted",
-    "encode_compacted_key",
-    "encode_rows",
-    "fluss_hash",
-    "from_arrow",
-    "from_python",
-    "kv_key_encoder",
-    "murmur3_32",
-    "prefix_key_encoder",
-    "scramble",
-    "to_arrow",
-    "to_python",
-]
+__all__: list[str]

@@ -18,21 +18,4 @@ from fluss.spark.types import to_fluss_schema as to_fluss_schema
 from fluss.spark.types import to_spark_schema as to_spark_schema
 
 NAMES: dict[str, str]
-
-__all__ = [
-    "FlussDataSource",
-    "LagListener",
-    "OPTIONS",
-    "activate",
-    "bridge_jar",
-    "configure",
-    "create_table",
-    "ensure_java",
-    "lookup_join",
-    "read",
-    "session",
-    "tables",
-    "to_fluss_schema",
-    "to_spark_schema",
-    "upsert_stream",
-]
+__all__: list[str]

@@ -11,14 +11,4 @@ from fluss.client.scan.table_batch_scanner import TableBatchScanner as TableBatc
 from fluss.client.scan.table_scan import TableScan as TableScan
 
 NAMES: dict[str, str]
-
-__all__ = [
-    "BatchScanner",
-    "LogScanner",
-    "RecordBatch",
-    "ScanPlan",
-    "ScanRecord",
-    "ScanRecords",
-    "TableBatchScanner",
-    "TableScan",
-]
+__all__: list[str]
