@@ -325,8 +325,7 @@ class Cluster:
                     return state
 
     async def _ask_for_table(self, path: TablePath, deadline: Deadline) -> TableState:
-        request = pb.MetadataRequest()
-        request.table_path.append(pb_path(path))
+        request = pb.MetadataRequest(table_path=[pb_path(path)])
         try:
             await self._metadata(request, deadline)
         except UnknownServerError:
@@ -389,9 +388,7 @@ class Cluster:
             return known
 
         async def load() -> PartitionState | None:
-            request = pb.MetadataRequest()
-            request.table_path.append(pb_path(path))
-            request.partitions_id.append(partition_id)
+            request = pb.MetadataRequest(table_path=[pb_path(path)], partitions_id=[partition_id])
             try:
                 await self._metadata(request, deadline, path)
             except PartitionNotExistsError:

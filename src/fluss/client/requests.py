@@ -8,11 +8,12 @@ from typing import Any
 from google.protobuf.message import Message
 
 from fluss.errors import ErrorCode, error_for_code
-from fluss.metadata import TablePath
+from fluss.metadata import TablePath, table_path_of
 from fluss.protocol import messages as pb
 
 
-def pb_path(path: TablePath) -> pb.PbTablePath:
+def pb_path(table_path: TablePath | str) -> pb.PbTablePath:
+    path = table_path_of(table_path)
     return pb.PbTablePath(database_name=path.database_name, table_name=path.table_name)
 
 

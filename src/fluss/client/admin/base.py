@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import Message
 
-from fluss.client.requests import pb_path
 from fluss.client.runner import Runner
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket, TablePath
@@ -65,18 +64,6 @@ class AdminBase:
             cluster.invalidate_table(table_path)
 
         await self._runner.ask(invalidate)
-
-
-def table_path_message(path: TablePath) -> pb.PbTablePath:
-    check_table_path(path)
-    return pb_path(path)
-
-
-def check_table_path(path: object) -> None:
-    if not isinstance(path, TablePath):
-        raise InvalidArgumentError(
-            f"Expected a TablePath, got {type(path).__name__} {path!r}; write TablePath('database', 'table')"
-        )
 
 
 def check_name(name: object, what: str) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fluss.client.admin.base import AdminBase, check_name, check_table_path, table_path_message
+from fluss.client.admin.base import AdminBase, check_name
 from fluss.client.admin.types import AlterConfigOp, DatabaseSummary, SchemaInfo, TableStats
 from fluss.client.arguments import also_called, instance, strings
 from fluss.client.cluster import Cluster
 from fluss.client.fanout import buckets_of, list_offsets, per_leader, run_all
-from fluss.client.requests import raise_for_code
+from fluss.client.requests import pb_path, raise_for_code
 from fluss.errors import InvalidArgumentError, PartitionNotExistsError
 from fluss.metadata import (
     Column,
@@ -136,11 +136,10 @@ class CatalogAdmin(AdminBase):
         timeout: float | None = None,
     ) -> None:
         """Create a table."""
-        table_path = table_path_of(table_path)
         example = ", such as TableDescriptor(schema)"
         descriptor = instance("create_table", "table_descriptor", table_descriptor, TableDescriptor, example)
         request = pb.CreateTableRequest(
-            table_path=table_path_message(table_path),
+            table_path=pb_path(table_path),
             table_json=descriptor.to_json_bytes(),
             ignore_if_exists=bool(ignore_if_exists),
         )
@@ -151,9 +150,7 @@ class CatalogAdmin(AdminBase):
     ) -> None:
         """Drop a table with all its data."""
         table_path = table_path_of(table_path)
-        request = pb.DropTableRequest(
-            table_path=table_path_message(table_path), ignore_if_not_exists=bool(ignore_if_not_exists)
-        )
+        request = pb.DropTableRequest(table_path=pb_path(table_path), ignore_if_not_exists=bool(ignore_if_not_exists))
         await self._change(apis.DROP_TABLE, request, idempotent=bool(ignore_if_not_exists), timeout=timeout)
         await self._invalidate(table_path)
 
@@ -180,9 +177,7 @@ class CatalogAdmin(AdminBase):
             await admin.alter_table("shop.orders", set_properties={"bucket.num": 8})
         """
         table_path = table_path_of(table_path)
-        request = pb.AlterTableRequest(
-            table_path=table_path_message(table_path), ignore_if_not_exists=ignore_if_not_exists
-        )
+        request = pb.AlterTableRequest(table_path=pb_path(table_path), ignore_if_not_exists=ignore_if_not_exists)
         properties = dict(set_properties or {})
         if _BUCKET_COUNT in properties:
             request.modify_bucket_count.new_bucket_count = _bucket_count(properties.pop(_BUCKET_COUNT))
@@ -212,7 +207,7 @@ class CatalogAdmin(AdminBase):
     async def get_table_info(self, table_path: TablePath | str, *, timeout: float | None = None) -> TableInfo:
         """The description of a table, fresh from the server."""
         table_path = table_path_of(table_path)
-        request = pb.GetTableInfoRequest(table_path=table_path_message(table_path))
+        request = pb.GetTableInfoRequest(table_path=pb_path(table_path))
         response = await self._ask(apis.GET_TABLE_INFO, request, timeout=timeout)
         return TableInfo(
             table_path,
@@ -233,8 +228,7 @@ class CatalogAdmin(AdminBase):
         self, table_path: TablePath | str, schema_id: int | None = None, *, timeout: float | None = None
     ) -> SchemaInfo:
         """One version of a table's schema; the latest unless an id is given."""
-        table_path = table_path_of(table_path)
-        request = pb.GetTableSchemaRequest(table_path=table_path_message(table_path), schema_id=schema_id)
+        request = pb.GetTableSchemaRequest(table_path=pb_path(table_path), schema_id=schema_id)
         response = await self._ask(apis.GET_TABLE_SCHEMA, request, timeout=timeout)
         return SchemaInfo(response.schema_id, Schema.from_json_bytes(response.schema_json))
 
@@ -245,8 +239,7 @@ class CatalogAdmin(AdminBase):
 
     async def table_exists(self, table_path: TablePath | str, *, timeout: float | None = None) -> bool:
         """Whether a table exists."""
-        table_path = table_path_of(table_path)
-        request = pb.TableExistsRequest(table_path=table_path_message(table_path))
+        request = pb.TableExistsRequest(table_path=pb_path(table_path))
         return (await self._ask(apis.TABLE_EXISTS, request, timeout=timeout)).exists
 
     # -- partitions -----------------------------------------------------------------------------------------------
@@ -260,9 +253,8 @@ class CatalogAdmin(AdminBase):
         timeout: float | None = None,
     ) -> None:
         """Create a partition: `{"region": "US"}`, with a value for each partition column."""
-        table_path = table_path_of(table_path)
         request = pb.CreatePartitionRequest(
-            table_path=table_path_message(table_path),
+            table_path=pb_path(table_path),
             partition_spec=_spec_message(partition_spec),
             # The field's name on the wire notwithstanding, it means "ignore if it exists".
             ignore_if_not_exists=bool(ignore_if_exists),
@@ -280,7 +272,7 @@ class CatalogAdmin(AdminBase):
         """Drop a partition with its data."""
         table_path = table_path_of(table_path)
         request = pb.DropPartitionRequest(
-            table_path=table_path_message(table_path),
+            table_path=pb_path(table_path),
             partition_spec=_spec_message(partition_spec),
             ignore_if_not_exists=bool(ignore_if_not_exists),
         )
@@ -295,16 +287,15 @@ class CatalogAdmin(AdminBase):
         timeout: float | None = None,
     ) -> list[PartitionInfo]:
         """The partitions of a table; with a spec of some partition columns only those that match."""
-        table_path = table_path_of(table_path)
         return await self._partition_infos(table_path, partition_spec, timeout)
 
     async def _partition_infos(
         self,
-        table_path: TablePath,
+        table_path: TablePath | str,
         partition_spec: PartitionSpec | Mapping[str, str] | None,
         timeout: float | Deadline | None,
     ) -> list[PartitionInfo]:
-        request = pb.ListPartitionInfosRequest(table_path=table_path_message(table_path))
+        request = pb.ListPartitionInfosRequest(table_path=pb_path(table_path))
         if partition_spec is not None:
             request.partial_partition_spec.CopyFrom(_spec_message(partition_spec))
         response = await self._ask(apis.LIST_PARTITION_INFOS, request, timeout=timeout)
@@ -331,7 +322,6 @@ class CatalogAdmin(AdminBase):
         timeout: float | None = None,
     ) -> list[PartitionInfo]:
         """The same as `list_partition_infos(table_path, partition_spec)`."""
-        table_path = table_path_of(table_path)
         return await self.list_partition_infos(table_path, partition_spec, timeout=timeout)
 
     # -- offsets, statistics, nodes -------------------------------------------------------------------------------
@@ -351,7 +341,6 @@ class CatalogAdmin(AdminBase):
         The older form `offset_type="earliest" | "latest" | "timestamp", timestamp=…` works too.
         """
         table_path = table_path_of(table_path)
-        check_table_path(table_path)
         spec = _offset_spec(offset_spec, offset_type, timestamp)
         deadline = self._deadline(timeout)
         return await self._runner.ask(
@@ -371,7 +360,6 @@ class CatalogAdmin(AdminBase):
     ) -> dict[int, int]:
         """Offsets of the buckets of one partition (its values joined with `$`, as in `PartitionInfo`)."""
         table_path = table_path_of(table_path)
-        check_table_path(table_path)
         spec = _offset_spec(offset_spec, offset_type, timestamp)
         deadline = self._deadline(timeout)
         name = check_name(partition_name, "partition name")
@@ -384,7 +372,6 @@ class CatalogAdmin(AdminBase):
     ) -> TableStats:
         """Row counts of a table (all partitions unless one is named), per bucket and in all."""
         table_path = table_path_of(table_path)
-        check_table_path(table_path)
         deadline = self._deadline(timeout)
         names: list[str | None] = [partition_name]
         if partition_name is None:

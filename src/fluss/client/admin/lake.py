@@ -5,13 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fluss.client.admin.base import (
-    AdminBase,
-    bucket_from,
-    check_name,
-    check_table_path,
-    table_path_message,
-)
+from fluss.client.admin.base import AdminBase, bucket_from, check_name
 from fluss.client.admin.types import (
     FileSystemToken,
     KvSnapshot,
@@ -22,7 +16,7 @@ from fluss.client.admin.types import (
     TieringStats,
     TieringTable,
 )
-from fluss.client.requests import raise_for_code
+from fluss.client.requests import pb_path, raise_for_code
 from fluss.errors import InvalidArgumentError, UnknownServerError, error_for_code
 from fluss.metadata import LakeSnapshot, TableBucket, TablePath, table_path_of
 from fluss.net.deadline import Deadline
@@ -39,25 +33,20 @@ class LakeAdmin(AdminBase):
         self, table_path: TablePath | str, *, timeout: float | None = None
     ) -> LakeSnapshot:
         """The newest snapshot of the table in the lake, and the log offset each bucket continues from."""
-        table_path = table_path_of(table_path)
-        return await self._lake_snapshot(
-            pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path)), timeout=timeout
-        )
+        return await self._lake_snapshot(pb.GetLakeSnapshotRequest(table_path=pb_path(table_path)), timeout=timeout)
 
     async def get_lake_snapshot(
         self, table_path: TablePath | str, snapshot_id: int, *, timeout: float | None = None
     ) -> LakeSnapshot:
         """One snapshot of the table in the lake by its id."""
-        table_path = table_path_of(table_path)
-        request = pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path), snapshot_id=snapshot_id)
+        request = pb.GetLakeSnapshotRequest(table_path=pb_path(table_path), snapshot_id=snapshot_id)
         return await self._lake_snapshot(request, timeout=timeout)
 
     async def get_readable_lake_snapshot(
         self, table_path: TablePath | str, *, timeout: float | None = None
     ) -> LakeSnapshot:
         """The newest snapshot that readers may use."""
-        table_path = table_path_of(table_path)
-        request = pb.GetLakeSnapshotRequest(table_path=table_path_message(table_path), readable=True)
+        request = pb.GetLakeSnapshotRequest(table_path=pb_path(table_path), readable=True)
         return await self._lake_snapshot(request, timeout=timeout)
 
     async def _lake_snapshot(
@@ -121,7 +110,7 @@ class LakeAdmin(AdminBase):
         """Store the offsets a lake snapshot will cover; gives the path to pass to the commit."""
         table_path = table_path_of(table_path)
         request = pb.PrepareLakeTableSnapshotRequest(ignore_previous_table_offsets=ignore_previous_offsets)
-        message = request.bucket_offsets.add(table_id=table_id, table_path=table_path_message(table_path))
+        message = request.bucket_offsets.add(table_id=table_id, table_path=pb_path(table_path))
         for bucket, offset in offsets.items():
             message.bucket_offsets.add(
                 partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, log_end_offset=offset
@@ -161,10 +150,7 @@ class LakeAdmin(AdminBase):
         self, table_path: TablePath | str, partition_name: str | None = None, *, timeout: float | None = None
     ) -> list[KvSnapshot]:
         """The newest snapshot of each bucket of a primary-key table, or of one of its partitions."""
-        table_path = table_path_of(table_path)
-        request = pb.GetLatestKvSnapshotsRequest(
-            table_path=table_path_message(table_path), partition_name=partition_name
-        )
+        request = pb.GetLatestKvSnapshotsRequest(table_path=pb_path(table_path), partition_name=partition_name)
         response = await self._ask(apis.GET_LATEST_KV_SNAPSHOTS, request, timeout=timeout)
         partition_id = response.partition_id if response.HasField("partition_id") else None
         return [_kv_snapshot(response.table_id, partition_id, s) for s in response.latest_snapshots]
@@ -268,7 +254,6 @@ class LakeAdmin(AdminBase):
     async def _ids(
         self, table_path: TablePath, partition_name: str | None, deadline: Deadline
     ) -> tuple[int, int | None]:
-        check_table_path(table_path)
         state = await self._runner.ask(lambda cluster: cluster.table(table_path, refresh=True, deadline=deadline))
         if partition_name is None:
             return state.table_id, None

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fluss.client.requests import pb_path
 from fluss.client.scan.remote import RemoteReader
 from fluss.errors import FlussError, FormatError, StorageError
 from fluss.protocol import apis
@@ -43,8 +44,7 @@ class SnapshotRef:
 async def newest_snapshot(plan: ScanPlan, bucket: TableBucket, deadline: Deadline) -> SnapshotRef | None:
     """The newest snapshot of a bucket, if it has one and the server knows of such things."""
     cluster, path = plan.cluster, plan.info.table_path
-    request = pb.GetLatestKvSnapshotsRequest()
-    request.table_path.database_name, request.table_path.table_name = path.database_name, path.table_name
+    request = pb.GetLatestKvSnapshotsRequest(table_path=pb_path(path))
     if bucket.partition_id is not None:
         partition = await cluster.partition_by_id(path, bucket.partition_id, deadline=deadline)
         if partition is None:
@@ -173,6 +173,3 @@ class SnapshotRows:
             db.close()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-__all__ = ["SnapshotRef", "SnapshotRows", "newest_snapshot"]

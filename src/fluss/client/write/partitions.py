@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fluss.client.requests import pb_path
 from fluss.errors import FlussError
 from fluss.metadata import TableInfo, TablePath
 from fluss.net.background import running_loop
@@ -41,9 +42,7 @@ async def find_or_create(
 async def _create(cluster: Cluster, path: TablePath, name: str, deadline: Deadline) -> None:
     keys = (await cluster.table(path, deadline=deadline)).table_info.get_partition_keys()
     # The field says "if not exists" on the wire and means "if it exists already".
-    request = messages.CreatePartitionRequest(ignore_if_not_exists=True)
-    request.table_path.database_name = path.database_name
-    request.table_path.table_name = path.table_name
+    request = messages.CreatePartitionRequest(table_path=pb_path(path), ignore_if_not_exists=True)
     for key, value in zip(keys, name.split("$"), strict=True):
         request.partition_spec.partition_key_values.add(key=key, value=value)
     await cluster.call_coordinator(apis.CREATE_PARTITION, request, deadline=deadline)

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from fluss._text import escaped
+from fluss.client.requests import pb_path
 from fluss.client.retry import DEFAULT_BACKOFF, is_routine, may_pass
 from fluss.client.singleflight import SingleFlight
 from fluss.client.write.batch import BatchBuilder, Encoder, RouteKey, WriteBatch
@@ -47,7 +48,7 @@ from fluss.errors import (
     UnknownWriterIdError,
     error_for_code,
 )
-from fluss.metadata import TableBucket, TablePath
+from fluss.metadata import TableBucket
 from fluss.net.deadline import Deadline, wait_for
 from fluss.net.eager import start_eagerly
 from fluss.protocol import apis, messages
@@ -371,7 +372,8 @@ class Sender:
         return await self._flights.run(lane.target, lambda: self._new_writer_id(lane.target, deadline), deadline)
 
     async def _new_writer_id(self, target: WriteTarget, deadline: Deadline) -> int:
-        writer_id = await self._init_writer(target.table_path, deadline)
+        request = messages.InitWriterRequest(table_path=[pb_path(target.table_path)])
+        writer_id = (await self.cluster.call_tablet(apis.INIT_WRITER, request, deadline=deadline)).writer_id
         if self.cluster.on_writer_id is not None:
             answer = self.cluster.on_writer_id(writer_id)
             if inspect.isawaitable(answer):  # a plain function has done its work by now
@@ -395,11 +397,6 @@ class Sender:
                 "with admin.create_partition(), or set 'writer.dynamic-create-partition.enabled' to true",
             )
         return partition.bucket(lane.bucket_id)
-
-    async def _init_writer(self, table_path: TablePath, deadline: Deadline) -> int:
-        request = messages.InitWriterRequest()
-        request.table_path.add(database_name=table_path.database_name, table_name=table_path.table_name)
-        return int((await self.cluster.call_tablet(apis.INIT_WRITER, request, deadline=deadline)).writer_id)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
