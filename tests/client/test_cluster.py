@@ -42,7 +42,7 @@ async def test_bootstrap_servers_are_tried_in_turn(config):
     config.bootstrap_servers = f"127.0.0.1:{free_port()},{config.bootstrap_servers}"
 
     cluster = await Cluster.connect(config)
-    assert cluster.server_nodes()
+    assert cluster.metadata.server_nodes()
     await cluster.close()
 
 
@@ -102,14 +102,14 @@ async def test_table_metadata_is_cached_and_asked_for_once(config, database):
     assert await cluster.table(path) is state
     assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 1
     bucket = state.bucket(2)
-    assert cluster.known_leader(bucket) == await cluster.leader_id(bucket, path)
+    assert cluster.metadata.leaders.get(bucket) == await cluster.leader_id(bucket, path)
     connection = await cluster.leader(bucket, path)
     assert not connection.closed
-    cluster.invalidate_bucket(bucket)
-    assert cluster.known_leader(bucket) is None
+    cluster.metadata.invalidate_bucket(bucket)
+    assert cluster.metadata.leaders.get(bucket) is None
     assert await cluster.leader(bucket, path) is connection
     assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 2
-    cluster.invalidate_table(path)
+    cluster.metadata.invalidate_table(path)
     await cluster.table(path)
     assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 3
     await cluster.close()
@@ -178,7 +178,7 @@ async def test_partitions_by_name_and_id(config, database):
     partition = await cluster.partition(path, "eu")
     assert partition.partition_name == "eu"
     assert await cluster.partition_by_id(path, partition.partition_id) is partition
-    assert await cluster.leader_id(partition.bucket(1), path) == cluster.known_leader(partition.bucket(1))
+    assert await cluster.leader_id(partition.bucket(1), path) == cluster.metadata.leaders.get(partition.bucket(1))
     other = await Cluster.connect(config)
     by_id = await other.partition_by_id(path, partition.partition_id)
     assert by_id.partition_name == "eu"
@@ -200,7 +200,7 @@ async def test_a_table_that_is_forgotten_while_its_partition_is_asked_for(config
         nonlocal left
         if partitions_of is not None and left:
             left -= 1
-            cluster.invalidate_table(partitions_of)
+            cluster.metadata.invalidate_table(partitions_of)
         learn(response, partitions_of)
 
     monkeypatch.setattr(cluster, "_learn", forget_first)

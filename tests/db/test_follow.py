@@ -197,7 +197,7 @@ def test_it_goes_on_while_old_partitions_are_dropped(
                     table.drop_partition(str(day - 2))
                 time.sleep(0.5)
         assert len(change.position.offsets) <= 2 * 5, change.position
-        assert len(db.connection._background.cluster._cache.tables[table.path].partitions) <= 4
+        assert len(db.connection._background.cluster.metadata.tables[table.path].partitions) <= 4
         db.drop_table("aging")
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
 

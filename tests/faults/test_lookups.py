@@ -58,7 +58,9 @@ async def test_a_lookup_under_way_to_a_server_that_moves(proxy, through, many):
         answer = asyncio.ensure_future(question)
         await asyncio.sleep(0.05)
         cluster = lookuper._runner.cluster
-        cluster._pool.update(ServerNode(node.id, "127.0.0.1", 1, node.server_type) for node in cluster.server_nodes())
+        cluster._pool.update(
+            ServerNode(node.id, "127.0.0.1", 1, node.server_type) for node in cluster.metadata.server_nodes()
+        )
         proxy.resume()
         found = await answer
         assert (found.to_pylist() if many else [found]) == [{"id": 7, "name": "n7"}]

@@ -13,7 +13,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -85,13 +85,14 @@ class Cluster:
         self._flights = SingleFlight()
         self._changes = 0
         """How often the catalog was changed through this connection. Answers from before a change are stale."""
-        self._cache = MetadataCache()
+        self.metadata = MetadataCache()
+        """What is known without asking. May be read in any thread, and is changed on the loop."""
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
         self._writers: weakref.WeakSet[AttachedWriter] = weakref.WeakSet()
         self.sender: Attached | None = None
         """What all writers share; `Sender.of` makes it."""
-        self.lookup_queues: weakref.WeakValueDictionary[tuple[int, type], Any] = weakref.WeakValueDictionary()
-        """What all lookupers of a table share, by its id and the kind of lookup; `LookupQueue.shared` makes them."""
+        self.lookup_queues: weakref.WeakValueDictionary[tuple[int, type, type], Any] = weakref.WeakValueDictionary()
+        """What all lookupers of a table share, by its id and the kinds of queue and lookup: `LookupQueue.shared`."""
         self.lookup_queues_lock = threading.Lock()
         self.on_writer_id: OnWriterId | None = None
         """Called with every new writer id, before anything is sent under that id."""
@@ -121,7 +122,7 @@ class Cluster:
         try:
             response = await self.call(connection, apis.GET_METADATA, pb.MetadataRequest(), deadline)
             self._learn(response)
-            if not self._cache.tablets:
+            if not self.metadata.tablets:
                 raise LeaderNotAvailableError(f"{host}:{port} knows no tablet server yet; the cluster is starting")
         finally:
             await connection.close()
@@ -129,22 +130,22 @@ class Cluster:
     async def coordinator(self, deadline: Deadline) -> Connection:
         """Return the connection to the coordinator."""
         self._check_open()
-        if self._cache.coordinator is None:
+        if self.metadata.coordinator is None:
             await self.refresh_nodes(deadline)
-        node = self._cache.coordinator
+        node = self.metadata.coordinator
         if node is None:
             raise LeaderNotAvailableError("The cluster has no coordinator at the moment")
         try:
             return await self._pool.connection(node, deadline)
         except NetworkError:
             # It may have moved: the next attempt asks for the nodes again.
-            self._cache.coordinator = None
+            self.metadata.coordinator = None
             raise
 
     async def any_tablet(self, deadline: Deadline) -> Connection:
         """Return a connection to any tablet server that can be reached; an open one is preferred."""
         self._check_open()
-        nodes = list(self._cache.tablets.values())
+        nodes = list(self.metadata.tablets.values())
         random.shuffle(nodes)
         for node in nodes:
             ready = self._pool.ready(node)
@@ -161,7 +162,7 @@ class Cluster:
         if deadline.expired and error is not None:
             raise error
         await self._flights.run("bootstrap", lambda: self._bootstrap(deadline), deadline)
-        for node in self._cache.tablets.values():
+        for node in self.metadata.tablets.values():
             try:
                 return await self._pool.connection(node, deadline)
             except NetworkError as failure:
@@ -179,25 +180,21 @@ class Cluster:
 
     def _tablet(self, node_id: int) -> ServerNode:
         self._check_open()
-        node = self._cache.tablets.get(node_id)
+        node = self.metadata.tablets.get(node_id)
         if node is None:
             raise LeaderNotAvailableError(f"Tablet server {node_id} is not in the cluster at the moment")
         return node
 
     def ready_node(self, node_id: int) -> Connection | None:
         """The open connection to a tablet server, if there is one: no waiting."""
-        node = self._cache.tablets.get(node_id)
+        node = self.metadata.tablets.get(node_id)
         return None if node is None else self._pool.ready(node)
-
-    def server_nodes(self) -> list[ServerNode]:
-        """Coordinator first, then the tablet servers, as last heard."""
-        return self._cache.server_nodes()
 
     async def refresh_nodes(self, deadline: Deadline | None = None) -> list[ServerNode]:
         """Ask which servers are in the cluster now."""
         deadline = self.deadline(deadline)
         await self._flights.run("nodes", lambda: self._metadata(pb.MetadataRequest(), deadline), deadline)
-        return self.server_nodes()
+        return self.metadata.server_nodes()
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -253,7 +250,7 @@ class Cluster:
 
         def invalidate(error: FlussError) -> None:
             if error.is_stale_metadata or isinstance(error, NetworkError):
-                self._cache.coordinator = None
+                self.metadata.coordinator = None
 
         def what() -> str:
             at = "the coordinator" if server is None else f"the coordinator {server.host}:{server.port}"
@@ -293,9 +290,9 @@ class Cluster:
             self.metrics.add("retries_total")
             if error.is_stale_metadata:
                 if bucket is not None:
-                    self.invalidate_bucket(bucket)
+                    self.metadata.invalidate_bucket(bucket)
                 elif path is not None:
-                    self.invalidate_table(path)
+                    self.metadata.invalidate_table(path)
             if before_retry is not None:
                 before_retry(error)
 
@@ -305,7 +302,7 @@ class Cluster:
 
     async def table(self, path: TablePath, refresh: bool = False, deadline: Deadline | None = None) -> TableState:
         """Return what the cluster says about a table; from the cache unless `refresh`."""
-        state = self._cache.tables.get(path)
+        state = self.metadata.tables.get(path)
         if state is not None and not refresh:
             return state
         deadline = self.deadline(deadline)
@@ -330,14 +327,14 @@ class Cluster:
             await self._metadata(request, deadline)
         except UnknownServerError:
             # Some servers wrap the cause; GET_TABLE_INFO says plainly whether the table exists.
-            self._cache.invalidate_table(path)
+            self.metadata.invalidate_table(path)
             question = pb.GetTableInfoRequest(table_path=pb_path(path))
             await self.call_tablet(apis.GET_TABLE_INFO, question, deadline=deadline)
             raise
         except TableNotExistError:
-            self._cache.invalidate_table(path)
+            self.metadata.invalidate_table(path)
             raise
-        state = self._cache.tables.get(path)
+        state = self.metadata.tables.get(path)
         if state is None:
             # Servers leave out what this user may not see.
             raise TableNotExistError(f"Table '{path}' does not exist, or you are not allowed to describe it")
@@ -367,9 +364,9 @@ class Cluster:
             try:
                 await self._metadata(request, deadline, path)
             except PartitionNotExistsError:
-                self._cache.invalidate_partition(path, name)
+                self.metadata.invalidate_partition(path, name)
                 return None
-            state = self._cache.tables.get(path)
+            state = self.metadata.tables.get(path)
             if state is None:
                 # A schema change, for instance: what the server said about the partition could not be kept.
                 raise LeaderNotAvailableError(f"Table '{path}' changed while its partition '{name}' was asked for")
@@ -383,7 +380,7 @@ class Cluster:
         """Return one partition by its id; None if there is no such partition."""
         deadline = self.deadline(deadline)
         await self.table(path, deadline=deadline)
-        known = self._cache.partition_by_id(path, partition_id)
+        known = self.metadata.partition_by_id(path, partition_id)
         if known is not None and not refresh:
             return known
 
@@ -393,9 +390,9 @@ class Cluster:
                 await self._metadata(request, deadline, path)
             except PartitionNotExistsError:
                 if known is not None:
-                    self._cache.invalidate_partition(path, known.partition_name)
+                    self.metadata.invalidate_partition(path, known.partition_name)
                 return None
-            return self._cache.partition_by_id(path, partition_id)
+            return self.metadata.partition_by_id(path, partition_id)
 
         return await self._flights.run(("partition-id", path, partition_id, self._changes), load, deadline)
 
@@ -406,7 +403,7 @@ class Cluster:
 
     async def leader_id(self, bucket: TableBucket, path: TablePath, deadline: Deadline | None = None) -> int:
         """Return the node id of a bucket's leader. Raises LeaderNotAvailableError (retriable) while there is none."""
-        known = self._cache.leaders.get(bucket)
+        known = self.metadata.leaders.get(bucket)
         if known is not None:
             return known
         deadline = self.deadline(deadline)
@@ -415,7 +412,7 @@ class Cluster:
         else:
             await self.partition_by_id(path, bucket.partition_id, refresh=True, deadline=deadline)
             state = await self.table(path, deadline=deadline)
-        known = self._cache.leaders.get(bucket)
+        known = self.metadata.leaders.get(bucket)
         if known is not None:
             return known
         if state.table_id != bucket.table_id:
@@ -435,50 +432,13 @@ class Cluster:
         try:
             return await self.node(node_id, deadline)
         except (NetworkError, LeaderNotAvailableError):
-            self.invalidate_bucket(bucket)
+            self.metadata.invalidate_bucket(bucket)
             raise
-
-    def known_leader(self, bucket: TableBucket) -> int | None:
-        """The node id of a bucket's leader if it is known: no waiting."""
-        return self._cache.leaders.get(bucket)
 
     def ready_leader(self, bucket: TableBucket) -> Connection | None:
         """The connection to a bucket's leader if both are known: no waiting."""
-        node_id = self.known_leader(bucket)
+        node_id = self.metadata.leaders.get(bucket)
         return None if node_id is None else self.ready_node(node_id)
-
-    def known_table(self, path: TablePath) -> TableState | None:
-        """A table as it was last described, if it was: no waiting. May be called from any thread."""
-        return self._cache.tables.get(path)
-
-    def routing_count(self, bucket: TableBucket) -> int | None:
-        """The number of buckets of the bucket's partition, which requests name; None without one, or if not known."""
-        return self._cache.bucket_counts.get(bucket.partition_id)
-
-    @property
-    def routing_counts(self) -> Mapping[int | None, int]:
-        """The numbers of buckets of all partitions that are known, by the ids of the partitions."""
-        return self._cache.bucket_counts
-
-    def learn_bucket_counts(self, counts: Mapping[int | None, int]) -> None:
-        """Take in how many buckets partitions have, by their ids."""
-        self._cache.learn_bucket_counts(counts)
-
-    def invalidate_bucket(self, bucket: TableBucket) -> None:
-        """Invalidate the leader of a bucket."""
-        self._cache.invalidate_bucket(bucket)
-
-    def invalidate_node(self, node_id: int) -> None:
-        """Invalidate everything the node with this id leads."""
-        self._cache.invalidate_node(node_id)
-
-    def invalidate_table(self, path: TablePath) -> None:
-        """Invalidate what is known of a table and its partitions."""
-        self._cache.invalidate_table(path)
-
-    def invalidate_partition(self, path: TablePath, name: str) -> None:
-        """Invalidate what is known of one partition."""
-        self._cache.invalidate_partition(path, name)
 
     def changed(self) -> None:
         """Note that the catalog was changed through this connection."""
@@ -488,7 +448,7 @@ class Cluster:
         """Return one version of a table's schema (cached: a version never changes)."""
         deadline = self.deadline(deadline)
         state = await self.table(path, deadline=deadline)
-        known = self._cache.schema(state, schema_id)
+        known = self.metadata.schema(state, schema_id)
         if known is not None:
             return known
 
@@ -498,7 +458,7 @@ class Cluster:
             from fluss.metadata import Schema
 
             schema = Schema.from_json_bytes(response.schema_json)
-            self._cache.keep_schema(state, schema_id, schema)
+            self.metadata.keep_schema(state, schema_id, schema)
             return schema
 
         return await self._flights.run(("schema", path, state.table_id, schema_id), load, deadline)
@@ -516,8 +476,8 @@ class Cluster:
         self._learn(await self.retry(attempt, deadline=deadline, what=what), partitions_of)
 
     def _learn(self, response: pb.MetadataResponse, partitions_of: TablePath | None = None) -> None:
-        self._cache.learn(response, partitions_of)
-        self._pool.update(self._cache.server_nodes())
+        self.metadata.learn(response, partitions_of)
+        self._pool.update(self.metadata.server_nodes())
 
     # -- lifecycle ------------------------------------------------------------------------------------------------
 

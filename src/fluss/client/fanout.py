@@ -33,7 +33,10 @@ _OFFSET_TYPES = {"earliest": 0, "latest": 1, "timestamp": 2}
 
 
 async def run_all(works: Iterable[Callable[[], Awaitable[T]]], at_once: int = _IN_FLIGHT_MAX) -> list[T]:
-    """Do these at the same time, so many at once, and return their results in order. The first failure ends all."""
+    """Do these at the same time, so many at once, and return their results in order.
+
+    When one fails, the others are cancelled and have ended before the error is raised.
+    """
     slots = asyncio.Semaphore(at_once)
 
     async def one(work: Callable[[], Awaitable[T]]) -> T:
@@ -43,10 +46,11 @@ async def run_all(works: Iterable[Callable[[], Awaitable[T]]], at_once: int = _I
     tasks = [asyncio.ensure_future(one(work)) for work in works]
     try:
         return await asyncio.gather(*tasks)
-    finally:
-        # The others must not go on without a caller.
+    except BaseException:
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 async def per_leader(
@@ -65,7 +69,7 @@ async def per_leader(
         try:
             return await send(await cluster.node(node_id, deadline), group)
         except NetworkError:
-            cluster.invalidate_node(node_id)
+            cluster.metadata.invalidate_node(node_id)
             raise
 
     return await run_all(partial(one, *item) for item in groups.items())
@@ -164,7 +168,7 @@ async def list_bucket_offsets(
     async def of_partition(partition_id: int | None, group: list[TableBucket]) -> dict[TableBucket, int]:
         def invalidate(_: FlussError) -> None:
             for bucket in group:
-                cluster.invalidate_bucket(bucket)
+                cluster.metadata.invalidate_bucket(bucket)
 
         what = f"{apis.LIST_OFFSETS.name} of table '{path}'"
         try:
@@ -194,7 +198,7 @@ async def _ask_offsets(
             offset_type=_OFFSET_TYPES[spec.kind],
             table_id=first.table_id,
             partition_id=first.partition_id,
-            routing_bucket_count=cluster.routing_count(first),
+            routing_bucket_count=cluster.metadata.routing_count(first),
         )
         request.bucket_id.extend(bucket.bucket_id for bucket in group)
         if spec.timestamp_ms is not None:

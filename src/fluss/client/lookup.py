@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fluss.client.arguments import strings
 from fluss.client.convert import KeyMaker, LookupKey
 from fluss.client.lookup_queue import LookupQueue
-from fluss.client.lookup_wire import LookupWire, PrefixWire, ValueDecoder, schema_id_of, values_of
+from fluss.client.lookup_wire import LookupTarget, LookupWire, PrefixWire, ValueDecoder, schema_id_of, values_of
 from fluss.client.metadata_cache import TableState, require_primary_key
 from fluss.client.runner import Runner
 from fluss.errors import FlussError, InvalidArgumentError
@@ -92,7 +92,7 @@ class Lookuper:
         deadline = cluster.deadline()
         key = self._keys.make(pk)
         bucket = self._queue.known_bucket(key.partition, key.bucket_hash)
-        node_id = None if bucket is None else cluster.known_leader(bucket)
+        node_id = None if bucket is None else cluster.metadata.leaders.get(bucket)
         connection = None if node_id is None else connections.take(node_id)
         if bucket is None or node_id is None or connection is None:
             return connections.run(self._lookup_key(key, deadline))
@@ -101,7 +101,8 @@ class Lookuper:
         cluster.metrics.add("requests_total")
         cluster.metrics.add("lookup_batches_total")
         try:
-            request = self._wire.encode(bucket.table_id, {bucket: [key.encoded]}, cluster.routing_counts)
+            keys = {LookupTarget(bucket): [key.encoded]}
+            request = self._wire.encode(bucket.table_id, keys, cluster.metadata.bucket_counts)
             answer = connection.call(apis.LOOKUP, [request], limit)
             value: bytes | None = values_of(self._wire.decode(bucket.table_id, answer), bucket, 1)[0]
         except FlussError:

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from fluss.client.cluster import Cluster
 from fluss.client.convert import LookupKey
-from fluss.client.lookup_wire import ExpiredBucket, Found, HistoricalWire, LookupWire, Target, Wire
+from fluss.client.lookup_wire import Found, LookupTarget, LookupWire, Wire
 from fluss.client.metadata_cache import TableState
 from fluss.client.promise import Inbox, Promise, wake
 from fluss.client.retry import CHECK_SERVERS, DEFAULT_BACKOFF, gave_up_text, log_retry, may_pass
@@ -105,9 +105,9 @@ class LookupQueue(Generic[T]):
         together, however many lookupers a program creates.
         """
         with cluster.lookup_queues_lock:
-            queue = cluster.lookup_queues.get((state.table_id, wire))
+            queue = cluster.lookup_queues.get((state.table_id, cls, wire))
             if queue is None or queue.closed:
-                queue = cluster.lookup_queues[state.table_id, wire] = cls(cluster, state, wire(), missing)
+                queue = cluster.lookup_queues[state.table_id, cls, wire] = cls(cluster, state, wire(), missing)
                 cluster.attach_soon(queue)
             else:
                 queue._state = state  # the newest description; only partitions can differ in their buckets
@@ -212,10 +212,10 @@ class LookupQueue(Generic[T]):
         """The partition whose buckets have the keys of a partition."""
         return partition
 
-    def _target(self, item: _Item[T]) -> Target:
+    def _target(self, item: _Item[T]) -> LookupTarget:
         """What the answer names the keys of an item by."""
         assert item.bucket is not None
-        return item.bucket
+        return LookupTarget(item.bucket)
 
     def _partition_missing(self, item: _Item[T], partition: str) -> None:
         """Complete a key whose partition does not exist, or look it up in the lake if it may have expired."""
@@ -229,7 +229,7 @@ class LookupQueue(Generic[T]):
             )
         else:
             if self._historical is None:
-                self._historical = HistoricalQueue.shared(self._cluster, self._state, HistoricalWire, self._missing)
+                self._historical = HistoricalQueue.shared(self._cluster, self._state, LookupWire, self._missing)
             self._pending.pop(item, None)
             self._historical._adopt(item)
 
@@ -261,7 +261,7 @@ class LookupQueue(Generic[T]):
             item.bucket = self.known_bucket(*item.place)
             if item.bucket is None:
                 return None
-        node_id = self._cluster.known_leader(item.bucket)
+        node_id = self._cluster.metadata.leaders.get(item.bucket)
         return None if node_id is None or self._cluster.ready_node(node_id) is None else node_id
 
     def _pump(self, node_id: int) -> None:
@@ -306,10 +306,10 @@ class LookupQueue(Generic[T]):
         if link is None:  # it was lost while the keys waited
             self._find_all(batch)
             return
-        by_bucket: dict[Target, list[_Item[T]]] = {}
+        by_target: dict[LookupTarget, list[_Item[T]]] = {}
         for item in batch:
-            by_bucket.setdefault(self._target(item), []).append(item)
-        keys = {bucket: [key for item in items for key in item.keys] for bucket, items in by_bucket.items()}
+            by_target.setdefault(self._target(item), []).append(item)
+        keys = {target: [key for item in items for key in item.keys] for target, items in by_target.items()}
         metrics = self._cluster.metrics
         metrics.add("requests_total")
         metrics.add("lookup_batches_total")
@@ -320,30 +320,29 @@ class LookupQueue(Generic[T]):
             if isinstance(answer, FlussError):
                 metrics.add("request_errors_total")
                 if isinstance(answer, NetworkError):
-                    self._cluster.invalidate_node(node_id)
+                    self._cluster.metadata.invalidate_node(node_id)
                 self._failed(batch, answer)
             else:
-                self._take(by_bucket, answer)
+                self._take(by_target, answer)
             self._pump(node_id)
 
         try:
-            self._wire.ask(link, self._state.table_id, keys, self._cluster.routing_counts, on_answer)
+            self._wire.ask(link, self._state.table_id, keys, self._cluster.metadata.bucket_counts, on_answer)
         except FlussError as error:
             on_answer(error)
 
-    def _take(self, by_bucket: dict[Target, list[_Item[T]]], answer: list[Found]) -> None:
+    def _take(self, by_target: dict[LookupTarget, list[_Item[T]]], answer: list[Found]) -> None:
         self._retry_logged = False
         done: list[Promise[Sequence[T]]] = []
-        for bucket, error, results in answer:
-            items = by_bucket.pop(bucket, None)
+        for target, error, results in answer:
+            items = by_target.pop(target, None)
             if items is None:
                 continue
             if error is not None:
                 self._failed(items, error)
             elif len(results) != (count := _key_count(items)):
-                self._fail(
-                    items, FormatError(f"The server answered {len(results)} results for {count} keys of {bucket}")
-                )
+                text = f"The server answered {len(results)} results for {count} keys of {target.bucket}"
+                self._fail(items, FormatError(text))
             else:
                 end = 0
                 for item in items:
@@ -351,8 +350,8 @@ class LookupQueue(Generic[T]):
                     self._resolve(item, results[start:end])
                     done.append(item.promise)
         wake(done)
-        for bucket, items in by_bucket.items():
-            self._fail(items, FormatError(f"The server said nothing about {bucket}"))
+        for target, items in by_target.items():
+            self._fail(items, FormatError(f"The server said nothing about {target.bucket}"))
 
     def _resolve(self, item: _Item[T], results: Sequence[T]) -> None:
         self._pending.pop(item, None)
@@ -399,9 +398,9 @@ class LookupQueue(Generic[T]):
         partition, _ = item.place
         if partition is None:
             assert item.bucket is not None
-            self._cluster.invalidate_bucket(item.bucket)
+            self._cluster.metadata.invalidate_bucket(item.bucket)
         else:
-            self._cluster.invalidate_partition(self._state.table_path, self._sent_to(partition))
+            self._cluster.metadata.invalidate_partition(self._state.table_path, self._sent_to(partition))
             item.bucket = None
 
     def _final_error(self, item: _Item[T]) -> FlussError:
@@ -472,10 +471,9 @@ class HistoricalQueue(LookupQueue[T]):
     def _sent_to(self, partition: str) -> str:
         return HISTORICAL_PARTITION
 
-    def _target(self, item: _Item[T]) -> Target:
+    def _target(self, item: _Item[T]) -> LookupTarget:
         assert item.bucket is not None
-        assert item.place[0] is not None
-        return ExpiredBucket(item.bucket, item.place[0])
+        return LookupTarget(item.bucket, item.place[0])
 
     def _partition_missing(self, item: _Item[T], partition: str) -> None:
         raise PartitionNotExistsError(

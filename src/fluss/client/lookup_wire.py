@@ -7,13 +7,15 @@ them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
+from fluss.client.requests import bucket_from
 from fluss.errors import FlussError, FormatError, error_for_code
 from fluss.metadata import DataType, Schema, TableBucket
 from fluss.net.connection import Connection
-from fluss.protocol import apis
+from fluss.protocol import Api, apis
 from fluss.protocol import messages as pb
 from fluss.protocol.lookup_messages import LookedUpBucket, decode_lookup_response, encode_lookup
 from fluss.protocol.record_messages import RoutingCounts
@@ -23,39 +25,43 @@ from fluss.rows import compacted, indexed
 from fluss.rows.logical import PLAIN_TYPES, to_python
 
 
-class ExpiredBucket(NamedTuple):
-    """A bucket of a partition that has expired: the one that its lookups are sent to, and the partition's name."""
+class LookupTarget(NamedTuple):
+    """What keys are looked up in."""
 
     bucket: TableBucket
-    partition_name: str
+    expired_partition: str | None = None
+    """The name of the partition, if it has expired: then it is not that of the bucket, and the lake has its rows."""
 
 
-Target = TableBucket | ExpiredBucket
-"""What keys are looked up in."""
+Found = tuple[LookupTarget, "FlussError | None", Sequence[Any]]
+"""A target's part of an answer: an error, or one result per key in the order of the keys."""
 
-Found = tuple[Target, "FlussError | None", Sequence[Any]]
-"""A bucket's part of an answer: an error, or one result per key in the order of the keys."""
-
-BucketKeys = Mapping[TableBucket, list[bytes]]
-"""The encoded keys that are looked up in each bucket."""
+TargetKeys = Mapping[LookupTarget, list[bytes]]
+"""The encoded keys that are looked up in each target."""
 
 OnAnswer = Callable[["list[Found] | FlussError"], None]
 """Takes the outcome of a request."""
 
 
-class Wire(Protocol):
+class Wire(ABC):
     """How keys are sent: the difference between lookup and prefix lookup."""
 
+    api: ClassVar[Api[Any, Any]]
+
     def ask(
-        self,
-        connection: Connection,
-        table_id: int,
-        keys: Mapping[Any, list[bytes]],
-        counts: RoutingCounts,
-        on_answer: OnAnswer,
+        self, connection: Connection, table_id: int, keys: TargetKeys, counts: RoutingCounts, on_answer: OnAnswer
     ) -> None:
         """Ask a server; `on_answer` takes the answer, later and on the loop of the connection."""
-        ...
+        body = self.encode(table_id, keys, counts)
+        connection.begin(self.api, [body], _LookupReply(self.decode, table_id, on_answer))
+
+    @abstractmethod
+    def encode(self, table_id: int, keys: TargetKeys, counts: RoutingCounts) -> bytes:
+        """Make the request. `counts` are the numbers of buckets of partitions."""
+
+    @abstractmethod
+    def decode(self, table_id: int, answer: memoryview) -> list[Found]:
+        """Read the response."""
 
 
 class _LookupReply:
@@ -85,8 +91,8 @@ class _LookupReply:
 
 def values_of(answer: Iterable[Found], bucket: TableBucket, count: int) -> Sequence[Any]:
     """Return the results of the one bucket that was asked for; raise its error, or refuse a wrong answer."""
-    for answered, error, values in answer:
-        if answered == bucket:
+    for target, error, values in answer:
+        if target.bucket == bucket:
             if error is not None:
                 raise error
             if len(values) != count:
@@ -95,16 +101,14 @@ def values_of(answer: Iterable[Found], bucket: TableBucket, count: int) -> Seque
     raise FormatError(f"The server said nothing about {bucket}")
 
 
-def _bucket_of(table_id: int, part: LookedUpBucket) -> TableBucket:
-    return TableBucket(table_id, part.bucket_id, part.partition_id)
-
-
-def _error_of(part: LookedUpBucket) -> FlussError | None:
+def _error_of(part: LookedUpBucket | pb.PbPrefixLookupRespForBucket) -> FlussError | None:
     return error_for_code(part.error_code, part.error_message) if part.error_code else None
 
 
-class LookupWire:
+class LookupWire(Wire):
     """Primary keys; the result of a key is its stored value or None."""
+
+    api = apis.LOOKUP
 
     def __init__(self, **options: Any) -> None:
         """`options`: what requests have beside the keys, such as `insert_if_not_exists`."""
@@ -115,42 +119,15 @@ class LookupWire:
         """Whether keys that are not there are inserted."""
         return bool(self._options.get("insert_if_not_exists"))
 
-    def ask(
-        self, connection: Connection, table_id: int, keys: BucketKeys, counts: RoutingCounts, on_answer: OnAnswer
-    ) -> None:
-        body = self.encode(table_id, keys, counts)
-        connection.begin(apis.LOOKUP, [body], _LookupReply(self.decode, table_id, on_answer))
+    def encode(self, table_id: int, keys: TargetKeys, counts: RoutingCounts) -> bytes:
+        wanted = [(target.bucket.partition_id, target.bucket.bucket_id, found) for target, found in keys.items()]
+        expired = [target.expired_partition for target in keys if target.expired_partition is not None]
+        return encode_lookup(table_id, wanted, routing_counts=counts, original_partition_names=expired, **self._options)
 
-    def encode(self, table_id: int, keys: BucketKeys, counts: RoutingCounts) -> bytes:
-        wanted = [(bucket.partition_id, bucket.bucket_id, found) for bucket, found in keys.items()]
-        return encode_lookup(table_id, wanted, routing_counts=counts, **self._options)
-
-    @staticmethod
-    def decode(table_id: int, answer: memoryview) -> list[Found]:
-        return [(_bucket_of(table_id, part), _error_of(part), part.values) for part in decode_lookup_response(answer)]
-
-
-class HistoricalWire:
-    """Primary keys of expired partitions, which the server looks up in the lake."""
-
-    def ask(
-        self,
-        connection: Connection,
-        table_id: int,
-        keys: Mapping[ExpiredBucket, list[bytes]],
-        counts: RoutingCounts,
-        on_answer: OnAnswer,
-    ) -> None:
-        wanted = [(at.bucket.partition_id, at.bucket.bucket_id, found) for at, found in keys.items()]
-        names = [at.partition_name for at in keys]
-        body = encode_lookup(table_id, wanted, routing_counts=counts, original_partition_names=names)
-        connection.begin(apis.LOOKUP, [body], _LookupReply(self._decode, table_id, on_answer))
-
-    @staticmethod
-    def _decode(table_id: int, answer: memoryview) -> list[Found]:
+    def decode(self, table_id: int, answer: memoryview) -> list[Found]:
         return [
             (
-                ExpiredBucket(_bucket_of(table_id, part), part.original_partition_name or ""),
+                LookupTarget(TableBucket(table_id, part.bucket_id, part.partition_id), part.original_partition_name),
                 _error_of(part),
                 part.values,
             )
@@ -158,31 +135,28 @@ class HistoricalWire:
         ]
 
 
-class PrefixWire:
+class PrefixWire(Wire):
     """Key prefixes; the result of a prefix is the list of stored values under it."""
 
-    def ask(
-        self, connection: Connection, table_id: int, keys: BucketKeys, counts: RoutingCounts, on_answer: OnAnswer
-    ) -> None:
+    api = apis.PREFIX_LOOKUP
+
+    def encode(self, table_id: int, keys: TargetKeys, counts: RoutingCounts) -> bytes:
         request = pb.PrefixLookupRequest(table_id=table_id)
-        for bucket, wanted in keys.items():
+        for (bucket, _), wanted in keys.items():
             request.buckets_req.add(
                 partition_id=bucket.partition_id,
                 bucket_id=bucket.bucket_id,
                 keys=wanted,
                 routing_bucket_count=counts.get(bucket.partition_id),
             )
-        connection.begin(
-            apis.PREFIX_LOOKUP, [request.SerializeToString()], _LookupReply(self._decode, table_id, on_answer)
-        )
+        return request.SerializeToString()
 
-    @staticmethod
-    def _decode(table_id: int, answer: memoryview) -> list[Found]:
+    def decode(self, table_id: int, answer: memoryview) -> list[Found]:
         response = parse_message(apis.PREFIX_LOOKUP.response, answer, require_all=False)
         return [
             (
-                TableBucket(table_id, part.bucket_id, part.partition_id if part.HasField("partition_id") else None),
-                error_for_code(part.error_code, part.error_message) if part.error_code else None,
+                LookupTarget(bucket_from(table_id, part)),
+                _error_of(part),
                 [list(found.values) for found in part.value_lists],
             )
             for part in response.buckets_resp

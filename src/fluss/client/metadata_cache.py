@@ -74,6 +74,10 @@ class MetadataCache:
         state = self.tables.get(path)
         return None if name is None or state is None else state.partitions.get(name)
 
+    def routing_count(self, bucket: TableBucket) -> int | None:
+        """The number of buckets of the bucket's partition, which requests name; None without one, or if not known."""
+        return self.bucket_counts.get(bucket.partition_id)
+
     def learn_bucket_counts(self, counts: Mapping[int | None, int]) -> None:
         """Take in how many buckets partitions have, by their ids."""
         if len(self.bucket_counts) + len(counts) > _COUNTS_MAX:

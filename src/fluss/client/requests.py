@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of requests that name a table, what a request is about, and errors in parts of responses."""
+"""Parts of requests and responses that name a table or a bucket, and errors in parts of responses."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import Any
 from google.protobuf.message import Message
 
 from fluss.errors import ErrorCode, error_for_code
-from fluss.metadata import TablePath, table_path_of
+from fluss.metadata import TableBucket, TablePath, table_path_of
 from fluss.protocol import messages as pb
 
 
 def pb_path(table_path: TablePath | str) -> pb.PbTablePath:
     path = table_path_of(table_path)
     return pb.PbTablePath(database_name=path.database_name, table_name=path.table_name)
+
+
+def bucket_from(table_id: int, part: Any) -> TableBucket:
+    """The bucket that a message with a bucket id, and perhaps a partition id, is about."""
+    return TableBucket(table_id, part.bucket_id, part.partition_id if part.HasField("partition_id") else None)
 
 
 def subject_of(request: Message) -> str:

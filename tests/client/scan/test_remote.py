@@ -13,6 +13,7 @@ from tests.client.support import batches_from, open_table, records_from
 from tests.faults.proxy import Answer, FaultProxy, ProxiedServer
 
 import fluss
+from fluss.client.cluster import Cluster
 from fluss.client.scan import remote
 from fluss.client.scan.remote import RemoteReader
 from fluss.errors import FormatError, StorageError
@@ -63,7 +64,7 @@ def remote_reader(threads=2, segments=2, reads=3):
             "scanner.remote-log.read-concurrency": reads,
         }
     )
-    return RemoteReader(None, config)
+    return RemoteReader(Cluster(config))
 
 
 def offsets_of(info, room=no_wait, **options):

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeVar
 
-from fluss.client.admin.base import AdminBase, bucket_from
+from fluss.client.admin.base import AdminBase
+from fluss.client.requests import bucket_from
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
 from fluss.metadata.checks import check_optional_string

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.message import Message
 
@@ -61,7 +61,7 @@ class AdminBase:
         """Invalidate what the client knows of a table that was changed."""
 
         async def invalidate(cluster: Cluster) -> None:
-            cluster.invalidate_table(table_path)
+            cluster.metadata.invalidate_table(table_path)
 
         await self._runner.ask(invalidate)
 
@@ -74,8 +74,3 @@ def check_name(name: object, what: str) -> str:
 
 def bucket_message(bucket: TableBucket) -> pb.PbTableBucket:
     return pb.PbTableBucket(table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket_id)
-
-
-def bucket_from(table_id: int, part: Any) -> TableBucket:
-    """The bucket that a message with a bucket id, and perhaps a partition id, is about."""
-    return TableBucket(table_id, part.bucket_id, part.partition_id if part.HasField("partition_id") else None)

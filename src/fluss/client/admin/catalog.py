@@ -302,7 +302,7 @@ class CatalogAdmin(AdminBase):
         counts: dict[int | None, int] = {
             info.partition_id: info.bucket_count for info in response.partitions_info if info.bucket_count
         }
-        self._runner.cluster.learn_bucket_counts(counts)
+        self._runner.cluster.metadata.learn_bucket_counts(counts)
         return [
             PartitionInfo(
                 info.partition_id,
@@ -340,12 +340,9 @@ class CatalogAdmin(AdminBase):
 
         The older form `offset_type="earliest" | "latest" | "timestamp", timestamp=…` works too.
         """
-        table_path = table_path_of(table_path)
         spec = _offset_spec(offset_spec, offset_type, timestamp)
-        deadline = self._deadline(timeout)
-        return await self._runner.ask(
-            lambda cluster: list_offsets(cluster, table_path, bucket_ids, spec, None, deadline)
-        )
+        path, deadline = table_path_of(table_path), self._deadline(timeout)
+        return await self._runner.ask(lambda cluster: list_offsets(cluster, path, bucket_ids, spec, None, deadline))
 
     async def list_partition_offsets(
         self,
@@ -359,13 +356,10 @@ class CatalogAdmin(AdminBase):
         timeout: float | None = None,
     ) -> dict[int, int]:
         """Offsets of the buckets of one partition (its values joined with `$`, as in `PartitionInfo`)."""
-        table_path = table_path_of(table_path)
         spec = _offset_spec(offset_spec, offset_type, timestamp)
-        deadline = self._deadline(timeout)
         name = check_name(partition_name, "partition name")
-        return await self._runner.ask(
-            lambda cluster: list_offsets(cluster, table_path, bucket_ids, spec, name, deadline)
-        )
+        path, deadline = table_path_of(table_path), self._deadline(timeout)
+        return await self._runner.ask(lambda cluster: list_offsets(cluster, path, bucket_ids, spec, name, deadline))
 
     async def get_table_stats(
         self, table_path: TablePath | str, partition_name: str | None = None, *, timeout: float | None = None
@@ -408,7 +402,7 @@ async def _bucket_stats(
             request.buckets_req.add(
                 partition_id=bucket.partition_id,
                 bucket_id=bucket.bucket_id,
-                routing_bucket_count=cluster.routing_count(bucket),
+                routing_bucket_count=cluster.metadata.routing_count(bucket),
             )
         response = await cluster.call(connection, apis.GET_TABLE_STATS, request, deadline)
         counts: dict[TableBucket, int | None] = dict.fromkeys(group)

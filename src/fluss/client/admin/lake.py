@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fluss.client.admin.base import AdminBase, bucket_from, check_name
+from fluss.client.admin.base import AdminBase, check_name
 from fluss.client.admin.types import (
     FileSystemToken,
     KvSnapshot,
@@ -16,7 +16,7 @@ from fluss.client.admin.types import (
     TieringStats,
     TieringTable,
 )
-from fluss.client.requests import pb_path, raise_for_code
+from fluss.client.requests import bucket_from, pb_path, raise_for_code
 from fluss.errors import InvalidArgumentError, UnknownServerError, error_for_code
 from fluss.metadata import LakeSnapshot, TableBucket, TablePath, table_path_of
 from fluss.net.deadline import Deadline

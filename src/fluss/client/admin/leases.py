@@ -7,8 +7,9 @@ import uuid
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
-from fluss.client.admin.base import AdminBase, bucket_from, bucket_message, check_name
+from fluss.client.admin.base import AdminBase, bucket_message, check_name
 from fluss.client.admin.types import KvSnapshot
+from fluss.client.requests import bucket_from
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TableBucket
 from fluss.protocol import apis

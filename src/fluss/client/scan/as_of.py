@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of
+from fluss.client.fanout import run_all
 from fluss.client.scan.batch_scanner import BatchScanner
 from fluss.client.scan.fold import fold_changelog
 from fluss.client.scan.plan import ScanPlan
@@ -65,12 +66,11 @@ async def current_rows(
     lists = [_ListedRows(plan, bucket) for bucket in buckets]
     try:
         if len(lists) <= CURSORS_MAX:
-            await _gather([one.begin() for one in lists])
+            await run_all([one.begin for one in lists], CURSORS_MAX)
         else:
             # More than a server may keep open: they are read to their ends, a few at a time, before the ends are
             # pinned. What is kept in memory is the table, as far as it is wanted.
-            slots = asyncio.Semaphore(CURSORS_MAX)
-            await _gather([one.read_all(slots) for one in lists])
+            await run_all([one.read_all for one in lists], CURSORS_MAX)
         ends = await plan.offsets(buckets, OffsetSpec.latest())
         if offsets is not None:
             offsets.update(ends)
@@ -109,10 +109,9 @@ class _ListedRows:
         else:
             self._ready.append(first)
 
-    async def read_all(self, slots: asyncio.Semaphore) -> None:
-        async with slots:
-            self._ready = await self._scanner.collect_all_batches()
-            self._ended = True
+    async def read_all(self) -> None:
+        self._ready = await self._scanner.collect_all_batches()
+        self._ended = True
 
     async def batches(self) -> AsyncGenerator[RecordBatch, None]:
         while self._ready:
@@ -196,18 +195,6 @@ async def _applied(
     for bucket, change in changes.items():
         for batch in change.rows.to_batches():
             yield RecordBatch(batch, bucket, 0, batch.num_rows - 1)
-
-
-async def _gather(work: Sequence[Any]) -> None:
-    """Await all; when one fails, the others are cancelled and have ended before the error is raised."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
 
 
 async def merged(sources: Sequence[AsyncGenerator[Any, None]], at_once: int | None = None) -> AsyncGenerator[Any, None]:

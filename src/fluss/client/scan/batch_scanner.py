@@ -101,17 +101,17 @@ class BatchScanner(OneShotScanner):
     async def _limit_scan(self) -> memoryview:
         plan, bucket = self._plan, self._bucket
         assert plan.limit is not None
-        request = messages.LimitScanRequest(
-            table_id=bucket.table_id, bucket_id=bucket.bucket_id, limit=min(plan.limit, 2**31 - 1)
-        )
-        if bucket.partition_id is not None:
-            request.partition_id = bucket.partition_id
+        limit = min(plan.limit, 2**31 - 1)
 
         async def attempt() -> memoryview:
             connection = await self._leader()
-            count = plan.cluster.routing_count(bucket)
-            if count is not None:
-                request.routing_bucket_count = count
+            request = messages.LimitScanRequest(
+                table_id=bucket.table_id,
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket_id,
+                limit=limit,
+                routing_bucket_count=plan.cluster.metadata.routing_count(bucket),
+            )
             timeout_ms = self._request_timeout_ms()
             body = await connection.call_parts(apis.LIMIT_SCAN, [request.SerializeToString()], timeout_ms=timeout_ms)
             response = parse_message(apis.LIMIT_SCAN.response, body, require_all=False)
@@ -181,17 +181,16 @@ class BatchScanner(OneShotScanner):
         plan, bucket = self._plan, self._bucket
         step_bytes_max = plan.cluster.config.scanner_kv_fetch_max_bytes
         step_bytes = min(_FIRST_STEP_BYTES, step_bytes_max)
-        request = messages.ScanKvRequest(call_seq_id=0, batch_size_bytes=step_bytes)
-        request.bucket_scan_req.table_id = bucket.table_id
-        request.bucket_scan_req.bucket_id = bucket.bucket_id
-        if bucket.partition_id is not None:
-            request.bucket_scan_req.partition_id = bucket.partition_id
 
         async def begin() -> tuple[Connection, messages.ScanKvResponse]:
             connection = await self._leader()
-            count = plan.cluster.routing_count(bucket)
-            if count is not None:
-                request.bucket_scan_req.routing_bucket_count = count
+            place = messages.PbScanReqForBucket(
+                table_id=bucket.table_id,
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket_id,
+                routing_bucket_count=plan.cluster.metadata.routing_count(bucket),
+            )
+            request = messages.ScanKvRequest(bucket_scan_req=place, call_seq_id=0, batch_size_bytes=step_bytes)
             return connection, await self._scan_kv(connection, request)
 
         # Only the beginning can be retried: the cursor is a server's own, and dies with it.

@@ -76,7 +76,6 @@ class Fetcher:
         eager: bool = True,
     ) -> None:
         """`eager`: begin with the first subscription, not with the first `next`."""
-        config = cluster.config
         self.cluster = cluster
         self.info = info
         self.options = options
@@ -89,7 +88,7 @@ class Fetcher:
         # Plain batches are used as they lie in memory: a thread would be woken for little more than a checksum.
         self._threads = None if plain_bytes else decode_threads()
         self._loop = asyncio.get_running_loop()
-        self._remote = RemoteReader(cluster, config)
+        self._remote = RemoteReader(cluster)
         self._changed = asyncio.Event()
         self._woken = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -98,7 +97,7 @@ class Fetcher:
         self._ready: OrderedDict[TableBucket, Subscription] = OrderedDict()
         """Buckets with a batch or an error, in the order they are taken from; some may have neither any longer."""
         self._buffered_bytes = 0
-        self._buffered_bytes_max = max(_BUFFERED_BYTES, 2 * config.scanner_log_fetch_max_bytes_for_bucket)
+        self._buffered_bytes_max = max(_BUFFERED_BYTES, 2 * cluster.config.scanner_log_fetch_max_bytes_for_bucket)
         self._ahead_bytes = 0
         self._wake: asyncio.TimerHandle | None = None
         self._asked = eager
@@ -278,7 +277,7 @@ class Fetcher:
                 self._pump_at(subscription.not_before)
                 continue
             del self._idle[bucket]
-            node_id = self.cluster.known_leader(bucket)
+            node_id = self.cluster.metadata.leaders.get(bucket)
             if node_id is None:
                 without_leader.append(subscription)
             else:
@@ -340,7 +339,7 @@ class Fetcher:
             if isinstance(error, DeadlineExceededError) and connection is not None:
                 connection.abandon("no answer to a fetch")
             if isinstance(error, (NetworkError, DeadlineExceededError)):
-                self.cluster.invalidate_node(node_id)
+                self.cluster.metadata.invalidate_node(node_id)
             for subscription in group:
                 self._record_error(subscription, error, started)
         except Exception as error:
@@ -372,14 +371,13 @@ class Fetcher:
             table.filter_predicate.CopyFrom(self._predicate)
             table.filter_schema_id = self.info.schema_id
         for subscription in group:
-            part = table.buckets_req.add(
+            table.buckets_req.add(
+                partition_id=subscription.bucket.partition_id,
                 bucket_id=subscription.bucket.bucket_id,
                 fetch_offset=subscription.fetch_offset,
                 max_fetch_bytes=self.options.max_bytes_for_bucket,
-                routing_bucket_count=self.cluster.routing_count(subscription.bucket),
+                routing_bucket_count=self.cluster.metadata.routing_count(subscription.bucket),
             )
-            if subscription.bucket.partition_id is not None:
-                part.partition_id = subscription.bucket.partition_id
         timeout_ms = config.scanner_log_fetch_wait_max_time_ms + config.request_timeout_ms
         self.cluster.metrics.add("requests_total")
         self.cluster.metrics.add("scanner_fetches_total")
@@ -587,7 +585,7 @@ class Fetcher:
             logger.warning(text, subscription.bucket, self.info.table_path, escaped(str(error)), left_s)
         else:
             logger.debug("%s: %s; the scan goes on", subscription.bucket, escaped(str(error)))
-        self.cluster.invalidate_bucket(subscription.bucket)
+        self.cluster.metadata.invalidate_bucket(subscription.bucket)
         subscription.not_before = now + DEFAULT_BACKOFF.delay_ms(subscription.failures - 1) / 1000
 
     def _record_unexpected_error(self, subscription: Subscription, error: Exception) -> None:

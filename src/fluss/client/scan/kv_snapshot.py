@@ -68,7 +68,7 @@ class SnapshotRows:
         self._bucket = bucket
         self._snapshot_id = snapshot_id
         self._deadline = deadline
-        self._reader = RemoteReader(plan.cluster, plan.config)
+        self._reader = RemoteReader(plan.cluster)
         self._folder = ""
         self._lease_id = ""
         self._db: Any = None

@@ -57,7 +57,7 @@ class ScanPlan:
         """Refuse a bucket that does not exist. The server refuses one of a partition that is not known yet."""
         count: int | None = self.info.num_buckets
         if partition_id is not None and self.info.bucket_count_epoch is not None:
-            count = self.cluster.routing_count(TableBucket(self.info.table_id, 0, partition_id))
+            count = self.cluster.metadata.routing_count(TableBucket(self.info.table_id, 0, partition_id))
         if bucket_id < 0 or (count is not None and bucket_id >= count):
             where = f"table {self.info.table_path}"
             where = where if partition_id is None else f"partition {partition_id} of {where}"
@@ -106,22 +106,23 @@ class ScanPlan:
         return BatchDecoder(self.info, schema_of, self.projection, self.predicate, fixed_schema=self.fixed_schema)
 
     def fetcher(self, options: FetchOptions, *, eager: bool = True) -> Fetcher:
-        # Only batches in the ARROW format carry statistics that a server can prune by.
-        pushed = self.predicate if self.info.log_format == "ARROW" and not self.info.has_primary_key() else None
         return Fetcher(
             self.cluster,
             self.info,
             self.decoder,
             options,
             projection=self.server_projection,
-            predicate=None if pushed is None else self._encoded(pushed),
+            predicate=self._server_filter(),
             eager=eager,
         )
 
-    def _encoded(self, predicate: Predicate) -> pb.PbPredicate | None:
+    def _server_filter(self) -> pb.PbPredicate | None:
+        """The filter the server is sent: only log batches in the ARROW format carry statistics that it can prune by."""
+        if self.predicate is None or self.info.log_format != "ARROW" or self.info.has_primary_key():
+            return None
         from fluss.protocol.predicates import encode_server_filter  # most scans read everything
 
-        return encode_server_filter(predicate, self.info.schema)
+        return encode_server_filter(self.predicate, self.info.schema)
 
     async def offsets(
         self, buckets: Sequence[TableBucket], spec: OffsetSpec, deadline: Deadline | None = None

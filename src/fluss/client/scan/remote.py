@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from fluss.client.cluster import Cluster
     from fluss.client.scan.subscription import Subscription
-    from fluss.config import Config
     from fluss.records import LogBatch
 
 _BLOCK_BYTES = 8 * 1024 * 1024
@@ -56,7 +55,8 @@ class RemoteReader:
     The blocks that are read ahead go on into the next segments, so that the end of one is no pause.
     """
 
-    def __init__(self, cluster: Cluster, config: Config) -> None:
+    def __init__(self, cluster: Cluster) -> None:
+        config = cluster.config
         self._cluster = cluster
         self._threads_max = config.remote_file_download_thread_num
         self._threads: ThreadPoolExecutor | None = None

@@ -225,8 +225,8 @@ class LogConverter(ChunkConverter):
         """Return the buckets whose leader is known."""
         if partition is not None:
             return []
-        cluster, table_id = self._cluster, self._info.table_id
-        return [b for b in range(self._info.num_buckets) if cluster.known_leader(TableBucket(table_id, b)) is not None]
+        leaders, table_id = self._cluster.metadata.leaders, self._info.table_id
+        return [bucket for bucket in range(self._info.num_buckets) if TableBucket(table_id, bucket) in leaders]
 
     def batch_sealed(self, key: RouteKey) -> None:
         assigner = self._assigners.get(key.partition_name)

@@ -85,12 +85,12 @@ class BucketCounts:
             with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):
                 asyncio.run_coroutine_threadsafe(self.find(unknown), self._cluster.loop).result()
             known = self._known()
-        table = self._cluster.known_table(self._info.table_path)
+        table = self._cluster.metadata.tables.get(self._info.table_path)
         count = self._info.num_buckets if table is None else table.num_buckets
         return [known[name].num_buckets if name is not None and name in known else count for name in names]
 
     def _known(self) -> dict[str, PartitionState]:
-        table = self._cluster.known_table(self._info.table_path)
+        table = self._cluster.metadata.tables.get(self._info.table_path)
         return {} if table is None else table.partitions
 
     async def find(self, names: Sequence[str]) -> frozenset[str]:

@@ -342,7 +342,7 @@ class Sender:
         if self._is_misrouted(lane.bucket, batch):
             raise MisroutedRowsError(
                 f"{batch.rows} rows for {lane} were spread over {batch.routing_count or 'more'} buckets, but their "
-                f"partition has {self.cluster.routing_count(lane.bucket)}: it was created again meanwhile. "
+                f"partition has {self.cluster.metadata.routing_count(lane.bucket)}: it was created again meanwhile. "
                 "Write the rows again; they are routed by the new number then"
             )
         if self.idempotent and lane.writer_id is None:
@@ -383,7 +383,7 @@ class Sender:
 
     def _is_misrouted(self, bucket: TableBucket, batch: WriteBatch) -> bool:
         """Whether the rows of a batch were routed by another number of buckets than their partition has."""
-        count = self.cluster.routing_count(bucket)
+        count = self.cluster.metadata.routing_count(bucket)
         return count is not None and (batch.routing_count not in (None, count) or bucket.bucket_id >= count)
 
     async def _resolve_partition(self, lane: Lane, deadline: Deadline) -> TableBucket:
@@ -424,7 +424,7 @@ class Sender:
             batch.attempts += 1
             parts = batch.seal(batch.writer_id, batch.sequence)
             buckets.append((batch.bucket.partition_id, batch.bucket.bucket_id, parts))
-        counts = self.cluster.routing_counts
+        counts = self.cluster.metadata.bucket_counts
         if target.is_kv:
             body = encode_put_kv(
                 self.acks,
@@ -527,7 +527,7 @@ class Sender:
             batch.refusal = error
         if error.is_stale_metadata or isinstance(error, NetworkError):
             if lane.bucket is not None:
-                self.cluster.invalidate_bucket(lane.bucket)
+                self.cluster.metadata.invalidate_bucket(lane.bucket)
             if lane.partition_name is not None:
                 lane.bucket = None
         self._log_retry(lane, batch, error)
