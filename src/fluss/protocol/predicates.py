@@ -8,109 +8,52 @@ is in the form that `Predicate.resolve` gives: its literals are logical values o
 from __future__ import annotations
 
 import decimal
-from enum import IntEnum
 from typing import Any
 
 from fluss.errors import FormatError, InvalidArgumentError
-from fluss.metadata.comparison import LeafFunction
+from fluss.metadata import types as t
+from fluss.metadata.comparison import NULL_TESTS, LeafFunction
 from fluss.metadata.predicate import LITERALS_MAX, Compound, CompoundFunction, Leaf, Predicate
 from fluss.metadata.pushdown import server_filter
 from fluss.metadata.schema import Column, Schema
-from fluss.metadata.types import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
 from fluss.protocol import fluss_pb2 as pb
-from fluss.rows.value_checks import decimal_of, to_big_endian, unscaled
+from fluss.rows.value_checks import MILLIS_PER_DAY, decimal_of, is_compact_decimal, to_big_endian, unscaled
 
 LEAF = 0
 COMPOUND = 1
 NESTING_MAX = 32
 LEAVES_MAX = 10_000
 
-
-class LiteralType(IntEnum):
-    """The types of literals on the wire."""
-
-    BOOLEAN = 0
-    TINYINT = 1
-    SMALLINT = 2
-    INT = 3
-    BIGINT = 4
-    FLOAT = 5
-    DOUBLE = 6
-    CHAR = 7
-    STRING = 8
-    DECIMAL = 9
-    DATE = 10
-    TIME = 11
-    TIMESTAMP = 12
-    TIMESTAMP_LTZ = 13
-    BINARY = 14
-    BYTES = 15
-
-
-_LITERAL_TYPES: dict[type[DataType], LiteralType] = {
-    BooleanType: LiteralType.BOOLEAN,
-    TinyIntType: LiteralType.TINYINT,
-    SmallIntType: LiteralType.SMALLINT,
-    IntType: LiteralType.INT,
-    BigIntType: LiteralType.BIGINT,
-    FloatType: LiteralType.FLOAT,
-    DoubleType: LiteralType.DOUBLE,
-    CharType: LiteralType.CHAR,
-    StringType: LiteralType.STRING,
-    DecimalType: LiteralType.DECIMAL,
-    DateType: LiteralType.DATE,
-    TimeType: LiteralType.TIME,
-    TimestampType: LiteralType.TIMESTAMP,
-    TimestampLtzType: LiteralType.TIMESTAMP_LTZ,
-    BinaryType: LiteralType.BINARY,
-    BytesType: LiteralType.BYTES,
+_SEVERAL = ""
+_LITERALS: dict[type[t.DataType], tuple[int, str]] = {
+    t.BooleanType: (0, "boolean_value"),
+    t.TinyIntType: (1, "int_value"),
+    t.SmallIntType: (2, "int_value"),
+    t.IntType: (3, "int_value"),
+    t.BigIntType: (4, "bigint_value"),
+    t.FloatType: (5, "float_value"),
+    t.DoubleType: (6, "double_value"),
+    t.CharType: (7, "string_value"),
+    t.StringType: (8, "string_value"),
+    t.DecimalType: (9, _SEVERAL),
+    t.DateType: (10, "bigint_value"),
+    t.TimeType: (11, "int_value"),
+    t.TimestampType: (12, _SEVERAL),
+    t.TimestampLtzType: (13, _SEVERAL),
+    t.BinaryType: (14, "binary_value"),
+    t.BytesType: (15, "binary_value"),
 }
-# The types whose value travels unchanged in one field. Integers have to stay within their bits.
-_VALUE_FIELDS = {
-    LiteralType.BOOLEAN: "boolean_value",
-    LiteralType.TINYINT: "int_value",
-    LiteralType.SMALLINT: "int_value",
-    LiteralType.INT: "int_value",
-    LiteralType.BIGINT: "bigint_value",
-    LiteralType.FLOAT: "float_value",
-    LiteralType.DOUBLE: "double_value",
-    LiteralType.CHAR: "string_value",
-    LiteralType.STRING: "string_value",
-    LiteralType.DATE: "bigint_value",
-    LiteralType.TIME: "int_value",
-    LiteralType.BINARY: "binary_value",
-    LiteralType.BYTES: "binary_value",
+"""The number of a type on the wire, and the field in which its value travels unchanged."""
+_SAME_VALUES = {7: 8, 14: 15}
+"""CHAR literals are those of STRING, and BINARY literals those of BYTES."""
+_RANGES: dict[type[t.DataType], tuple[int, int]] = {
+    t.TinyIntType: (-(2**7), 2**7 - 1),
+    t.SmallIntType: (-(2**15), 2**15 - 1),
+    t.DateType: (-(2**31), 2**31 - 1),
+    t.TimeType: (0, MILLIS_PER_DAY - 1),
 }
-_TEXT = (LiteralType.CHAR, LiteralType.STRING)
-_BINARY = (LiteralType.BINARY, LiteralType.BYTES)
-_RANGES = {
-    LiteralType.TINYINT: (-(2**7), 2**7 - 1),
-    LiteralType.SMALLINT: (-(2**15), 2**15 - 1),
-    LiteralType.DATE: (-(2**31), 2**31 - 1),
-    LiteralType.TIME: (0, 86_400_000 - 1),
-}
-_TIMESTAMPS = (LiteralType.TIMESTAMP, LiteralType.TIMESTAMP_LTZ)
+"""Of the types whose field is wider than they are."""
 _DECIMAL_BYTES_MAX = 16
-_DECIMAL_INT64_PRECISION_MAX = 18
-_NULL_TESTS = (LeafFunction.IS_NULL, LeafFunction.IS_NOT_NULL)
 _LISTS = (LeafFunction.IN, LeafFunction.NOT_IN)
 
 
@@ -142,20 +85,20 @@ def _encode(predicate: Predicate, schema: Schema, depth: int) -> pb.PbPredicate:
 
 def _encode_literal(value: Any, column: Column) -> pb.PbLiteralValue:
     data_type = column.data_type
-    literal_type = _LITERAL_TYPES[type(data_type)]
+    literal_type, field = _LITERALS[type(data_type)]
     literal = pb.PbLiteralValue(literal_type=literal_type, is_null=False)
-    if isinstance(data_type, DecimalType):
+    if isinstance(data_type, t.DecimalType):
         number = unscaled(value, data_type)
-        if data_type.precision <= _DECIMAL_INT64_PRECISION_MAX:
+        if is_compact_decimal(data_type):
             literal.decimal_value = number
         else:
             literal.decimal_bytes = to_big_endian(number)
-    elif literal_type in _TIMESTAMPS:
+    elif isinstance(data_type, t.TIMESTAMP_TYPES):
         millis, nanos = divmod(value, 1_000_000)
         literal.timestamp_millis_value = millis
         literal.timestamp_nano_of_millis_value = nanos
     else:
-        setattr(literal, _VALUE_FIELDS[literal_type], value)
+        setattr(literal, field, value)
     return literal
 
 
@@ -199,7 +142,7 @@ class _Decoder:
         column = self._columns.get(message.field_id)
         if column is None:
             raise FormatError(f"{where}.field_id: the schema has no column with id {message.field_id}")
-        if function in _NULL_TESTS:
+        if function in NULL_TESTS:
             return Leaf(function, column.name)
         count = len(message.literals)
         if count > LITERALS_MAX if function in _LISTS else count != 1:
@@ -220,30 +163,28 @@ def _decode_literal(literal: pb.PbLiteralValue, column: Column, where: str) -> A
     if literal.is_null:
         return None
     data_type = column.data_type
-    wanted = _LITERAL_TYPES.get(type(data_type))
     found = literal.literal_type
-    # The two text types hold the same values, and so do the two binary ones.
-    alike = found == wanted or (found in _TEXT and wanted in _TEXT) or (found in _BINARY and wanted in _BINARY)
-    if wanted is None or not alike:
+    wanted, field = _LITERALS.get(type(data_type), (None, _SEVERAL))
+    if wanted is None or _SAME_VALUES.get(found, found) != _SAME_VALUES.get(wanted, wanted):
         raise FormatError(f"{where}.literal_type: type {found} does not fit column {column.name!r} of type {data_type}")
-    if isinstance(data_type, DecimalType):
+    if isinstance(data_type, t.DecimalType):
         return _decode_decimal(literal, data_type, where)
-    if wanted in _TIMESTAMPS:
+    if isinstance(data_type, t.TIMESTAMP_TYPES):
         nanos = literal.timestamp_nano_of_millis_value
         if not literal.HasField("timestamp_millis_value") or not 0 <= nanos < 1_000_000:
             raise FormatError(f"{where}: a timestamp needs its milliseconds, and 0 to 999999 nanoseconds beyond them")
         return literal.timestamp_millis_value * 1_000_000 + nanos
-    field = _VALUE_FIELDS[wanted]
     if not literal.HasField(field):
         raise FormatError(f"{where}.{field}: missing")
     value = getattr(literal, field)
-    low, high = _RANGES.get(wanted, (None, None))
-    if low is not None and high is not None and not low <= value <= high:
-        raise FormatError(f"{where}.{field}: {value} is outside {low} to {high}")
+    if type(data_type) in _RANGES:
+        low, high = _RANGES[type(data_type)]
+        if not low <= value <= high:
+            raise FormatError(f"{where}.{field}: {value} is outside {low} to {high}")
     return value
 
 
-def _decode_decimal(literal: pb.PbLiteralValue, data_type: DecimalType, where: str) -> decimal.Decimal:
+def _decode_decimal(literal: pb.PbLiteralValue, data_type: t.DecimalType, where: str) -> decimal.Decimal:
     if literal.HasField("decimal_bytes"):
         if len(literal.decimal_bytes) > _DECIMAL_BYTES_MAX:
             raise FormatError(f"{where}.decimal_bytes: longer than {_DECIMAL_BYTES_MAX} bytes")
