@@ -35,7 +35,7 @@ class Credentials:
         """Start a login. `nonce` is random text that no other login has; PLAIN does not use it."""
         if self.mechanism == PLAIN:
             return _PlainLogin(self)
-        return _ScramLogin(ScramClient(self.mechanism, self.username, self.password, nonce))
+        return ScramClient(self.mechanism, self.username, self.password, nonce)
 
 
 class _PlainLogin:
@@ -57,27 +57,6 @@ class _PlainLogin:
 
     def finish(self) -> None:
         pass
-
-
-class _ScramLogin:
-    def __init__(self, client: ScramClient) -> None:
-        self._client = client
-        self._challenges = 0
-
-    def first(self) -> bytes:
-        return self._client.first()
-
-    def answer(self, challenge: bytes) -> bytes | None:
-        self._challenges += 1
-        if self._challenges == 1:
-            return self._client.final(challenge)
-        if self._challenges == 2:
-            self._client.verify(challenge)
-        return None
-
-    def finish(self) -> None:
-        if self._challenges < 2:
-            raise AuthenticateError("The server ended the login without proving that it knows the password")
 
 
 def encode_plain_token(credentials: Credentials) -> bytes:

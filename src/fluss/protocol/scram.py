@@ -67,7 +67,10 @@ class ScramKeys:
 
 
 class ScramClient:
-    """The client's side of one login: `first`, then `final` with the answer, then `verify` with the last answer."""
+    """The client's side of one login: `first`, then `final` with the answer, then `verify` with the last answer.
+
+    `answer` makes these steps by the number of the challenge, as `fluss.protocol.sasl.SaslLogin` wants it.
+    """
 
     def __init__(self, mechanism: str, username: str, password: str, nonce: str) -> None:
         self._mechanism = mechanism
@@ -76,9 +79,22 @@ class ScramClient:
         name = prepare(username, "user name").replace("=", "=3D").replace(",", "=2C")
         self._first_bare = f"n={name},r={nonce}".encode()
         self._server_signature = b""
+        self._challenges = 0
 
     def first(self) -> bytes:
         return _NO_CHANNEL_BINDING + self._first_bare
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        self._challenges += 1
+        if self._challenges == 1:
+            return self.final(challenge)
+        if self._challenges == 2:
+            self.verify(challenge)
+        return None
+
+    def finish(self) -> None:
+        if self._challenges < 2:
+            raise AuthenticateError("The server ended the login without proving that it knows the password")
 
     def final(self, challenge: bytes) -> bytes:
         """Answer the salt of the server with a proof."""
