@@ -10,6 +10,7 @@ sign of those bytes: see `Variant`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -88,6 +89,8 @@ def checked_lake_format(lake_format: str | None) -> str | None:
 Variant = Literal["java", "pyfluss"]
 """How tail bytes of 0x80 and above enter `fluss_hash`: sign-extended (Java, Flink, Spark) or not (pyfluss)."""
 
+Hash = Any
+"""A Python number of 32 bits, or a numpy array with one for each key. Arrays are cut to 32 bits by their type."""
 U32 = npt.NDArray[np.uint32]
 
 _MASK = 0xFFFF_FFFF
@@ -105,24 +108,28 @@ def check_variant(variant: str) -> None:
         raise InvalidArgumentError(f"bucketing variant must be 'java' or 'pyfluss', not {variant!r}")
 
 
-def _rotl(value: int, by: int) -> int:
+def _rotl(value: Hash, by: int) -> Hash:
     return (value << by | value >> (32 - by)) & _MASK
 
 
-def _mix_k(k: int) -> int:
+def _mix_k(k: Hash) -> Hash:
     return _rotl(k * _C1 & _MASK, 15) * _C2 & _MASK
 
 
-def _mix_h(h: int, k: int) -> int:
+def _mix_h(h: Hash, k: Hash) -> Hash:
     return (_rotl(h ^ k, 13) * 5 + 0xE654_6B64) & _MASK
 
 
-def _fmix(h: int) -> int:
-    h ^= h >> 16
+def _fmix(h: Hash) -> Hash:
+    h = h ^ h >> 16
     h = h * 0x85EB_CA6B & _MASK
-    h ^= h >> 13
+    h = h ^ h >> 13
     h = h * 0xC2B2_AE35 & _MASK
     return h ^ h >> 16
+
+
+def _scrambled(code: Hash) -> Hash:
+    return _fmix(_mix_h(_mix_k(code), 0) ^ 4)
 
 
 def _signed(value: int) -> int:
@@ -132,66 +139,35 @@ def _signed(value: int) -> int:
 def fluss_hash(data: bytes | memoryview, variant: str = "java") -> int:
     """The hash of Fluss, as a signed 32-bit number."""
     check_variant(variant)
-    size = len(data)
-    body = size & ~3
-    h = _FLUSS_SEED
-    for pos in range(0, body, 4):
-        h = _mix_h(h, _mix_k(int.from_bytes(data[pos : pos + 4], "little")))
-    for byte in data[body:]:
+    h = _body_hash(data, _FLUSS_SEED)
+    for byte in data[len(data) & ~3 :]:
         if variant == "java" and byte > 0x7F:
             byte |= 0xFFFF_FF00
         h = _mix_h(h, _mix_k(byte))
-    return _signed(_fmix(h ^ size & _MASK))
-
-
-def scramble(code: int) -> int:
-    """Spread a 32-bit hash code once more; the result is never negative."""
-    c = _rotl(_mix_k(code & _MASK), 13)
-    c = _fmix((c * 5 + 0xE654_6B64) & _MASK ^ 4)
-    value = abs(_signed(c))
-    return 0 if value == 1 << 31 else value
+    return _signed(_fmix(h ^ len(data) & _MASK))
 
 
 def murmur3_32(data: bytes | memoryview, seed: int = 0) -> int:
     """Standard Murmur3 (x86, 32 bits), as a signed 32-bit number."""
-    size = len(data)
-    body = size & ~3
+    tail = int.from_bytes(data[len(data) & ~3 :], "little")
+    return _signed(_fmix(_body_hash(data, seed) ^ _mix_k(tail) ^ len(data) & _MASK))
+
+
+def _body_hash(data: bytes | memoryview, seed: int) -> int:
+    """Mix the full 4-byte words of a key."""
     h = seed
-    for pos in range(0, body, 4):
+    for pos in range(0, len(data) & ~3, 4):
         h = _mix_h(h, _mix_k(int.from_bytes(data[pos : pos + 4], "little")))
-    if size > body:
-        h ^= _mix_k(int.from_bytes(data[body:], "little"))
-    return _signed(_fmix(h ^ size & _MASK))
+    return h
 
 
-# The vectorised twins. numpy multiplies unsigned arrays modulo 2^32, which is just what is wanted.
+def scramble(code: int) -> int:
+    """Spread a 32-bit hash code once more; the result is never negative."""
+    value = abs(_signed(_scrambled(code & _MASK)))
+    return 0 if value == 1 << 31 else value
 
 
-_u32 = np.uint32
-
-
-def _rotl_many(values: U32, by: int) -> U32:
-    rotated: U32 = (values << _u32(by)) | (values >> _u32(32 - by))
-    return rotated
-
-
-def _mix_k_many(k: U32) -> U32:
-    mixed: U32 = _rotl_many(k * _u32(_C1), 15) * _u32(_C2)
-    return mixed
-
-
-def _mix_h_many(h: U32, k: U32) -> U32:
-    mixed: U32 = _rotl_many(h ^ k, 13) * _u32(5) + _u32(0xE654_6B64)
-    return mixed
-
-
-def _fmix_many(h: U32) -> U32:
-    h = h ^ (h >> _u32(16))
-    h = h * _u32(0x85EB_CA6B)
-    h = h ^ (h >> _u32(13))
-    h = h * _u32(0xC2B2_AE35)
-    mixed: U32 = h ^ (h >> _u32(16))
-    return mixed
+# The vectorised twins.
 
 
 def _body_hashes(keys: Slices, seed: int) -> U32:
@@ -207,55 +183,47 @@ def _body_hashes(keys: Slices, seed: int) -> U32:
     for k in range(most):
         if fewest <= k:
             rows = np.flatnonzero(counts > k)
-        h[rows] = _mix_h_many(h[rows], _mix_k_many(words[keys.starts[rows] + 4 * k]))
+        h[rows] = _mix_h(h[rows], _mix_k(words[keys.starts[rows] + 4 * k]))
     return h
 
 
-def _long_keys(keys: Slices) -> npt.NDArray[np.intp]:
-    return np.flatnonzero(keys.lengths >= 4 * (_LONG_WORDS + 1))
+def _tails(keys: Slices) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.uint8]]]:
+    """Yield, for each byte behind the full words, the keys that have it, and the byte of each."""
+    data = padded(keys.data, 1)
+    starts = keys.starts + (keys.lengths & ~np.int64(3))
+    for k in range(3):
+        rows = np.flatnonzero(keys.lengths & 3 > k)
+        yield rows, data[starts[rows] + k]
+
+
+def _finished(h: U32, keys: Slices, scalar: Callable[[bytes], int]) -> npt.NDArray[np.int32]:
+    hashes: npt.NDArray[np.int32] = _fmix(h ^ keys.lengths.astype(np.uint32)).view(np.int32)
+    for i in np.flatnonzero(keys.lengths >= 4 * (_LONG_WORDS + 1)).tolist():
+        hashes[i] = scalar(keys[i])
+    return hashes
 
 
 def fluss_hashes(keys: Slices, variant: str = "java") -> npt.NDArray[np.int32]:
     """`fluss_hash` of every key."""
     check_variant(variant)
     h = _body_hashes(keys, _FLUSS_SEED)
-    data = padded(keys.data, 1)
-    tail_starts = keys.starts + (keys.lengths & ~np.int64(3))
-    tail_counts = keys.lengths & 3
     tail_type = np.int8 if variant == "java" else np.uint8
-    for k in range(3):
-        rows = np.flatnonzero(tail_counts > k)
-        if not rows.size:
-            break
-        tail = data[tail_starts[rows] + k].view(tail_type).astype(np.int32).view(np.uint32)
-        h[rows] = _mix_h_many(h[rows], _mix_k_many(tail))
-    hashes = _fmix_many(h ^ keys.lengths.astype(np.uint32)).view(np.int32)
-    for i in _long_keys(keys).tolist():
-        hashes[i] = fluss_hash(keys[i], variant)
-    return hashes
+    for rows, tail in _tails(keys):
+        extended = tail.view(tail_type).astype(np.int32).view(np.uint32)
+        h[rows] = _mix_h(h[rows], _mix_k(extended))
+    return _finished(h, keys, lambda key: fluss_hash(key, variant))
 
 
 def scrambles(codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """`scramble` of every code."""
-    c = _rotl_many(_mix_k_many(codes.view(np.uint32)), 13)
-    c = _fmix_many((c * _u32(5) + _u32(0xE654_6B64)) ^ _u32(4))
-    values = np.abs(c.view(np.int32))
+    values: npt.NDArray[np.int32] = np.abs(_scrambled(codes.view(np.uint32)).view(np.int32))
     values[values < 0] = 0
     return values
 
 
 def murmur3_32s(keys: Slices, seed: int = 0) -> npt.NDArray[np.int32]:
     """`murmur3_32` of every key."""
-    h = _body_hashes(keys, seed)
-    data = padded(keys.data, 1)
-    tail_starts = keys.starts + (keys.lengths & ~np.int64(3))
-    tail_counts = keys.lengths & 3
     tails = np.zeros(len(keys), np.uint32)
-    for k in range(3):
-        rows = np.flatnonzero(tail_counts > k)
-        tails[rows] |= data[tail_starts[rows] + k].astype(np.uint32) << _u32(8 * k)
-    h ^= _mix_k_many(tails)
-    hashes = _fmix_many(h ^ keys.lengths.astype(np.uint32)).view(np.int32)
-    for i in _long_keys(keys).tolist():
-        hashes[i] = murmur3_32(keys[i], seed)
-    return hashes
+    for k, (rows, tail) in enumerate(_tails(keys)):
+        tails[rows] |= tail.astype(np.uint32) << np.uint32(8 * k)
+    return _finished(_body_hashes(keys, seed) ^ _mix_k(tails), keys, lambda key: murmur3_32(key, seed))
