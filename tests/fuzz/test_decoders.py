@@ -60,7 +60,7 @@ from fluss.records import (
     read_header,
     seal_log_batch,
 )
-from fluss.records.arrow import EncodedBody
+from fluss.records.log_batch import EncodedBody
 from fluss.rows import aligned, compacted, indexed, vector
 from fluss.rows.slices import Slices
 from fluss.server.auth import Accounts

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from fluss._checksum import crc32c
 from fluss.records import LogBatch, encode_arrow_body, seal_log_batch
-from fluss.records.arrow import EncodedBody
 from fluss.records.arrow_message import LZ4_FRAME, ZSTD, read_message, write_metadata
+from fluss.records.log_batch import EncodedBody
 
 CODECS: dict[str, int | None] = {"NONE": None, "LZ4_FRAME": LZ4_FRAME, "ZSTD": ZSTD}
 _CODEC_NAMES = {LZ4_FRAME: "lz4", ZSTD: "zstd"}

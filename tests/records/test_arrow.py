@@ -21,9 +21,9 @@ from fluss.metadata import ChangeType, Schema
 from fluss.metadata.types import data_type_from_json
 from fluss.records import LogBatch, decode_arrow_batch, decode_log_batch, encode_arrow_body, read_header, seal_log_batch
 from fluss.records import arrow as arrow_module
-from fluss.records.arrow import EncodedBody
 from fluss.records.arrow_layout import layout_of
 from fluss.records.arrow_message import LZ4_FRAME, ZSTD, read_message, write_metadata
+from fluss.records.log_batch import EncodedBody
 from fluss.records.validation import STORED_RAW
 
 COMPRESSIONS = ["NONE", "LZ4_FRAME", "ZSTD"]

@@ -19,8 +19,7 @@ from fluss.records import (
     seal_log_batch,
 )
 from fluss.records._bytes import as_view, checksum
-from fluss.records.arrow import EncodedBody
-from fluss.records.log_batch import NeedMoreBytes, crc_fits, read_span
+from fluss.records.log_batch import EncodedBody, NeedMoreBytes, crc_fits, read_span
 
 UNPROJECTED = {name: data for name, data in vectors.LOG_BATCHES.items() if "PROJECTED" not in name}
 

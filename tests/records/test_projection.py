@@ -21,8 +21,8 @@ from fluss.records import (
     patch_batch,
     seal_log_batch,
 )
-from fluss.records.arrow import EncodedBody
 from fluss.records.arrow_message import read_message, write_metadata
+from fluss.records.log_batch import EncodedBody
 
 NAME = Schema.of([Column("name", StringType())])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from fluss.errors import FormatError, InvalidArgumentError
 from fluss.records._bytes import INT32_MAX, Part, as_view, malformed, parts_size
 from fluss.records.arrow_layout import RECORDS_MAX, SchemaLayout, layout_of
 from fluss.records.arrow_message import ArrowMessage, message_of, read_message, write_metadata
-from fluss.records.log_batch import CHANGE_TYPE_MAX, NO_BATCH_SEQUENCE, NO_WRITER_ID, LogBatch, build_batch
+from fluss.records.log_batch import CHANGE_TYPE_MAX, EncodedBody, LogBatch
 from fluss.records.projection import project_message
 from fluss.records.validation import (
     DECODED_BYTES_MAX,
@@ -26,15 +26,6 @@ from fluss.records.validation import (
     check_values,
     declared_sizes,
 )
-
-__all__ = [
-    "DECODED_BYTES_MAX",
-    "EncodedBody",
-    "change_type_vector",
-    "decode_arrow_batch",
-    "encode_arrow_body",
-    "seal_log_batch",
-]
 
 _THREADS_VALUES_MIN = 50_000
 """Below this many values waking the threads of Arrow's codecs costs more than it saves."""
@@ -46,16 +37,6 @@ _RAW_SHARE_MIN = 0.9
 """Buffers of at least so many bytes that compression leaves larger than this share of them are stored as they are."""
 _UNLIMITED = 1 << 62
 _RAW_PREFIX = STORED_RAW.to_bytes(PREFIX_SIZE, "little", signed=True)
-
-
-class EncodedBody(NamedTuple):
-    """A finished records section, waiting for its header."""
-
-    parts: list[Part]
-    size_bytes: int
-    record_count: int
-    append_only: bool
-    statistics: bytes | None = None
 
 
 def encode_arrow_body(
@@ -96,28 +77,6 @@ def encode_arrow_body(
     if size > INT32_MAX - 64:
         raise InvalidArgumentError(f"{rows} rows encode to {size} bytes, too many for one batch; split it")
     return EncodedBody(parts, size, rows, change_types is None, statistics)
-
-
-def seal_log_batch(
-    body: EncodedBody,
-    *,
-    schema_id: int,
-    writer_id: int = NO_WRITER_ID,
-    batch_sequence: int = NO_BATCH_SEQUENCE,
-    magic: int | None = None,
-) -> list[Part]:
-    """Put the header in front of a body: magic 0, or 1 when there are statistics, unless `magic` says otherwise."""
-    return build_batch(
-        body.parts,
-        size_bytes=body.size_bytes,
-        record_count=body.record_count,
-        append_only=body.append_only,
-        statistics=body.statistics,
-        schema_id=schema_id,
-        writer_id=writer_id,
-        batch_sequence=batch_sequence,
-        magic=magic,
-    )
 
 
 def change_type_vector(change_types: Any, rows: int) -> npt.NDArray[np.uint8]:

@@ -224,17 +224,19 @@ class LogBatch:
             types = np.frombuffer(self.view, dtype=np.uint8)[self.row_positions()[0]]
             check_change_types(types, header.records_position)
             return types
-        section = self.records_view
-        if len(section) < header.record_count:
-            malformed(
-                "log batch",
-                "change types",
-                header.records_position,
-                f"{header.record_count} records need as many bytes, {len(section)} are there",
-            )
-        types = np.frombuffer(section, dtype=np.uint8, count=header.record_count)
+        types = np.frombuffer(self._change_types_view(), dtype=np.uint8)
         check_change_types(types, header.records_position)
         return types
+
+    def _change_types_view(self) -> memoryview:
+        """What stands in front of the Arrow message: one byte per record, unless all are appended."""
+        header = self.header
+        size = 0 if header.append_only else header.record_count
+        section = self.records_view
+        if len(section) < size:
+            problem = f"{size} records need as many bytes, {len(section)} are there"
+            malformed("log batch", "change types", header.records_position, problem)
+        return section[:size]
 
     def row_positions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Find where each record of a row-format batch begins in the view (with its change type), and its length."""
@@ -245,13 +247,7 @@ class LogBatch:
     @property
     def arrow_view(self) -> memoryview:
         """The Arrow message of a batch in the ARROW log format; empty when there are no records."""
-        header = self.header
-        section = self.records_view
-        if header.append_only:
-            return section
-        if len(section) < header.record_count:
-            malformed("log batch", "change types", header.records_position, "the records section ends inside them")
-        return section[header.record_count :]
+        return self.records_view[len(self._change_types_view()) :]
 
 
 def check_change_types(types: npt.NDArray[np.uint8], position: int) -> None:
@@ -316,19 +312,29 @@ def patch_batch(buf: bytearray | memoryview, pos: int, base_offset: int, commit_
     _I64.pack_into(buf, pos + TIMESTAMP_POSITION, commit_timestamp_ms)
 
 
-def build_batch(
-    parts: list[Part],
+class EncodedBody(NamedTuple):
+    """A finished records section, waiting for its header."""
+
+    parts: list[Part]
+    size_bytes: int
+    record_count: int
+    append_only: bool
+    statistics: bytes | None = None
+
+
+def seal_log_batch(
+    body: EncodedBody,
     *,
-    size_bytes: int,
-    record_count: int,
-    append_only: bool,
-    statistics: bytes | None,
     schema_id: int,
-    writer_id: int,
-    batch_sequence: int,
-    magic: int | None,
+    writer_id: int = NO_WRITER_ID,
+    batch_sequence: int = NO_BATCH_SEQUENCE,
+    magic: int | None = None,
 ) -> list[Part]:
-    """Put header and statistics in front of a finished records section; the section itself is not copied."""
+    """Put the header and the statistics in front of a body, which is not copied.
+
+    The magic is 0, or 1 when there are statistics, unless `magic` says otherwise.
+    """
+    statistics = body.statistics or b""
     if magic is None:
         magic = MAGIC_V1 if statistics else MAGIC_V0
     if magic not in (MAGIC_V0, MAGIC_V1, MAGIC_V2):
@@ -337,8 +343,7 @@ def build_batch(
         raise InvalidArgumentError("a batch of magic 0 has no room for statistics; use magic 1 or 2")
     if not 0 <= schema_id <= SCHEMA_ID_MAX:
         raise InvalidArgumentError(f"schema id {schema_id} is outside 0..{SCHEMA_ID_MAX}")
-    statistics = statistics or b""
-    length = HEADER_SIZES[magic] + len(statistics) + size_bytes - LENGTH_END
+    length = HEADER_SIZES[magic] + len(statistics) + body.size_bytes - LENGTH_END
     if length > INT32_MAX:
         raise InvalidArgumentError(f"a log batch of {length + LENGTH_END} bytes is too large; split it")
     header = LogBatchHeader(
@@ -349,14 +354,14 @@ def build_batch(
         leader_epoch=UNKNOWN_LEADER_EPOCH,
         crc=0,
         schema_id=schema_id,
-        attributes=APPEND_ONLY_FLAG if append_only else 0,
-        last_offset_delta=max(record_count - 1, 0),
+        attributes=APPEND_ONLY_FLAG if body.append_only else 0,
+        last_offset_delta=max(body.record_count - 1, 0),
         writer_id=writer_id,
         batch_sequence=batch_sequence,
-        record_count=record_count,
+        record_count=body.record_count,
         statistics_length=len(statistics),
     )
-    return seal_header(header, statistics, parts)
+    return seal_header(header, statistics, body.parts)
 
 
 def seal_header(header: LogBatchHeader, statistics: bytes, parts: list[Part]) -> list[Part]:
