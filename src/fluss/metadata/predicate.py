@@ -60,11 +60,11 @@ class Predicate:
 
     def and_(self, other: Predicate) -> Predicate:
         """Rows that satisfy both."""
-        return _join(CompoundFunction.AND, self, other)
+        return joined(CompoundFunction.AND, (self, other))
 
     def or_(self, other: Predicate) -> Predicate:
         """Rows that satisfy either."""
-        return _join(CompoundFunction.OR, self, other)
+        return joined(CompoundFunction.OR, (self, other))
 
     def not_(self) -> Predicate:
         """Rows that do not satisfy it. Where it is unknown because of a null, so is its negation."""
@@ -107,16 +107,19 @@ class Predicate:
         return resolved_expression(self.resolve(schema), schema)
 
 
-def _join(function: CompoundFunction, left: Predicate, right: Predicate) -> Predicate:
-    if not isinstance(right, Predicate):
-        raise InvalidArgumentError(f"a Predicate can be joined with a Predicate, not with {right!r:.80}")
+def joined(function: CompoundFunction, parts: Sequence[Predicate]) -> Predicate:
+    """Join predicates by AND or OR."""
+    if len(parts) == 1:
+        return parts[0]
     children: list[Predicate] = []
-    for side in (left, right):
+    for part in parts:
+        if not isinstance(part, Predicate):
+            raise InvalidArgumentError(f"a Predicate can be joined with a Predicate, not with {part!r:.80}")
         # Flat lists keep long chains of & from becoming deep trees.
-        if isinstance(side, Compound) and side.function is function:
-            children += side.children
+        if isinstance(part, Compound) and part.function is function:
+            children += part.children
         else:
-            children.append(side)
+            children.append(part)
     return Compound(function, tuple(children))
 
 

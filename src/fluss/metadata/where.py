@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import types as t
 from fluss.metadata.literals import has_zone, number_of, value_of
-from fluss.metadata.predicate import EVERYTHING, LITERALS_MAX, NOTHING, Compound, CompoundFunction, Predicate, col
+from fluss.metadata.predicate import EVERYTHING, LITERALS_MAX, NOTHING, CompoundFunction, Predicate, col, joined
 from fluss.metadata.schema import Column, Schema
 
 TEXT_LENGTH_MAX = 1_000_000
@@ -236,13 +236,13 @@ class _Parser:
         found = [self._term()]
         while self._take_word("or"):
             found.append(self._term())
-        return _joined(CompoundFunction.OR, found)
+        return joined(CompoundFunction.OR, found)
 
     def _term(self) -> Predicate:
         found = [self._factor()]
         while self._take_word("and"):
             found.append(self._factor())
-        return _joined(CompoundFunction.AND, found)
+        return joined(CompoundFunction.AND, found)
 
     def _factor(self) -> Predicate:
         self._depth += 1
@@ -482,15 +482,6 @@ def check_params(call: str, params: Params | None) -> dict[str, Any]:
     raise InvalidArgumentError(
         f"{call}: params= takes a list of values for ? or a dict of values for $name, not {params!r:.80}"
     )
-
-
-def _joined(function: CompoundFunction, found: list[Predicate]) -> Predicate:
-    if len(found) == 1:
-        return found[0]
-    children: list[Predicate] = []
-    for part in found:  # flat, as & and | make it
-        children += part.children if isinstance(part, Compound) and part.function is function else (part,)
-    return Compound(function, tuple(children))
 
 
 def _unquoted(token: _Token) -> str:
