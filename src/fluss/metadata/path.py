@@ -17,10 +17,14 @@ def _name(what: str, first: object, second: object) -> str:
     return name
 
 
+@dataclass(frozen=True, order=True, slots=True, init=False, repr=False)
 class TablePath:
     """The name of a table: its database and its own name. Whether the characters are legal is the server's to say."""
 
-    __slots__ = ("_database", "_table")
+    database: str
+    """The name of the database."""
+    table: str
+    """The name of the table within its database."""
 
     def __init__(
         self,
@@ -30,54 +34,28 @@ class TablePath:
         database_name: str | None = None,
         table_name: str | None = None,
     ) -> None:
-        self._database = _name("database", database, database_name)
-        self._table = _name("table", table, table_name)
-
-    @property
-    def database(self) -> str:
-        """The name of the database."""
-        return self._database
-
-    @property
-    def table(self) -> str:
-        """The name of the table within its database."""
-        return self._table
+        object.__setattr__(self, "database", _name("database", database, database_name))
+        object.__setattr__(self, "table", _name("table", table, table_name))
 
     @property
     def database_name(self) -> str:
         """The name of the database."""
-        return self._database
+        return self.database
 
     @property
     def table_name(self) -> str:
         """The name of the table within its database."""
-        return self._table
+        return self.table
 
     def table_path_str(self) -> str:
         """``database.table``."""
-        return f"{self._database}.{self._table}"
+        return f"{self.database}.{self.table}"
 
     def __str__(self) -> str:
         return self.table_path_str()
 
     def __repr__(self) -> str:
-        return f"TablePath({self._database!r}, {self._table!r})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TablePath):
-            return NotImplemented
-        return self._database == other._database and self._table == other._table
-
-    def __lt__(self, other: TablePath) -> bool:
-        if not isinstance(other, TablePath):
-            return NotImplemented
-        return (self._database, self._table) < (other._database, other._table)
-
-    def __hash__(self) -> int:
-        return hash((self._database, self._table))
-
-    def __reduce__(self) -> tuple[type[TablePath], tuple[str, str]]:
-        return TablePath, (self._database, self._table)
+        return f"TablePath({self.database!r}, {self.table!r})"
 
 
 DEFAULT_DATABASE = "fluss"
