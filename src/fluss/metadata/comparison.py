@@ -103,12 +103,8 @@ def _grid(column: str, data_type: t.DataType, literal: Any) -> _Grid | None:
         limit = 10**data_type.precision
         position = _number(column, data_type, literal) * 10**data_type.scale
         scale = data_type.scale
-
-        def to_decimal(unscaled: int) -> decimal.Decimal:
-            digits = tuple(int(digit) for digit in str(abs(unscaled)))
-            return decimal.Decimal((1 if unscaled < 0 else 0, digits, -scale))
-
-        return _Grid(position, -limit + 1, limit - 1, to_decimal)
+        # Read from text, which keeps all digits: arithmetic would round to those of the context.
+        return _Grid(position, -limit + 1, limit - 1, lambda unscaled: decimal.Decimal(f"{unscaled}E-{scale}"))
     if isinstance(data_type, t.DateType):
         if isinstance(literal, np.datetime64):
             return _Grid(Fraction(_numpy_ns(literal), _DAY_NS), -(2**31), 2**31 - 1, int)
@@ -170,10 +166,8 @@ def _datetime_ns(column: str, data_type: t.TimestampType | t.TimestampLtzType, l
         expected = f"a datetime.datetime {'with' if with_zone else 'without'} a zone"
         raise _bad_literal(column, data_type, literal, expected)
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc if with_zone else None)
-    span = literal - epoch
-    us = (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
     # pandas timestamps carry nanoseconds beyond the microseconds of datetime.
-    return us * 1_000 + int(getattr(literal, "nanosecond", 0))
+    return (literal - epoch) // datetime.timedelta(microseconds=1) * 1_000 + int(getattr(literal, "nanosecond", 0))
 
 
 def _numpy_ns(literal: np.datetime64) -> int:
