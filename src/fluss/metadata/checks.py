@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, ClassVar, TypeVar
 
@@ -113,6 +113,23 @@ def require(value: Any, kind: type[_T], where: str) -> _T:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise FormatError(f"{where}: expected {_KIND_NAMES[kind]}, not {value!r:.80}")
     return value
+
+
+def member(document: dict[str, Any], key: str, kind: type[_T], where: str) -> _T:
+    """What a document has under `key`, which must be of the kind."""
+    return require(document.get(key), kind, f"{where}.{key}")
+
+
+def optional_member(document: dict[str, Any], key: str, kind: type[_T], where: str) -> _T | None:
+    """What a document has under `key`: of the kind, or None if there is nothing."""
+    return optional(document.get(key), kind, f"{where}.{key}")
+
+
+def read_objects(value: Any, where: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the objects of a list, each with its place."""
+    for index, item in enumerate(require(value, list, where)):
+        place = f"{where}[{index}]"
+        yield require(item, dict, place), place
 
 
 def optional(value: Any, kind: type[_T], where: str) -> _T | None:

@@ -11,7 +11,7 @@ from fluss.errors import InvalidArgumentError, InvalidTableError
 from fluss.metadata.checks import (
     JsonDocument,
     mapping_of,
-    optional,
+    optional_member,
     read_document,
     read_names,
     read_strings,
@@ -90,7 +90,7 @@ def _comment(comment: object) -> str | None:
     return comment
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(frozen=True, init=False, repr=False)
 class TableDescriptor(JsonDocument):
     """What a table is: schema, partitions, buckets, properties.
 
@@ -246,24 +246,16 @@ class TableDescriptor(JsonDocument):
         descriptor._init(
             Schema.from_json(document.get("schema"), f"{where}.schema"),
             tuple(read_names(document, "partition_key", where)),
-            optional(document.get("bucket_count"), int, f"{where}.bucket_count"),
+            optional_member(document, "bucket_count", int, where),
             tuple(read_names(document, "bucket_key", where)),
-            optional(document.get("comment"), str, f"{where}.comment"),
+            optional_member(document, "comment", str, where),
             read_strings(document.get("properties", {}), f"{where}.properties"),
             read_strings(document.get("custom_properties", {}), f"{where}.custom_properties"),
         )
         return descriptor
 
-    def _key(self) -> tuple[Any, ...]:
-        return tuple(frozenset(one.items()) if isinstance(one, dict) else one for one in vars(self).values())
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TableDescriptor):
-            return NotImplemented
-        return self._key() == other._key()
-
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash((self.schema, self.partition_keys, self.bucket_count, self.bucket_keys, self.comment))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TableDescriptor.from_json, (self.to_json(),)
@@ -354,26 +346,24 @@ class TableDescriptorBuilder:
         )
 
 
+@dataclass(frozen=True, init=False, repr=False)
 class DatabaseDescriptor(JsonDocument):
     """What a database is: a comment and custom properties."""
 
-    __slots__ = ("_comment", "_custom_properties")
-
     document_name = "database"
 
+    comment: str | None
+    """The comment of the database."""
+    _custom_properties: dict[str, str]
+
     def __init__(self, comment: str | None = None, custom_properties: Mapping[str, Any] | None = None) -> None:
-        self._comment = _comment(comment)
-        self._custom_properties = _property_map("custom_properties", custom_properties)
+        properties = _property_map("custom_properties", custom_properties)
+        self.__dict__.update(comment=_comment(comment), _custom_properties=properties)
 
     @staticmethod
     def builder() -> DatabaseDescriptorBuilder:
         """Build a descriptor step by step."""
         return DatabaseDescriptorBuilder()
-
-    @property
-    def comment(self) -> str | None:
-        """The comment of the database."""
-        return self._comment
 
     @property
     def custom_properties(self) -> dict[str, str]:
@@ -390,8 +380,8 @@ class DatabaseDescriptor(JsonDocument):
             "version": DESCRIPTOR_JSON_VERSION,
             "custom_properties": dict(self._custom_properties),
         }
-        if self._comment is not None:
-            document["comment"] = self._comment
+        if self.comment is not None:
+            document["comment"] = self.comment
         return document
 
     @classmethod
@@ -399,20 +389,15 @@ class DatabaseDescriptor(JsonDocument):
         """Read a database document."""
         document = read_document(document, where, DESCRIPTOR_JSON_VERSION)
         return cls(
-            optional(document.get("comment"), str, f"{where}.comment"),
+            optional_member(document, "comment", str, where),
             read_strings(document.get("custom_properties", {}), f"{where}.custom_properties"),
         )
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DatabaseDescriptor):
-            return NotImplemented
-        return self._comment == other._comment and self._custom_properties == other._custom_properties
-
     def __hash__(self) -> int:
-        return hash((self._comment, frozenset(self._custom_properties.items())))
+        return hash((self.comment, frozenset(self._custom_properties.items())))
 
     def __repr__(self) -> str:
-        return f"DatabaseDescriptor(comment={self._comment!r}, custom_properties={self._custom_properties!r})"
+        return f"DatabaseDescriptor(comment={self.comment!r}, custom_properties={self._custom_properties!r})"
 
 
 class DatabaseDescriptorBuilder:

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluss.errors import FormatError
-from fluss.metadata.checks import JsonDocument, json_bytes, optional, parse_json, read_document, require
+from fluss.metadata.checks import (
+    JsonDocument,
+    json_bytes,
+    member,
+    optional_member,
+    parse_json,
+    read_document,
+    read_objects,
+    require,
+)
 from fluss.metadata.path import TableBucket
 
 UNKNOWN_OFFSET = -1
@@ -56,34 +65,26 @@ class LakeTable(JsonDocument):
         """Read the document in version 1 or 2."""
         document = read_document(document, where, 2)
         if document.get("version", 1) == 1:
-            snapshot_id = require(document.get("snapshot_id"), int, f"{where}.snapshot_id")
+            snapshot_id = member(document, "snapshot_id", int, where)
             return LakeTable((LakeSnapshotFiles(snapshot_id, None),), _offsets_of_version_1(document, where))
-        snapshots = []
-        for index, item in enumerate(require(document.get("lake_snapshots"), list, f"{where}.lake_snapshots")):
-            place = f"{where}.lake_snapshots[{index}]"
-            item = require(item, dict, place)
-            snapshots.append(
-                LakeSnapshotFiles(
-                    require(item.get("snapshot_id"), int, f"{place}.snapshot_id"),
-                    optional(item.get("tiered_offsets"), str, f"{place}.tiered_offsets"),
-                    optional(item.get("readable_offsets"), str, f"{place}.readable_offsets"),
-                )
+        snapshots = [
+            LakeSnapshotFiles(
+                member(item, "snapshot_id", int, place),
+                optional_member(item, "tiered_offsets", str, place),
+                optional_member(item, "readable_offsets", str, place),
             )
+            for item, place in read_objects(document.get("lake_snapshots"), f"{where}.lake_snapshots")
+        ]
         return LakeTable(tuple(snapshots))
 
 
 def _offsets_of_version_1(document: dict[str, Any], where: str) -> LakeOffsets:
-    table_id = require(document.get("table_id"), int, f"{where}.table_id")
+    table_id = member(document, "table_id", int, where)
     offsets = {}
-    for index, item in enumerate(require(document.get("buckets", []), list, f"{where}.buckets")):
-        place = f"{where}.buckets[{index}]"
-        item = require(item, dict, place)
-        bucket = TableBucket(
-            table_id,
-            require(item.get("bucket_id"), int, f"{place}.bucket_id"),
-            optional(item.get("partition_id"), int, f"{place}.partition_id"),
-        )
-        offset = optional(item.get("log_end_offset"), int, f"{place}.log_end_offset")
+    for item, place in read_objects(document.get("buckets", []), f"{where}.buckets"):
+        bucket_id = member(item, "bucket_id", int, place)
+        bucket = TableBucket(table_id, bucket_id, optional_member(item, "partition_id", int, place))
+        offset = optional_member(item, "log_end_offset", int, place)
         if offset is not None:
             offsets[bucket] = offset
     return LakeOffsets(table_id, offsets)
@@ -123,7 +124,7 @@ class LakeOffsets(JsonDocument):
     def from_json(cls, document: Any, where: str = "lake_offsets") -> LakeOffsets:
         """Read the document."""
         document = read_document(document, where, 1)
-        table_id = require(document.get("table_id"), int, f"{where}.table_id")
+        table_id = member(document, "table_id", int, where)
         if "bucket_offsets" in document and "partition_offsets" in document:
             raise FormatError(f"{where}: has both bucket_offsets and partition_offsets")
         offsets: dict[TableBucket, int] = {}
@@ -134,11 +135,8 @@ class LakeOffsets(JsonDocument):
                     offsets[TableBucket(table_id, bucket_id, partition_id)] = offset
 
         add(None, document.get("bucket_offsets", []), f"{where}.bucket_offsets")
-        partitions = require(document.get("partition_offsets", []), list, f"{where}.partition_offsets")
-        for index, item in enumerate(partitions):
-            place = f"{where}.partition_offsets[{index}]"
-            item = require(item, dict, place)
-            partition_id = require(item.get("partition_id"), int, f"{place}.partition_id")
+        for item, place in read_objects(document.get("partition_offsets", []), f"{where}.partition_offsets"):
+            partition_id = member(item, "partition_id", int, place)
             add(partition_id, item.get("bucket_offsets"), f"{place}.bucket_offsets")
         return LakeOffsets(table_id, offsets)
 
@@ -204,29 +202,22 @@ class RemoteLogManifestFile(JsonDocument):
     def from_json(cls, document: Any, where: str = "remote_log_manifest") -> RemoteLogManifestFile:
         """Read the document."""
         document = read_document(document, where, 1)
-        segments = []
-        items = require(document.get("remote_log_segments"), list, f"{where}.remote_log_segments")
-        for index, item in enumerate(items):
-            place = f"{where}.remote_log_segments[{index}]"
-            item = require(item, dict, place)
-            segments.append(
-                RemoteLogSegment(
-                    require(item.get("segment_id"), str, f"{place}.segment_id"),
-                    *(
-                        require(item.get(key), int, f"{place}.{key}")
-                        for key in ("start_offset", "end_offset", "max_timestamp", "size_in_bytes")
-                    ),
-                )
+        numbers = ("start_offset", "end_offset", "max_timestamp", "size_in_bytes")
+        segments = [
+            RemoteLogSegment(
+                member(item, "segment_id", str, place), *(member(item, key, int, place) for key in numbers)
             )
+            for item, place in read_objects(document.get("remote_log_segments"), f"{where}.remote_log_segments")
+        ]
         return RemoteLogManifestFile(
-            require(document.get("database"), str, f"{where}.database"),
-            require(document.get("table"), str, f"{where}.table"),
+            member(document, "database", str, where),
+            member(document, "table", str, where),
             TableBucket(
-                require(document.get("table_id"), int, f"{where}.table_id"),
-                require(document.get("bucket_id"), int, f"{where}.bucket_id"),
-                optional(document.get("partition_id"), int, f"{where}.partition_id"),
+                member(document, "table_id", int, where),
+                member(document, "bucket_id", int, where),
+                optional_member(document, "partition_id", int, where),
             ),
-            optional(document.get("partition_name"), str, f"{where}.partition_name"),
+            optional_member(document, "partition_name", str, where),
             tuple(segments),
         )
 
@@ -251,8 +242,8 @@ class RemoteLogPointer:
         """Read the document."""
         document = read_document(document, where, 1)
         return RemoteLogPointer(
-            require(document.get("remote_log_manifest_path"), str, f"{where}.remote_log_manifest_path"),
-            require(document.get("remote_log_end_offset"), int, f"{where}.remote_log_end_offset"),
+            member(document, "remote_log_manifest_path", str, where),
+            member(document, "remote_log_end_offset", int, where),
         )
 
 

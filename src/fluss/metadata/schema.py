@@ -17,7 +17,8 @@ from fluss.metadata.checks import (
     check_string,
     list_of,
     mapping_of,
-    optional,
+    member,
+    optional_member,
     read_document,
     read_names,
     read_strings,
@@ -56,7 +57,7 @@ class AggFunction:
     def from_json(document: Any, where: str = "agg_function") -> AggFunction:
         """Read the object of the JSON documents."""
         document = require(document, dict, where)
-        name = require(document.get("type"), str, f"{where}.type")
+        name = member(document, "type", str, where)
         return AggFunction(name, read_strings(document.get("parameters", {}), f"{where}.parameters"))
 
     def __hash__(self) -> int:
@@ -96,14 +97,14 @@ class Column:
     def from_json(document: Any, where: str = "column") -> Column:
         """Read the column object of the JSON documents."""
         document = require(document, dict, where)
-        name = require(document.get("name"), str, f"{where}.name")
+        name = member(document, "name", str, where)
         if not name:
             raise InvalidTableError(f"{where}.name: the name of a column must not be empty")
         agg_function = document.get("agg_function")
         return Column(
             name,
             t.data_type_from_json(document.get("data_type"), f"{where}.data_type"),
-            optional(document.get("comment"), str, f"{where}.comment"),
+            optional_member(document, "comment", str, where),
             max(require(document.get("id", -1), int, f"{where}.id"), -1),
             None if agg_function is None else AggFunction.from_json(agg_function, f"{where}.agg_function"),
         )
@@ -348,13 +349,12 @@ class Schema(JsonDocument):
     def from_json(cls, document: Any, where: str = "schema") -> Schema:
         """Read a schema document. Broken documents are a FormatError, broken rules an InvalidTableError."""
         document = read_document(document, where, SCHEMA_JSON_VERSION)
-        items = require(document.get("columns"), list, f"{where}.columns")
-        highest = document.get("highest_field_id")
+        items = member(document, "columns", list, where)
         return cls.of(
             [Column.from_json(item, f"{where}.columns[{index}]") for index, item in enumerate(items)],
             read_names(document, "primary_key", where),
             read_names(document, "auto_increment_column", where),
-            None if highest is None else require(highest, int, f"{where}.highest_field_id"),
+            optional_member(document, "highest_field_id", int, where),
         )
 
     def __eq__(self, other: object) -> bool:
