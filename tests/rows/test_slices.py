@@ -21,15 +21,11 @@ def test_views_and_copies(values: list[bytes], random: object) -> None:
     assert len(slices) == len(values)
     assert slices.to_list() == list(slices) == values
     assert slices.total_bytes == sum(map(len, values))
-    assert slices.is_contiguous
-    assert slices.contiguous() is slices
     order = list(range(len(values)))
     random.shuffle(order)  # type: ignore[attr-defined]
     shuffled = slices.take(np.array(order, np.int64))
     expected = [values[i] for i in order]
     assert shuffled.to_list() == expected
-    assert shuffled.contiguous().to_list() == expected
-    assert shuffled.contiguous().is_contiguous
     assert shuffled.to_arrow().to_pylist() == expected
     assert Slices.from_arrow(shuffled.to_arrow()).to_list() == expected
 
@@ -50,7 +46,6 @@ def test_scatter(pairs: list[tuple[bytes, bytes]]) -> None:
     left, right = (Slices.from_list(list(side)) for side in zip(*pairs))
     joined = scattered([left, right, left])
     assert joined.to_list() == [a + b + a for a, b in pairs]
-    assert joined.contiguous().to_list() == joined.to_list()
 
 
 def test_scatter_long_with_short() -> None:
@@ -72,9 +67,7 @@ def test_indexing() -> None:
     assert slices[-1] == b"abc"
     assert slices.slice(1, 2).to_list() == [b"abc"]
     assert slices.take([True, False]).to_list() == [b"ef"]
-    assert not slices.is_contiguous
     assert repr(slices) == "Slices(count=2, total_bytes=5)"
-    assert not Slices(b"ab", [], []).is_contiguous
     assert Slices(b"", [], []).to_arrow().to_pylist() == []
 
 

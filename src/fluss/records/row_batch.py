@@ -16,8 +16,8 @@ from fluss.records._bytes import INT32_MAX, fixed_width_binary, join_columns
 from fluss.records.arrow import change_type_vector
 from fluss.records.log_batch import EncodedBody, LogBatch, check_change_types
 from fluss.rows import compacted, indexed
-from fluss.rows.formats import decode_rows, encode_rows
 from fluss.rows.slices import Slices
+from fluss.rows.vector import decode_rows, encode_rows
 
 
 class RowRecords(NamedTuple):

@@ -13,8 +13,8 @@ from fluss._arrow_buffers import array_of
 from fluss.errors import FormatError
 from fluss.metadata.schema import Schema
 from fluss.records.evolution import align_batch
-from fluss.rows.formats import decode_rows
 from fluss.rows.slices import Slices
+from fluss.rows.vector import decode_rows
 
 SCHEMA_ID_BYTES = 2
 

@@ -9,8 +9,6 @@ from fluss.rows.bucketing import buckets_of as buckets_of
 from fluss.rows.bucketing import fluss_hash as fluss_hash
 from fluss.rows.bucketing import murmur3_32 as murmur3_32
 from fluss.rows.bucketing import scramble as scramble
-from fluss.rows.formats import decode_rows as decode_rows
-from fluss.rows.formats import encode_rows as encode_rows
 from fluss.rows.keys import CompactedKeyEncoder as CompactedKeyEncoder
 from fluss.rows.keys import IcebergKeyEncoder as IcebergKeyEncoder
 from fluss.rows.keys import KeyEncoder as KeyEncoder
@@ -30,8 +28,10 @@ from fluss.rows.python_columns import column_from_python as column_from_python
 from fluss.rows.slices import Slices as Slices
 from fluss.rows.vector import decode_compacted as decode_compacted
 from fluss.rows.vector import decode_compacted_key as decode_compacted_key
+from fluss.rows.vector import decode_rows as decode_rows
 from fluss.rows.vector import encode_compacted as encode_compacted
 from fluss.rows.vector import encode_compacted_key as encode_compacted_key
+from fluss.rows.vector import encode_rows as encode_rows
 
 NAMES: dict[str, str]
 __all__: list[str]

@@ -69,11 +69,9 @@ class CompactedKeyEncoder(KeyEncoder):
     """The default encoding; a prefix of the columns gives a prefix of the bytes."""
 
     def encode(self, values: Sequence[Any]) -> bytes:
-        """The key of one row of logical values."""
         return compacted.encode_key(self.types, values, self.names)
 
     def encode_columns(self, arrays: Sequence[pa.Array]) -> Slices:
-        """The keys of many rows."""
         return encode_compacted_key(self.types, arrays, self.names)
 
 
@@ -81,11 +79,9 @@ class PaimonKeyEncoder(KeyEncoder):
     """The row layout of Paimon."""
 
     def encode(self, values: Sequence[Any]) -> bytes:
-        """The key of one row of logical values."""
         return aligned.encode_row(self.types, values, self.names)
 
     def encode_columns(self, arrays: Sequence[pa.Array]) -> Slices:
-        """The keys of many rows."""
         return encode_aligned(self.types, arrays, self.names)
 
 
@@ -110,7 +106,6 @@ class IcebergKeyEncoder(KeyEncoder):
             raise InvalidArgumentError(f"column {self.names[0]!r} ({self.types[0]}) cannot be an Iceberg key")
 
     def encode(self, values: Sequence[Any]) -> bytes:
-        """The key of one row of logical values."""
         v.check_row(values, 1)
         try:
             array = to_arrow(values, self.types[0])
@@ -119,7 +114,6 @@ class IcebergKeyEncoder(KeyEncoder):
         return self.encode_columns([array])[0]
 
     def encode_columns(self, arrays: Sequence[pa.Array]) -> Slices:
-        """The keys of many rows."""
         check_columns(self.types, arrays)
         try:
             array = conform(arrays[0], self.types[0])

@@ -125,19 +125,6 @@ class Slices:
         """The length of all strings together."""
         return int(self.lengths.sum())
 
-    @property
-    def is_contiguous(self) -> bool:
-        """Whether the strings fill the buffer in order, without gaps."""
-        n = len(self)
-        if n == 0:
-            return self.data.size == 0
-        ends = self.starts + self.lengths
-        return (
-            int(self.starts[0]) == 0
-            and int(ends[-1]) == self.data.size
-            and bool(np.array_equal(ends[:-1], self.starts[1:]))
-        )
-
     def to_list(self) -> list[bytes]:
         """The strings as Python objects."""
         lengths = self.lengths
@@ -177,13 +164,7 @@ class Slices:
 
     def dense(self) -> Slices:
         """The same strings in a buffer that is not much larger than they are, for work that copies the buffer."""
-        return self if self.data.size <= 4 * self.total_bytes + 4096 else self.contiguous()
-
-    def contiguous(self) -> Slices:
-        """The same strings in order and without gaps; itself if it already is."""
-        if self.is_contiguous:
-            return self
-        return Slices.from_arrow(gather_array(self))
+        return self if self.data.size <= 4 * self.total_bytes + 4096 else Slices.from_arrow(self.to_arrow())
 
     def to_arrow(self) -> pa.Array:
         """The strings as a binary array (large_binary if they do not fit 32-bit offsets)."""

@@ -2,7 +2,8 @@
 """Whole Arrow batches to CompactedRow or CompactedKey bytes and back, column by column.
 
 The same bytes as `fluss.rows.compacted`, which is the readable twin; that one also says what is wrong with a row that
-cannot be decoded. Nested columns are handed to the scalar coder, all others are vectorised.
+cannot be decoded. Nested columns are handed to the scalar coder, all others are vectorised. So are whole rows in the
+other format, IndexedRow (`fluss.rows.indexed`), which few tables have.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 from fluss._arrow_buffers import valid_mask
 from fluss.errors import FormatError, InvalidRowError
 from fluss.metadata import types as t
-from fluss.rows import compacted
+from fluss.rows import compacted, indexed
 from fluss.rows import value_checks as v
 from fluss.rows.arrow_values import NANOS_PER_UNIT, bitmap, check_fixed_bytes, conform, from_arrow, to_arrow
 from fluss.rows.kernels import (
@@ -97,6 +98,22 @@ def decode_compacted_key(
 ) -> list[pa.Array]:
     """Decode CompactedKeys into one Arrow array per column."""
     return _decode(types, keys, names, is_key=True)
+
+
+def encode_rows(row_format: str, types: Sequence[t.DataType], arrays: Arrays) -> Slices:
+    """Encode columns as COMPACTED or INDEXED rows."""
+    if row_format == "COMPACTED":
+        return encode_compacted(types, arrays)
+    columns = [from_arrow(array, dtype) for array, dtype in zip(arrays, types)]
+    return Slices.from_list([indexed.encode_row(types, row) for row in zip(*columns)])
+
+
+def decode_rows(row_format: str, types: Sequence[t.DataType], rows: Slices) -> list[pa.Array]:
+    """Decode COMPACTED or INDEXED rows to columns."""
+    if row_format == "COMPACTED":
+        return decode_compacted(types, rows)
+    decoded = [indexed.decode_row(types, row) for row in rows.to_list()]
+    return [to_arrow([row[i] for row in decoded], dtype) for i, dtype in enumerate(types)]
 
 
 def _null_pieces(n: int, masks: list[Mask | None]) -> list[Piece]:
