@@ -24,7 +24,7 @@ import pyarrow as pa
 
 _SEPARATOR_CHARS_MAX = 32
 """Strings of this length on average are cut apart faster at separators than by their lengths."""
-FEW_ROWS = 8
+_FEW_ROWS = 8
 """For fewer rows, a call of numpy costs more than it saves."""
 _OFFSET_MAX = 2**31 - 1
 _EPOCH = dt.datetime(1970, 1, 1)
@@ -271,7 +271,7 @@ _MAKERS: dict[int, Callable[[Sequence[Any], pa.DataType], pa.Array]] = {
 def string_list(array: pa.Array) -> list[str | None]:
     """The values of a string array."""
     count = len(array)
-    if count < FEW_ROWS:
+    if count < _FEW_ROWS:
         return array.to_pylist()  # type: ignore[no-any-return]
     offsets, data = _offsets_and_data(array)
     if not array.null_count and count > 1 and len(data) <= _SEPARATOR_CHARS_MAX * count and not (data == 0).any():

@@ -91,19 +91,11 @@ def check_log_batch(
 
 
 def check_message(
-    view: memoryview,
-    message: ArrowMessage,
-    layout: SchemaLayout,
-    max_bytes: int,
-    *,
-    values: bool = True,
-    text: bool = True,
+    view: memoryview, message: ArrowMessage, layout: SchemaLayout, max_bytes: int, *, text: bool = True
 ) -> None:
     """Check the buffers of a message: their sizes, and unless they are compressed, what they hold.
 
-    Args:
-        values: Check null counts, offsets and strings.
-        text: Check that strings are UTF-8.
+    That is null counts, offsets, and (if `text`) that strings are UTF-8.
     """
     if message.codec is not None:
         check_sizes(layout, message.nodes, declared_sizes(view, message, max_bytes))
@@ -112,8 +104,6 @@ def check_message(
         malformed(_WHAT, "body length", 0, f"{message.body_length} bytes are more than {max_bytes} allowed")
     lengths = message.buffers[1::2]
     check_sizes(layout, message.nodes, lengths)
-    if not values:
-        return
     offsets, body_start = message.buffers[::2], message.body_start
 
     def buffer_at(number: int) -> memoryview:
