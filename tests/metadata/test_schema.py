@@ -38,7 +38,6 @@ def test_from_arrow() -> None:
     assert schema.get_columns() == [("id", "int NOT NULL"), ("name", "string"), ("n", "bigint")]
     assert schema.get_primary_keys() == ["id"]
     assert schema.primary_key == ("id",)
-    assert schema.primary_key_indexes == (0,)
     assert schema.has_primary_key
     assert schema.column_index("n") == 2
     assert schema.column("name").data_type == StringType()

@@ -283,11 +283,6 @@ class Schema(JsonDocument):
         """The column of this name."""
         return self.columns[self.column_index(name)]
 
-    @cached_property
-    def primary_key_indexes(self) -> tuple[int, ...]:
-        """The positions of the primary key columns, in the order of the key."""
-        return tuple(self.column_index(name) for name in self.primary_key)
-
     @property
     def has_primary_key(self) -> bool:
         """Whether the table has a primary key."""
