@@ -30,7 +30,6 @@ DEFINED_TWICE = {
     "TableScan": FACES,
     "TableWriter": FACES,
     "UpsertWriter": FACES,
-    "_UsedFiles": "the same concept for Paimon and for Iceberg",
 }
 """Class names with two definitions, and why. The list only gets shorter."""
 

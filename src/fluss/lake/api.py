@@ -7,9 +7,10 @@ The tiering engine, union reads and the server speak to these classes alone. Eve
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -32,6 +33,11 @@ USER_PROPERTY = "commit-user"
 
 OFFSETS_PROPERTY = "fluss-offsets"
 """Snapshot property with the path of the file that says which log offsets the snapshot reaches."""
+
+
+def tiered_properties(offsets_path: str) -> dict[str, str]:
+    """Properties of a snapshot that this service commits."""
+    return {USER_PROPERTY: TIERING_USER, OFFSETS_PROPERTY: offsets_path}
 
 
 class LakeTableChangedError(FlussError):
@@ -75,14 +81,6 @@ class WrittenFiles:
 
 
 @dataclass(frozen=True)
-class TieredSnapshot:
-    """A snapshot that a tiering service committed."""
-
-    snapshot_id: int
-    offsets_path: str | None
-
-
-@dataclass(frozen=True)
 class LakeCommit:
     """One snapshot in the history of a lake table."""
 
@@ -95,6 +93,11 @@ class LakeCommit:
     def tiered(self) -> bool:
         """Whether a tiering service committed it."""
         return self.properties.get(USER_PROPERTY) == TIERING_USER
+
+    @property
+    def offsets_path(self) -> str | None:
+        """The file that says which log offsets a tiered snapshot reaches."""
+        return self.properties.get(OFFSETS_PROPERTY)
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,10 @@ class OpenLakeTable(ABC):
         return wrong + self.layout_differences(descriptor)
 
     @abstractmethod
+    def add_columns(self, columns: Sequence[Column]) -> None:
+        """Add columns that it lacks, nullable and after the user's last one."""
+
+    @abstractmethod
     def is_empty(self) -> bool:
         """Whether nothing was ever written to it."""
 
@@ -208,7 +215,7 @@ class OpenLakeTable(ABC):
     def commits(self) -> Iterator[LakeCommit]:
         """Walk through the snapshots that led to the current one, newest first, as far as they are kept."""
 
-    def tiered_after(self, known_id: int | None) -> TieredSnapshot | None:
+    def tiered_after(self, known_id: int | None) -> LakeCommit | None:
         """The newest tiered snapshot if it is newer than the one the server knows, else None.
 
         Raises:
@@ -221,13 +228,18 @@ class OpenLakeTable(ABC):
             if known_id is not None and (commit.snapshot_id == known_id or commit.replaces):
                 break
             if found is None and commit.tiered:
-                found = TieredSnapshot(commit.snapshot_id, commit.properties.get(OFFSETS_PROPERTY))
+                found = commit
         if known_id is not None:
             raise LakeTableChangedError(
                 f"the history of {self.what} does not hold snapshot {known_id}, which was tiered before: it was rolled "
                 "back, overwritten, created anew or cut. Put it back, or drop both tables and start over"
             )
         return found
+
+    def check_newest(self, known_id: int | None) -> None:
+        """Refuse to commit after another service did: `known_id` is the tiered snapshot that the server knows of."""
+        if self.tiered_after(known_id) is not None:
+            raise self.conflict("a round of another service was committed")
 
     def tiered_ids(self, limit: int) -> list[int]:
         """The newest tiered snapshots, newest first."""
@@ -268,16 +280,56 @@ class OpenLakeTable(ABC):
     def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         """Like `commit`, for files that replace others without changing any row."""
 
-    @abstractmethod
     def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
         """Expire old snapshots and delete the files only they used; returns their ids.
 
-        The newest `keep_min`, all younger than `older_than_ms` (epoch) and those of `keep_ids` stay.
+        The newest `keep_min`, all younger than `older_than_ms` (epoch) and those of `keep_ids` stay. So does everything
+        newer than one of `keep_ids`: recovery walks from there to the newest.
         """
+        history = self.history_times()
+        kept = max([keep_min, *(i + 1 for i, (snapshot_id, _) in enumerate(history) if snapshot_id in keep_ids)])
+        old: list[int] = []
+        # Only a run at the old end may go: a snapshot is found from its neighbours, or read on top of older ones.
+        for snapshot_id, time_ms in reversed(history[kept:]):
+            if time_ms >= older_than_ms:
+                break
+            old.append(snapshot_id)
+        return sorted(self.drop_snapshots(old)) if old else []
 
     @abstractmethod
+    def history_times(self) -> list[tuple[int, float]]:
+        """The snapshots that led to the newest one, and when they were committed (epoch, ms), newest first."""
+
+    @abstractmethod
+    def drop_snapshots(self, old: Sequence[int]) -> list[int]:
+        """Drop the oldest snapshots, and the files only they used; returns those that are gone."""
+
     def sweep(self, *, older_than_ms: int) -> list[str]:
         """Delete files that no snapshot uses and that were last touched before a time; returns their paths."""
+        # List first: a file that is committed after the listing is then found among the used ones.
+        files = self.old_files(older_than_ms)
+        return self.delete(self.unused(files))
+
+    @abstractmethod
+    def old_files(self, older_than_ms: int) -> list[str]:
+        """List the files of data and metadata that were last touched before a time."""
+
+    @abstractmethod
+    def unused(self, files: Sequence[str]) -> list[str]:
+        """Those of the listed files that no snapshot needs now."""
+
+    def delete(self, files: Iterable[str]) -> list[str]:
+        """Delete files; returns those that are gone now. Never raises."""
+        removed = []
+        for file in files:
+            with contextlib.suppress(Exception):
+                self.delete_file(file)
+                removed.append(file)
+        return removed
+
+    @abstractmethod
+    def delete_file(self, file: str) -> None:
+        """Delete one file."""
 
 
 class Lake(ABC):
@@ -294,9 +346,12 @@ class Lake(ABC):
             LakeTableAlreadyExistError: There is one that does not fit, or that is not empty but must be.
         """
 
-    @abstractmethod
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
         """Add nullable columns after the user's last one. Columns that are there already are fine."""
+        table = self.table(path)
+        missing, _ = table.differences(columns)
+        if missing:
+            table.add_columns(missing)
 
     @abstractmethod
     def table(self, path: TablePath) -> OpenLakeTable:

@@ -12,7 +12,8 @@ import json
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -37,20 +38,22 @@ from fluss.lake.api import (
     OpenLakeTable,
     Options,
     PartitionFilter,
-    Rows,
     WrittenFiles,
+    tiered_properties,
 )
 from fluss.lake.layout import (
     SYSTEM_COLUMNS,
     SYSTEM_FIELDS,
+    LakeAppendWriter,
     LakeBatchConverter,
+    arrow_differences,
     check_column_names,
-    column_differences,
+    check_string_partitions,
     map_types,
     read_schema,
     to_fluss,
 )
-from fluss.lake.warehouse import FolderTable, WarehouseLake, old_versions
+from fluss.lake.warehouse import FolderTable, WarehouseLake
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 from fluss.metadata.properties import lake_options
 
@@ -90,22 +93,12 @@ class DeltaLake(WarehouseLake):
                 raise
             self.check_existing(path, descriptor, must_be_empty=must_be_empty)
 
-    def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
-        table = self._open(path)
-        known = set(_arrow_schema(table).names)
-        new = [column for column in columns if column.name not in known]
-        if new:
-            fields = Schema.from_arrow(pa.schema([delta_field(column) for column in new])).fields
-            table.alter.add_columns(fields, post_commithook_properties=_HOOKS)
-
     def table(self, path: TablePath) -> OpenLakeTable:
-        return OpenDeltaTable(path, self._open(path), self.storage)
-
-    def _open(self, path: TablePath) -> DeltaTable:
         try:
-            return _load(self.uri(path), None, self.storage)
+            table = _load(self.uri(path), None, self.storage)
         except TableNotFoundError:
             raise self.missing(path) from None
+        return OpenDeltaTable(path, table, self.storage)
 
 
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
@@ -125,10 +118,6 @@ def _load(uri: str, version: int | None, storage: Mapping[str, str]) -> DeltaTab
     raise AssertionError("unreachable")
 
 
-def _arrow_schema(table: DeltaTable) -> pa.Schema:
-    return pa.schema(table.schema().to_arrow())
-
-
 class OpenDeltaTable(FolderTable):
     """One Delta table, as it was when it was opened; commits look at it anew."""
 
@@ -143,14 +132,16 @@ class OpenDeltaTable(FolderTable):
     @property
     def schema(self) -> pa.Schema:
         """The columns in the order of the table, those of partitions included."""
-        return _arrow_schema(self.delta)
+        return pa.schema(self.delta.schema().to_arrow())
 
     @property
     def partition_keys(self) -> list[str]:
         return list(self.delta.metadata().partition_columns)
 
     def differences(self, columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
-        return differences(self.schema, columns)
+        schema = self.schema
+        missing, wrong = arrow_differences(schema, columns, delta_type)
+        return missing, wrong + [f"column '{name}' is missing" for name in SYSTEM_COLUMNS if name not in schema.names]
 
     def layout_differences(self, descriptor: TableDescriptor) -> list[str]:
         check_table(descriptor)
@@ -161,6 +152,10 @@ class OpenDeltaTable(FolderTable):
         if features:
             wrong.append(f"it uses {', '.join(sorted(features))}, which is not read here")
         return wrong
+
+    def add_columns(self, columns: Sequence[Column]) -> None:
+        fields = Schema.from_arrow(pa.schema([delta_field(column) for column in columns])).fields
+        self.delta.alter.add_columns(fields, post_commithook_properties=_HOOKS)
 
     def is_empty(self) -> bool:
         return not self.delta.file_uris()
@@ -176,7 +171,8 @@ class OpenDeltaTable(FolderTable):
     # -- writing --------------------------------------------------------------------------------------------------
 
     def writer(self, bucket: LakeBucket, info: TableInfo) -> LakeWriter:
-        return DeltaWriter(self, bucket)
+        files = DeltaFiles(self, dict(zip(self.partition_keys, bucket.partition)))
+        return LakeAppendWriter(files, LakeBatchConverter(self.schema, bucket.bucket, self.what))
 
     def commit(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         return self._commit(results, offsets_path, known_id, {})
@@ -190,13 +186,11 @@ class OpenDeltaTable(FolderTable):
         bases = {result.payload["base"] for result in results if result.payload["removed"]}
         self.delta.update_incremental()
         version = self.delta.version()
-        if self.tiered_after(known_id) is not None or (bases and bases != {version}):
+        self.check_newest(known_id)
+        if bases and bases != {version}:
             raise self.conflict("another version was committed")
         actions = [action for result in results for kind in ("added", "removed") for action in result.payload[kind]]
-        properties = CommitProperties(
-            custom_metadata={USER_PROPERTY: TIERING_USER, OFFSETS_PROPERTY: offsets_path, **more},
-            max_commit_retries=0,
-        )
+        properties = CommitProperties(custom_metadata={**tiered_properties(offsets_path), **more}, max_commit_retries=0)
         try:
             self.delta.create_write_transaction(
                 actions,
@@ -291,66 +285,54 @@ class OpenDeltaTable(FolderTable):
             if len(files) < files_min:
                 continue
             target = DeltaFiles(self, dict(partition))
-            rows = 0
             for file in sorted(files, key=lambda one: one["modification_time"]):
                 for batch in self.read_file(file["path"], dict(partition)):
                     target.write(batch)
-                    rows += batch.num_rows
             now_ms = int(time.time() * 1000)
             removed = [
                 RemoveAction(file["path"], False, now_ms, int(file["size_bytes"]), dict(partition)) for file in files
             ]
-            added = target.finish(data_change=False)
-            size_bytes = sum(action.size for action in added)
-            results.append(
-                WrittenFiles({"added": added, "removed": removed, "base": base}, rows, len(files), size_bytes)
-            )
+            written = target.finish(removed, base)
+            results.append(replace(written, files=len(files)))
         return results
 
-    def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
+    def history_times(self) -> list[tuple[int, float]]:
         self.delta.update_incremental()
-        history = self._history()
-        times = {int(one["version"]): float(one.get("timestamp") or 0) for one in history}
-        expired = old_versions(times, keep_min=keep_min, older_than_ms=older_than_ms, keep_ids=keep_ids)
-        # A version is read on top of those before it: what goes is the oldest part, without gaps.
-        if not expired or expired[-1] - expired[0] + 1 != len(expired) or expired[0] != self._first_version():
-            return []
-        first_kept = expired[-1] + 1
-        gone = {file["path"] for version in self._rewritten(history, first_kept) for file in self.files_at(version)}
-        kept = self._used(history, first_kept)
+        return [(int(one["version"]), float(one.get("timestamp") or 0)) for one in self._history()]
+
+    def drop_snapshots(self, old: Sequence[int]) -> list[int]:
+        if old[-1] - old[0] + 1 != len(old):
+            return []  # commits between them are not described: what they removed is not known
+        first_kept = old[-1] + 1
+        gone = self._removed_between(old[0], first_kept) - self._used_from(first_kept)
         # The kept versions must not need the commits that go.
         self._at(first_kept).create_checkpoint()
         # The clean-up of the library goes by the age of a version alone: it knows none that must stay.
         endings = ("json", "checkpoint.parquet")
-        self.delete(f"_delta_log/{version:020d}.{ending}" for version in expired for ending in endings)
-        self.delete(unquote(path) for path in gone - kept)
+        self.delete(f"_delta_log/{version:020d}.{ending}" for version in old for ending in endings)
+        self.delete(unquote(path) for path in gone)
         self.delta = _load(self.delta.table_uri, None, self.storage)
-        return expired
+        return list(old)
 
-    def _rewritten(self, history: Sequence[dict[str, Any]], until: int) -> list[int]:
-        """Versions whose successor removed files."""
-        first = min(int(one["version"]) for one in history)
-        return [
-            int(one["version"]) - 1 for one in history if first < int(one["version"]) <= until and not _only_adds(one)
-        ]
-
-    def _used(self, history: Sequence[dict[str, Any]], first: int) -> set[str]:
+    def _used_from(self, first: int) -> set[str]:
         """The files of all versions from one on: those of the newest, and those that a later one removed."""
-        used = {file["path"] for file in self.files_at()}
-        for commit in history:
-            version = int(commit["version"])
-            if version > first and not _only_adds(commit):
-                used |= {file["path"] for file in self.files_at(version - 1)}
-        return used
+        return {file["path"] for file in self.files_at()} | self._removed_between(first, self.delta.version())
 
-    def sweep(self, *, older_than_ms: int) -> list[str]:
-        # List first: a file that is committed after the listing is then found among the used ones.
+    def _removed_between(self, first: int, last: int) -> set[str]:
+        """The files of versions whose successor, after the first and up to the last one, may have removed some."""
+        successors = [int(one["version"]) for one in self._history() if not _only_adds(one)]
+        return {
+            file["path"] for version in successors if first < version <= last for file in self.files_at(version - 1)
+        }
+
+    def old_files(self, older_than_ms: int) -> list[str]:
         files = self.list_files(older_than_ms)
+        return [name for name in files if name.endswith(".parquet") and not name.startswith("_")]
+
+    def unused(self, files: Sequence[str]) -> list[str]:
         self.delta.update_incremental()
-        used = {unquote(path) for path in self._used(self._history(), self._first_version())}
-        return self.delete(
-            name for name in files if name.endswith(".parquet") and not name.startswith("_") and name not in used
-        )
+        used = {unquote(path) for path in self._used_from(self._first_version())}
+        return [name for name in files if name not in used]
 
 
 def _only_adds(commit: Mapping[str, Any]) -> bool:
@@ -399,50 +381,29 @@ class DeltaFiles:
         self._done.append((self._path, size, self._rows))
         self._writer, self._sink, self._rows, self._bytes = None, None, 0, 0
 
-    def finish(self, *, data_change: bool) -> list[AddAction]:
-        """Close the files and describe them for the log."""
+    def finish(self, removed: Sequence[RemoveAction] = (), base: int | None = None) -> WrittenFiles:
+        """Close the files and describe them for the log; `removed` are those of version `base` that they replace."""
         self._roll()
         now_ms = int(time.time() * 1000)
-        return [
+        added = [
             AddAction(
                 path=quote(path, safe="/="),
                 size=size,
                 partition_values=self._partition,
                 modification_time=now_ms,
-                data_change=data_change,
+                data_change=not removed,
                 stats=json.dumps({"numRecords": rows}),
             )
             for path, size, rows in self._done
         ]
+        rows, size = sum(one[2] for one in self._done), sum(one[1] for one in self._done)
+        return WrittenFiles({"added": added, "removed": removed, "base": base}, rows, len(added), size)
 
     def remove(self) -> None:
         """Delete everything written so far."""
         with contextlib.suppress(Exception):
             self._roll()
         self._table.delete(path for path, _, _ in self._done)
-
-
-class DeltaWriter(LakeWriter):
-    """Rows of one bucket of a log table."""
-
-    def __init__(self, table: OpenDeltaTable, bucket: LakeBucket) -> None:
-        self._files = DeltaFiles(table, dict(zip(table.partition_keys, bucket.partition)))
-        self._converter = LakeBatchConverter(table.schema, bucket.bucket, table.what)
-        self._rows = 0
-
-    def write(self, rows: Rows) -> None:
-        self._files.write(self._converter.convert(rows))
-        self._rows += rows.batch.num_rows
-
-    def finish(self) -> WrittenFiles | None:
-        if not self._rows:
-            return None
-        added = self._files.finish(data_change=True)
-        payload = {"added": added, "removed": [], "base": None}
-        return WrittenFiles(payload, self._rows, len(added), sum(action.size for action in added))
-
-    def abort(self) -> None:
-        self._files.remove()
 
 
 # -- schemas ------------------------------------------------------------------------------------------------------
@@ -456,10 +417,7 @@ def check_table(descriptor: m.TableDescriptor) -> None:
     if descriptor.has_primary_key():
         raise InvalidTableError("the lake format delta takes log tables only, not tables with a primary key")
     check_column_names(descriptor)
-    names = {column.name: column.data_type for column in descriptor.schema.columns}
-    for name in descriptor.partition_keys:
-        if not isinstance(names[name], m.StringType):
-            raise InvalidTableError(f"partition keys of tables in Delta are strings; column '{name}' is not")
+    check_string_partitions(descriptor, "Delta")
     for column in descriptor.schema.columns:
         delta_type(column)
 
@@ -487,9 +445,3 @@ def delta_type(column: m.Column) -> pa.DataType:
         return pa.binary() if is_fixed else kind
 
     return map_types(column.data_type.to_arrow(), converted, nullable_fields=True)
-
-
-def differences(schema: pa.Schema, columns: Sequence[m.Column]) -> tuple[list[m.Column], list[str]]:
-    """Columns that a Delta table lacks, and what cannot be mended."""
-    missing, wrong = column_differences(schema, columns, delta_type)
-    return missing, wrong + [f"column '{name}' is missing" for name in SYSTEM_COLUMNS if name not in schema.names]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,11 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestEntryStatus
-from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.table import FileScanTask
 from pyiceberg.table.snapshots import Snapshot
 
 from fluss.errors import ConfigError
 from fluss.lake.api import (
-    OFFSETS_PROPERTY,
-    TIERING_USER,
-    USER_PROPERTY,
     Lake,
     LakeBucket,
     LakeCommit,
@@ -44,6 +42,7 @@ from fluss.lake.api import (
     Options,
     PartitionFilter,
     WrittenFiles,
+    tiered_properties,
 )
 from fluss.lake.iceberg_schema import (
     differences,
@@ -52,15 +51,19 @@ from fluss.lake.iceberg_schema import (
     iceberg_sort_order,
     iceberg_spec,
     iceberg_type,
+    is_clean,
     layout_differences,
 )
-from fluss.lake.iceberg_writer import BucketFiles, IcebergAppendWriter, IcebergMergeWriter, IcebergStore, result_of
+from fluss.lake.iceberg_writer import BucketFiles, IcebergMergeWriter, IcebergStore
 from fluss.lake.layout import (
     OFFSET_COLUMN,
     SYSTEM_COLUMNS,
+    LakeAppendWriter,
+    LakeBatchConverter,
     read_schema,
     to_fluss,
 )
+from fluss.lake.warehouse import list_old_files
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 
 _IMPORTED = ("py-catalog-impl", "py-io-impl", "s3.retry-strategy-impl")
@@ -147,29 +150,12 @@ class IcebergLake(Lake):
         except TableAlreadyExistsError:
             self.check_existing(path, descriptor, must_be_empty=must_be_empty)
 
-    def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
-        table = self._load(path)
-        known = {field.name for field in table.schema().fields}
-        new = [column for column in columns if column.name not in known]
-        if not new:
-            return
-        with table.update_schema() as update:
-            next_id = iter(range(1_000_000, 2_000_000)).__next__  # the catalog numbers them anew
-            for column in new:
-                update.add_column(column.name, iceberg_type(column.data_type, next_id), column.comment)
-                # The system columns stay last, as every reader of such tables expects.
-                if SYSTEM_COLUMNS[0] in known:
-                    update.move_before(column.name, SYSTEM_COLUMNS[0])
-
     def close(self) -> None:
         self._catalog.close()
 
     def table(self, path: TablePath) -> OpenLakeTable:
-        return IcebergTable(path, self._load(path))
-
-    def _load(self, path: TablePath) -> Table:
         try:
-            return self._catalog.load_table(_identifier(path))
+            return IcebergTable(path, self._catalog.load_table(_identifier(path)))
         except (NoSuchTableError, NoSuchNamespaceError):
             raise self.missing(path) from None
 
@@ -192,27 +178,39 @@ class IcebergTable(IcebergStore):
         ]
         return unsafe + layout_differences(self.table.metadata, descriptor)
 
+    def add_columns(self, columns: Sequence[Column]) -> None:
+        has_system_columns = not is_clean(self.table.schema())
+        with self.table.update_schema() as update:
+            next_id = iter(range(1_000_000, 2_000_000)).__next__  # the catalog numbers them anew
+            for column in columns:
+                update.add_column(column.name, iceberg_type(column.data_type, next_id), column.comment)
+                # The system columns stay last, as every reader of such tables expects.
+                if has_system_columns:
+                    update.move_before(column.name, SYSTEM_COLUMNS[0])
+
     def is_empty(self) -> bool:
         return self.table.current_snapshot() is None
 
     # -- writing --------------------------------------------------------------------------------------------------
 
     def writer(self, bucket: LakeBucket, info: TableInfo) -> LakeWriter:
-        return IcebergMergeWriter(self, bucket, info) if info.has_primary_key() else IcebergAppendWriter(self, bucket)
+        if info.has_primary_key():
+            return IcebergMergeWriter(self, bucket, info)
+        files = BucketFiles(self, bucket)
+        return LakeAppendWriter(files, LakeBatchConverter(files.schema, bucket.bucket, self.what))
 
     def commit(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         added = [file for result in results for file in result.payload["added"]]
         deleted = [file for result in results for file in result.payload["deleted"]]
         bases = {result.payload["base"] for result in results if result.payload["deleted"]}
         self.table.refresh()
-        newer = self.tiered_after(known_id)
+        self.check_newest(known_id)
         current = self.table.current_snapshot()
-        if newer is not None or (bases and bases != {current.snapshot_id if current else None}):
+        if bases and bases != {current.snapshot_id if current else None}:
             raise self.conflict("another snapshot was committed")
         # The commit is refused if the table is not at this snapshot any more, so nothing can slip in between.
         transaction = self.table.transaction()
-        properties = {USER_PROPERTY: TIERING_USER, OFFSETS_PROPERTY: offsets_path}
-        update = transaction.update_snapshot(snapshot_properties=properties)
+        update = transaction.update_snapshot(snapshot_properties=tiered_properties(offsets_path))
         producer: Any = update.overwrite() if deleted else update.fast_append()
         producer._refresh_for_retry = _no_retry
         for file in added:
@@ -230,10 +228,7 @@ class IcebergTable(IcebergStore):
         return self.commit(results, offsets_path, known_id)
 
     def abort(self, results: Sequence[WrittenFiles]) -> None:
-        for result in results:
-            for file in result.payload["added"]:
-                with contextlib.suppress(Exception):
-                    self.table.io.delete(file.file_path)
+        self.delete(file.file_path for result in results for file in result.payload["added"])
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
@@ -281,68 +276,45 @@ class IcebergTable(IcebergStore):
         current = self.table.current_snapshot()
         if current is None:
             return []
-        target = int(
-            self.table.metadata.properties.get(
-                TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
-            )
-        )
         groups: dict[LakeBucket, list[FileScanTask]] = defaultdict(list)
         for task in self.tasks(current.snapshot_id):
-            if task.file.file_size_in_bytes < target // 2 and not task.delete_files:
+            if task.file.file_size_in_bytes < self.file_bytes // 2 and not task.delete_files:
                 groups[self.bucket_of(task.file)].append(task)
         results = []
         for bucket, tasks in groups.items():
             if len(tasks) < files_min:
                 continue
             files = BucketFiles(self, bucket)
-            rows = 0
-            for batch in self.read_files(sorted(tasks, key=_first_offset(self)), self.table.schema()):
+            for batch in self.read_files(sorted(tasks, key=self._first_offset), self.table.schema()):
                 files.write(to_fluss(batch, files.schema))
-                rows += batch.num_rows
-            result = result_of(files, rows, [task.file for task in tasks], current.snapshot_id)
-            results.append(WrittenFiles(result.payload, rows, len(tasks), result.size_bytes))
+            written = files.finish([task.file for task in tasks], current.snapshot_id)
+            results.append(replace(written, files=len(tasks)))
         return results
 
-    def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
+    def _first_offset(self, task: FileScanTask) -> int:
+        fields = {field.name: field.field_id for field in self.table.schema().fields}
+        field_id = fields.get(OFFSET_COLUMN, -1)  # a clean table keeps no offsets, and files no order
+        bound = (task.file.lower_bounds or {}).get(field_id)
+        return int.from_bytes(bound, "little", signed=True) if bound else 0
+
+    def history_times(self) -> list[tuple[int, float]]:
         self.table.refresh()
-        history = list(self.history())
-        # Everything newer than a snapshot that the server knows stays: recovery walks from there to the newest.
-        floor = max([keep_min, *(i + 1 for i, s in enumerate(history) if s.snapshot_id in keep_ids)])
+        return [(snapshot.snapshot_id, snapshot.timestamp_ms) for snapshot in self.history()]
+
+    def drop_snapshots(self, old: Sequence[int]) -> list[int]:
         refs = {ref.snapshot_id for ref in self.table.metadata.refs.values()}
-        expired = [s for s in history[floor:] if s.timestamp_ms < older_than_ms and s.snapshot_id not in refs]
-        if not expired:
+        ids = [snapshot_id for snapshot_id in old if snapshot_id not in refs]
+        if not ids:
             return []
-        ids = [snapshot.snapshot_id for snapshot in expired]
-        kept = [snapshot for snapshot in self.table.snapshots() if snapshot.snapshot_id not in ids]
-        live = _UsedFiles(self, kept).live
-        gone = _UsedFiles(self, expired).live
+        snapshots = self.table.snapshots()
+        live = self._files_of([snapshot for snapshot in snapshots if snapshot.snapshot_id not in ids])
+        gone = self._files_of([snapshot for snapshot in snapshots if snapshot.snapshot_id in ids])
         self.table.maintenance.expire_snapshots().by_ids(ids).commit()
         self.table.refresh()
-        for path in gone - live:
-            with contextlib.suppress(Exception):
-                self.table.io.delete(path)
-        return sorted(ids)
+        self.delete(gone - live)
+        return ids
 
-    def sweep(self, *, older_than_ms: int) -> list[str]:
-        """Data, manifest and metadata files that the self does not refer to."""
-        # List first: a file that is committed after the listing is then found among the used ones.
-        files = list(self._files())
-        self.table.refresh()
-        metadata = self.table.metadata
-        used = _UsedFiles(self, self.table.snapshots()).live
-        used |= {entry.metadata_file for entry in metadata.metadata_log}
-        used.add(self.table.metadata_location)
-        used = {_plain(path) for path in used}
-        removed = []
-        for path, modified_ms in files:
-            known_kind = path.endswith((".parquet", ".avro", ".metadata.json"))
-            if known_kind and path not in used and modified_ms < older_than_ms:
-                with contextlib.suppress(Exception):
-                    self.table.io.delete(path)
-                    removed.append(path)
-        return removed
-
-    def _files(self) -> Iterator[tuple[str, int]]:
+    def old_files(self, older_than_ms: int) -> list[str]:
         location = self.table.location()
         if isinstance(self.table.io, PyArrowFileIO):
             # The options of the catalog are in it, credentials among them.
@@ -351,45 +323,32 @@ class IcebergTable(IcebergStore):
         else:
             filesystem, root = pafs.FileSystem.from_uri(location if "://" in location else f"file://{location}")
         scheme = location.split("://")[0] + "://" if "://" in location and not location.startswith("file://") else ""
-        for info in filesystem.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True)):
-            if info.type == pafs.FileType.File:
-                modified_ms = 2**62 if info.mtime is None else int(info.mtime.timestamp() * 1000)
-                yield scheme + info.path, modified_ms
+        files = list_old_files(filesystem, root, older_than_ms)
+        return [scheme + path for path in files if path.endswith((".parquet", ".avro", ".metadata.json"))]
+
+    def unused(self, files: Sequence[str]) -> list[str]:
+        self.table.refresh()
+        used = self._files_of(self.table.snapshots())
+        used |= {entry.metadata_file for entry in self.table.metadata.metadata_log}
+        used.add(self.table.metadata_location)
+        used = {path.removeprefix("file://") for path in used}
+        return [path for path in files if path not in used]
+
+    def _files_of(self, snapshots: Iterable[Snapshot]) -> set[str]:
+        """The files that snapshots need."""
+        files: set[str] = set()
+        io = self.table.io
+        for snapshot in snapshots:
+            files.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(io):
+                if manifest.manifest_path in files:
+                    continue
+                files.add(manifest.manifest_path)
+                for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
+                    if entry.status != ManifestEntryStatus.DELETED:
+                        files.add(entry.data_file.file_path)
+        return files
 
 
 def _no_retry() -> None:
     raise LakeCommitConflictError("another writer committed first")
-
-
-def _first_offset(table: IcebergStore):  # type: ignore[no-untyped-def]
-    fields = {field.name: field.field_id for field in table.table.schema().fields}
-    field_id = fields.get(OFFSET_COLUMN)  # a clean table keeps no offsets, and files no order
-
-    def key(task: FileScanTask) -> int:
-        bound = (task.file.lower_bounds or {}).get(field_id) if field_id is not None else None
-        return int.from_bytes(bound, "little", signed=True) if bound else 0
-
-    return key
-
-
-class _UsedFiles:
-    """The files that snapshots need."""
-
-    def __init__(self, table: IcebergStore, snapshots: Iterable[Snapshot]) -> None:
-        self.live: set[str] = set()
-        io = table.table.io
-        read: set[str] = set()
-        for snapshot in snapshots:
-            self.live.add(snapshot.manifest_list)
-            for manifest in snapshot.manifests(io):
-                self.live.add(manifest.manifest_path)
-                if manifest.manifest_path in read:
-                    continue
-                read.add(manifest.manifest_path)
-                for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
-                    if entry.status != ManifestEntryStatus.DELETED:
-                        self.live.add(entry.data_file.file_path)
-
-
-def _plain(path: str) -> str:
-    return path.removeprefix("file://")

@@ -41,6 +41,7 @@ from fluss.lake.layout import (
     SYSTEM_COLUMNS,
     TIMESTAMP_COLUMN,
     check_column_names,
+    column_differences,
     lake_properties,
 )
 
@@ -193,26 +194,22 @@ def type_text(kind: IcebergType) -> str:
 
 def differences(schema: Schema, columns: Sequence[m.Column]) -> tuple[list[m.Column], list[str]]:
     """Columns that an Iceberg table lacks, and what cannot be mended."""
+
+    def difference(field: NestedField, column: m.Column) -> str | None:
+        found = _required_text(field.required, field.field_type)
+        wanted = iceberg_type(column.data_type, itertools.count(1).__next__)
+        wanted_text = _required_text(not column.data_type.nullable, wanted)
+        return None if found == wanted_text else f"is {found}, not {wanted_text}"
+
     known = {field.name: field for field in schema.fields}
-    missing, wrong = [], []
-    for column in columns:
-        field = known.pop(column.name, None)
-        wanted = type_text(iceberg_type(column.data_type, itertools.count(1).__next__))
-        if field is None:
-            missing.append(column)
-        elif type_text(field.field_type) != wanted or field.required == column.data_type.nullable:
-            wrong.append(
-                f"column '{column.name}' is {'required ' if field.required else ''}{type_text(field.field_type)}, "
-                f"not {'' if column.data_type.nullable else 'required '}{wanted}"
-            )
+    missing, wrong = column_differences(known, columns, difference, lambda field: field.required)
     if not is_clean(schema):
         wrong += [f"column '{name}' is missing" for name in SYSTEM_COLUMNS if name not in known]
-    wrong += [
-        f"column '{name}' is required and unknown to Fluss"
-        for name, field in known.items()
-        if name not in SYSTEM_COLUMNS and field.required
-    ]
     return missing, wrong
+
+
+def _required_text(required: bool, kind: IcebergType) -> str:
+    return f"required {type_text(kind)}" if required else type_text(kind)
 
 
 def layout_differences(table: TableMetadata, descriptor: m.TableDescriptor) -> list[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,17 +55,12 @@ class BucketFiles:
     """Writes rows of one bucket to Parquet files of the size the table wants."""
 
     def __init__(self, table: IcebergStore, bucket: LakeBucket) -> None:
+        self._store = table
         self._table = table.table
         self._bucket = bucket.bucket
         place = (bucket.bucket,) if has_bucket_field(self._table.spec()) else ()
         self._partition = _Given(Record(*bucket.partition, *place), self._table)
-        properties = self._table.metadata.properties
-        self._size_max = int(
-            properties.get(
-                TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
-            )
-        )
-        self._locations = load_location_provider(self._table.location(), properties)
+        self._locations = load_location_provider(self._table.location(), self._table.metadata.properties)
         self._model = FileFormatFactory.get(FileFormat.PARQUET)
         self.schema: pa.Schema = schema_to_pyarrow(self._table.schema(), include_field_ids=True)
         self._name = str(uuid.uuid4())
@@ -85,7 +81,7 @@ class BucketFiles:
             self._writer.__enter__()
         self._writer.write(pa.Table.from_batches([batch], self.schema))
         self._bytes += batch.nbytes
-        if self._bytes >= self._size_max:
+        if self._bytes >= self._store.file_bytes:
             self.roll()
 
     def roll(self) -> None:
@@ -110,39 +106,21 @@ class BucketFiles:
         )
         self._writer, self._bytes = None, 0
 
+    def finish(self, deleted: Sequence[DataFile] = (), base: int | None = None) -> WrittenFiles:
+        """Close the files; `deleted` are those of snapshot `base` that they replace."""
+        self.roll()
+        payload = {"added": self.files, "deleted": list(deleted), "base": base}
+        rows, size = sum(file.record_count for file in self.files), sum(file.file_size_in_bytes for file in self.files)
+        return WrittenFiles(payload, rows, len(self.files), size)
+
     def remove(self) -> None:
         """Delete everything written so far."""
-        with contextlib.suppress(Exception):
-            if self._writer is not None:
-                self._writer.close()
-        for path in [*(file.file_path for file in self.files), *([self._path] if self._writer is not None else [])]:
+        paths = [file.file_path for file in self.files]
+        if self._writer is not None:
+            paths.append(self._path)
             with contextlib.suppress(Exception):
-                self._table.io.delete(path)
-
-
-def result_of(files: BucketFiles, rows: int, deleted: Iterable[DataFile], base: int | None) -> WrittenFiles:
-    files.roll()
-    payload = {"added": files.files, "deleted": list(deleted), "base": base}
-    return WrittenFiles(payload, rows, len(files.files), sum(file.file_size_in_bytes for file in files.files))
-
-
-class IcebergAppendWriter(LakeWriter):
-    """Rows of a log table."""
-
-    def __init__(self, table: IcebergStore, bucket: LakeBucket) -> None:
-        self._files = BucketFiles(table, bucket)
-        self._converter = LakeBatchConverter(self._files.schema, bucket.bucket, f"the Iceberg table {table.path}")
-        self._rows = 0
-
-    def write(self, rows: Rows) -> None:
-        self._files.write(self._converter.convert(rows))
-        self._rows += rows.batch.num_rows
-
-    def finish(self) -> WrittenFiles | None:
-        return result_of(self._files, self._rows, (), None) if self._rows else None
-
-    def abort(self) -> None:
-        self._files.remove()
+                self._writer.close()
+        self._store.delete(paths)
 
 
 class IcebergMergeWriter(LakeWriter):
@@ -187,8 +165,8 @@ class IcebergMergeWriter(LakeWriter):
             self._files.write(batch)
         current = self._table.table.current_snapshot()
         self._batches, self._changes = [], []
-        result = result_of(self._files, rows, deleted, current.snapshot_id if current else None)
-        return result if result.files or deleted else None
+        result = self._files.finish(deleted, current.snapshot_id if current else None)
+        return replace(result, rows=rows) if result.files or deleted else None
 
     def _rewrite(self, touched: pa.Array) -> list[DataFile]:
         """Copy the other rows of files that hold a changed key; returns the files that are replaced."""
@@ -235,6 +213,16 @@ class IcebergStore(OpenLakeTable):
     def __init__(self, path: TablePath, table: Table) -> None:
         self.path = path
         self.table = table
+
+    @property
+    def file_bytes(self) -> int:
+        """The size that files of the table shall have."""
+        names = TableProperties
+        wanted = self.table.metadata.properties.get(names.WRITE_TARGET_FILE_SIZE_BYTES)
+        return int(wanted or names.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT)
+
+    def delete_file(self, file: str) -> None:
+        self.table.io.delete(file)
 
     def history(self) -> Iterator[Snapshot]:
         """Walk through the snapshots that led to the current one, newest first."""

@@ -9,7 +9,7 @@ soon as any other version has come between.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import lance
@@ -22,9 +22,6 @@ from lance.optimize import Compaction
 from fluss import metadata as m
 from fluss.errors import InvalidTableError
 from fluss.lake.api import (
-    OFFSETS_PROPERTY,
-    TIERING_USER,
-    USER_PROPERTY,
     LakeBucket,
     LakeCommit,
     LakeSplit,
@@ -34,9 +31,17 @@ from fluss.lake.api import (
     PartitionFilter,
     Rows,
     WrittenFiles,
+    tiered_properties,
 )
-from fluss.lake.layout import LakeBatchConverter, column_differences, map_types, read_schema, to_fluss
-from fluss.lake.warehouse import FolderTable, WarehouseLake, old_versions
+from fluss.lake.layout import (
+    LakeBatchConverter,
+    arrow_differences,
+    check_string_partitions,
+    map_types,
+    read_schema,
+    to_fluss,
+)
+from fluss.lake.warehouse import FolderTable, WarehouseLake
 from fluss.metadata import Column, TableDescriptor, TableInfo, TablePath
 from fluss.metadata.properties import LIST_SIZE_SUFFIX, check_lake_properties, lake_options
 
@@ -66,30 +71,18 @@ class LanceLake(WarehouseLake):
         try:
             lance.write_dataset(schema.empty_table(), self.uri(path), mode="create", storage_options=self.storage)
         except OSError as error:
-            if not _is_there_already(error):
+            if "already exists" not in str(error).lower():
                 raise
             self.check_existing(path, descriptor, must_be_empty=must_be_empty)
 
-    def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
-        dataset = self._open(path)
-        new = [column for column in columns if column.name not in dataset.schema.names]
-        if new:
-            dataset.add_columns(lance_schema(new, kept_sizes(dataset.schema)))
-
     def table(self, path: TablePath) -> OpenLakeTable:
-        return LanceTable(path, self._open(path), self.storage)
-
-    def _open(self, path: TablePath) -> Any:
         try:
-            return lance.dataset(self.uri(path), storage_options=self.storage)
+            dataset = lance.dataset(self.uri(path), storage_options=self.storage)
         except (ValueError, OSError) as error:
             if "not found" not in str(error).lower():
                 raise
             raise self.missing(path) from None
-
-
-def _is_there_already(error: OSError) -> bool:
-    return "already exists" in str(error).lower()
+        return LanceTable(path, dataset, self.storage)
 
 
 class LanceTable(FolderTable):
@@ -104,11 +97,19 @@ class LanceTable(FolderTable):
     # -- the table ------------------------------------------------------------------------------------------------
 
     def differences(self, columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
-        return differences(self.dataset.schema, columns)
+        return arrow_differences(
+            self.dataset.schema,
+            columns,
+            lambda column: column_type(column, {}),
+            lambda found: _without_zone(_as_list(found)),
+        )
 
     def layout_differences(self, descriptor: TableDescriptor) -> list[str]:
         check_table(descriptor)
         return []
+
+    def add_columns(self, columns: Sequence[Column]) -> None:
+        self.dataset.add_columns(lance_schema(columns, kept_sizes(self.dataset.schema)))
 
     def is_empty(self) -> bool:
         return not self.dataset.get_fragments()
@@ -138,8 +139,7 @@ class LanceTable(FolderTable):
 
     def commit(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         self.dataset = self.dataset.checkout_version(self.dataset.latest_version)
-        if self.tiered_after(known_id) is not None:
-            raise self.conflict("a round of another service was committed")
+        self.check_newest(known_id)
         return self._merge([fragment for result in results for fragment in result.payload], offsets_path)
 
     def _merge(self, added: Sequence[Any], offsets_path: str) -> int:
@@ -159,7 +159,7 @@ class LanceTable(FolderTable):
         transaction = lance.Transaction(
             read_version=dataset.version,
             operation=lance.LanceOperation.Merge([*fragments, *added], dataset.lance_schema),
-            transaction_properties={USER_PROPERTY: TIERING_USER, OFFSETS_PROPERTY: offsets_path},
+            transaction_properties=tiered_properties(offsets_path),
         )
         try:
             committed = lance.LanceDataset.commit(dataset.uri, transaction, storage_options=self.storage, max_retries=0)
@@ -241,8 +241,7 @@ class LanceTable(FolderTable):
         return found
 
     def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
-        if self.tiered_after(known_id) is not None:
-            raise self.conflict("a round of another service was committed")
+        self.check_newest(known_id)
         # Two versions: the first replaces fragments by others with the same rows, the second carries the offsets. A
         # crash between them leaves a version that nothing refers to.
         try:
@@ -252,18 +251,21 @@ class LanceTable(FolderTable):
         self.dataset = self.dataset.checkout_version(self.dataset.latest_version)
         return self.commit((), offsets_path, known_id)
 
-    def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
-        tagged = {tag["version"] for tag in self.dataset.tags.list().values()}
+    def history_times(self) -> list[tuple[int, float]]:
         times = {one["version"]: one["timestamp"].timestamp() * 1000 for one in self.dataset.versions()}
-        old = old_versions(times, keep_min=keep_min, older_than_ms=older_than_ms, keep_ids=keep_ids)
-        expired = [version for version in old if version not in tagged]
-        if expired:
-            self.dataset.cleanup_old_versions(versions=expired)
-        return expired
+        return sorted(times.items(), reverse=True)
 
-    def sweep(self, *, older_than_ms: int) -> list[str]:
-        # List first: a file that is committed after the listing is then found among the used ones.
-        files = self.list_files(older_than_ms, "data")
+    def drop_snapshots(self, old: Sequence[int]) -> list[int]:
+        tagged = {tag["version"] for tag in self.dataset.tags.list().values()}
+        untagged = [version for version in old if version not in tagged]
+        if untagged:
+            self.dataset.cleanup_old_versions(versions=untagged)
+        return untagged
+
+    def old_files(self, older_than_ms: int) -> list[str]:
+        return self.list_files(older_than_ms, "data")
+
+    def unused(self, files: Sequence[str]) -> list[str]:
         latest = self.dataset.checkout_version(self.dataset.latest_version)
         used = {
             f"data/{file.path}"
@@ -271,7 +273,7 @@ class LanceTable(FolderTable):
             for fragment in self._at(version["version"]).get_fragments()
             for file in fragment.metadata.files
         }
-        return self.delete(name for name in files if name not in used)
+        return [name for name in files if name not in used]
 
 
 class LanceWriter(LakeWriter):
@@ -359,9 +361,7 @@ def check_table(descriptor: m.TableDescriptor) -> None:
     dotted = [name for name in names if "." in name]
     if dotted:
         raise InvalidTableError(f"columns of Lance datasets have no dots in their names; rename {', '.join(dotted)}")
-    for name in descriptor.partition_keys:
-        if not isinstance(names[name], m.StringType):
-            raise InvalidTableError(f"partition keys of tables in Lance are strings; column '{name}' is not")
+    check_string_partitions(descriptor, "Lance")
     check_lake_properties(descriptor.custom_properties)
     for name in list_sizes(descriptor.custom_properties | descriptor.properties):
         if name not in names:
@@ -399,13 +399,6 @@ def column_type(column: m.Column, sizes: Mapping[str, int]) -> pa.DataType:
 
 def _without_zone(kind: pa.DataType) -> pa.DataType:
     return map_types(kind, lambda one: pa.timestamp(one.unit) if pa.types.is_timestamp(one) else one)
-
-
-def differences(schema: pa.Schema, columns: Sequence[m.Column]) -> tuple[list[m.Column], list[str]]:
-    """Columns that a dataset lacks, and what cannot be mended."""
-    return column_differences(
-        schema, columns, lambda column: column_type(column, {}), lambda found: _without_zone(_as_list(found))
-    )
 
 
 def _as_list(kind: pa.DataType) -> pa.DataType:

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from fluss.errors import ConfigError, InvalidArgumentError, InvalidConfigError
-from fluss.lake.api import LakeTableChangedError, Rows
-from fluss.metadata import Column, TableDescriptor, TableInfo
+from fluss.errors import ConfigError, InvalidArgumentError, InvalidConfigError, InvalidTableError
+from fluss.lake.api import LakeTableChangedError, LakeWriter, Rows, WrittenFiles
+from fluss.metadata import Column, StringType, TableDescriptor, TableInfo
 from fluss.metadata.properties import check_lake_properties, lake_options
+
+FieldT = TypeVar("FieldT")
 
 BUCKET_COLUMN = "__bucket"
 OFFSET_COLUMN = "__offset"
@@ -90,6 +92,12 @@ def check_column_names(descriptor: TableDescriptor) -> None:
             )
 
 
+def check_string_partitions(descriptor: TableDescriptor, lake: str) -> None:
+    for name in descriptor.partition_keys:
+        if not isinstance(descriptor.schema.column(name).data_type, StringType):
+            raise InvalidTableError(f"partition keys of tables in {lake} are strings; column '{name}' is not")
+
+
 class LakeBatchConverter:
     """Rows of a Fluss table in the columns and types of a lake table."""
 
@@ -128,6 +136,39 @@ class LakeBatchConverter:
             ) from None
 
 
+class LakeFiles(Protocol):
+    """New files with rows of one bucket."""
+
+    schema: pa.Schema
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def finish(self) -> WrittenFiles:
+        """Close the files."""
+
+    def remove(self) -> None:
+        """Delete everything written so far. Never raises."""
+
+
+class LakeAppendWriter(LakeWriter):
+    """Rows of one bucket of a log table."""
+
+    def __init__(self, files: LakeFiles, converter: LakeBatchConverter) -> None:
+        self._files = files
+        self._converter = converter
+        self._has_rows = False
+
+    def write(self, rows: Rows) -> None:
+        self._files.write(self._converter.convert(rows))
+        self._has_rows = True
+
+    def finish(self) -> WrittenFiles | None:
+        return self._files.finish() if self._has_rows else None
+
+    def abort(self) -> None:
+        self._files.remove()
+
+
 def _timestamps(timestamps_ms: np.ndarray[Any, Any], dtype: pa.DataType) -> pa.Array:
     values = pa.array(timestamps_ms, pa.timestamp("ms", "UTC"))
     return values if values.type == dtype else values.cast(dtype)
@@ -162,44 +203,55 @@ def map_types(
     return convert(kind)
 
 
-def same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether two types hold the same values; names of list elements and map entries do not count."""
-    if found == wanted:
-        return True
-    if pa.types.is_list(found) and pa.types.is_list(wanted):
-        return same_type(found.value_type, wanted.value_type)
-    if pa.types.is_map(found) and pa.types.is_map(wanted):
-        return same_type(found.key_type, wanted.key_type) and same_type(found.item_type, wanted.item_type)
-    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
-        pairs = list(zip(found, wanted))
-        same_count = found.num_fields == wanted.num_fields
-        return same_count and all(a.name == b.name and same_type(a.type, b.type) for a, b in pairs)
-    return False
+def _bare_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type without what does not change values: names of elements and entries, and whether they take nulls."""
+    if pa.types.is_list(kind):
+        return pa.list_(_bare_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_bare_type(kind.key_type), _bare_type(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _bare_type(field.type)) for field in kind])
+    return kind
 
 
 def column_differences(
+    known: Mapping[str, FieldT],
+    columns: Sequence[Column],
+    difference: Callable[[FieldT, Column], str | None],
+    is_required: Callable[[FieldT], bool],
+) -> tuple[list[Column], list[str]]:
+    """Columns of a Fluss table that a lake table lacks, and what of the others does not fit.
+
+    Columns that only the lake has are fine while they may be null: a column is added there first.
+    """
+    missing, wrong = [], []
+    others = {name: field for name, field in known.items() if name not in SYSTEM_COLUMNS}
+    for column in columns:
+        field = others.pop(column.name, None)
+        if field is None:
+            missing.append(column)
+        elif problem := difference(field, column):
+            wrong.append(f"column '{column.name}' {problem}")
+    unknown = [name for name, field in others.items() if is_required(field)]
+    return missing, wrong + [f"column '{name}' takes no nulls and is unknown to Fluss" for name in unknown]
+
+
+def arrow_differences(
     schema: pa.Schema,
     columns: Sequence[Column],
     wanted_type: Callable[[Column], pa.DataType],
     found_type: Callable[[pa.DataType], pa.DataType] = lambda found: found,
 ) -> tuple[list[Column], list[str]]:
-    """Columns of a Fluss table that a lake table lacks, and what of the others does not fit."""
-    missing, wrong = [], []
-    others = {field.name: field for field in schema}
-    for column in columns:
-        field = others.pop(column.name, None)
-        if field is None:
-            missing.append(column)
-        elif not same_type(found_type(field.type), wanted_type(column)):
-            wrong.append(f"column '{column.name}' is {field.type}, not {wanted_type(column)}")
-        elif not field.nullable and column.data_type.nullable:
-            wrong.append(f"column '{column.name}' takes no nulls")
-    wrong += [
-        f"column '{name}' takes no nulls and is unknown to Fluss"
-        for name, field in sorted(others.items())
-        if name not in SYSTEM_COLUMNS and not field.nullable
-    ]
-    return missing, wrong
+    """`column_differences` of a lake table whose columns are known as an Arrow schema."""
+
+    def difference(field: pa.Field, column: Column) -> str | None:
+        if _bare_type(found_type(field.type)) != _bare_type(wanted_type(column)):
+            return f"is {field.type}, not {wanted_type(column)}"
+        return "takes no nulls" if column.data_type.nullable and not field.nullable else None
+
+    return column_differences(
+        {field.name: field for field in schema}, columns, difference, lambda field: not field.nullable
+    )
 
 
 def read_schema(info: TableInfo, columns: Sequence[str]) -> pa.Schema:

@@ -29,7 +29,6 @@ from fluss.errors import ConfigError
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
     TIERING_USER,
-    USER_PROPERTY,
     Lake,
     LakeBucket,
     LakeCommit,
@@ -39,7 +38,6 @@ from fluss.lake.api import (
     Options,
     PartitionFilter,
     Rows,
-    TieredSnapshot,
     WrittenFiles,
 )
 from fluss.lake.layout import SYSTEM_COLUMNS, LakeBatchConverter, read_schema, to_fluss
@@ -109,26 +107,9 @@ class PaimonLake(Lake):
         except TableAlreadyExistException:
             self.check_existing(path, descriptor, must_be_empty=must_be_empty)
 
-    def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
-        table = self._load(path)
-        known = {field.name: field for field in table.table_schema.fields}
-        new = [column for column in columns if column.name not in known]
-        if not new:
-            return
-        # The system columns stay last, as every reader of such tables expects.
-        first_system = next((name for name in known if name in SYSTEM_COLUMNS), None)
-        changes = []
-        for column in new:
-            move = Move.before(column.name, first_system) if first_system else Move.last(column.name)
-            changes.append(SchemaChange.add_column(column.name, paimon_type(column.data_type), column.comment, move))
-        self._catalog.alter_table(_identifier(path), changes)
-
     def table(self, path: TablePath) -> OpenLakeTable:
-        return PaimonTable(path, self._load(path))
-
-    def _load(self, path: TablePath) -> Any:
         try:
-            return self._catalog.get_table(_identifier(path))
+            return PaimonTable(path, self._catalog.get_table(_identifier(path)), self._catalog)
         except (TableNotExistException, DatabaseNotExistException):
             raise self.missing(path) from None
 
@@ -140,6 +121,10 @@ def _identifier(path: TablePath) -> Any:
 class PaimonTable(PaimonStore):
     """One Paimon table, at the schema it had when it was opened."""
 
+    def __init__(self, path: TablePath, table: Any, catalog: Any) -> None:
+        super().__init__(path, table)
+        self._catalog = catalog
+
     # -- the table ------------------------------------------------------------------------------------------------
 
     def differences(self, columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
@@ -149,6 +134,16 @@ class PaimonTable(PaimonStore):
         schema = self.table.table_schema
         unsafe = [f"it has the option '{name}', which is not safe" for name in _UNSAFE if name in schema.options]
         return unsafe + layout_differences(schema, descriptor)
+
+    def add_columns(self, columns: Sequence[Column]) -> None:
+        # The system columns stay last, as every reader of such tables expects.
+        names = [field.name for field in self.table.table_schema.fields]
+        first_system = next((name for name in names if name in SYSTEM_COLUMNS), None)
+        changes = []
+        for column in columns:
+            move = Move.before(column.name, first_system) if first_system else Move.last(column.name)
+            changes.append(SchemaChange.add_column(column.name, paimon_type(column.data_type), column.comment, move))
+        self._catalog.alter_table(_identifier(self.path), changes)
 
     def is_empty(self) -> bool:
         return self.snapshots.get_latest_snapshot() is None
@@ -173,19 +168,12 @@ class PaimonTable(PaimonStore):
 
     def abort(self, results: Sequence[WrittenFiles]) -> None:
         for message in self.messages(results):
-            for file in message.new_files + message.changelog_files:
-                self.table.file_io.delete_quietly(file.file_path)
+            self.delete(file.file_path for file in message.new_files + message.changelog_files)
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
-    def tiered_after(self, known_id: int | None) -> TieredSnapshot | None:
+    def tiered_after(self, known_id: int | None) -> LakeCommit | None:
         return self.newer_than(known_id, self.snapshots.get_latest_snapshot())
-
-    def commits(self) -> Iterator[LakeCommit]:
-        snapshot = self.snapshots.get_latest_snapshot()
-        while snapshot is not None:
-            yield LakeCommit(snapshot.id, {USER_PROPERTY: snapshot.commit_user})
-            snapshot = self.snapshot(snapshot.id - 1)
 
     # -- reading --------------------------------------------------------------------------------------------------
 

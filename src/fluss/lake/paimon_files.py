@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs as pafs
 from pypaimon.manifest.index_manifest_file import IndexManifestFile
 from pypaimon.manifest.manifest_file_manager import ManifestFileManager
 from pypaimon.manifest.manifest_list_manager import ManifestListManager
@@ -27,11 +28,12 @@ from pypaimon.write.commit_message_serializer import deserialize_commit_message,
 from fluss.lake.api import (
     OFFSETS_PROPERTY,
     TIERING_USER,
+    USER_PROPERTY,
+    LakeCommit,
     LakeCommitConflictError,
     LakeStats,
     LakeTableChangedError,
     OpenLakeTable,
-    TieredSnapshot,
     WrittenFiles,
 )
 from fluss.lake.layout import to_fluss
@@ -42,14 +44,6 @@ _log = logging.getLogger("fluss.lake")
 _SMALL_SHARE = 0.25
 """A primary-key bucket is rewritten when this share of its bytes came since the last time."""
 _LEVEL_MAX = 5
-
-
-def _snapshots(table: PaimonStore) -> Iterator[Any]:
-    """All snapshots there are, newest first."""
-    snapshot = table.snapshots.get_latest_snapshot()
-    while snapshot is not None:
-        yield snapshot
-        snapshot = table.snapshots.get_snapshot_by_id(snapshot.id - 1)
 
 
 class _UsedFiles:
@@ -110,17 +104,6 @@ class _UsedFiles:
         self.live.add(name)
 
 
-def _pinned(table: PaimonStore) -> list[Any]:
-    """Snapshots that tags keep alive."""
-    tags = TagManager(table.table.file_io, table.table.table_path)
-    return [tag for name in tags.list_tags() if (tag := tags.get(name)) is not None]
-
-
-def _has_branches(table: PaimonStore) -> bool:
-    # The files that a branch needs are not looked for here.
-    return bool(table.table.file_io.exists(f"{table.table.table_path}/branch"))
-
-
 def _files(table: PaimonStore) -> Iterator[tuple[str, int]]:
     file_io, root = table.table.file_io, table.table.table_path
     folders = [f"{root}/{name}" for name in ("manifest", "index", "statistics")]
@@ -143,8 +126,6 @@ def _entries(file_io: Any, folder: str) -> list[Any]:
 
 
 def _is_folder(entry: Any) -> bool:
-    import pyarrow.fs as pafs
-
     return bool(entry.type == pafs.FileType.Directory)
 
 
@@ -176,7 +157,7 @@ class PaimonStore(OpenLakeTable):
         """Return a snapshot, None if it is gone."""
         return self.snapshots.get_snapshot_by_id(snapshot_id)
 
-    def newer_than(self, known_id: int | None, latest: Any) -> TieredSnapshot | None:
+    def newer_than(self, known_id: int | None, latest: Any) -> LakeCommit | None:
         """Return the newest tiered snapshot up to `latest` that came after a known one."""
         if known_id is not None:
             latest_id = 0 if latest is None else latest.id
@@ -191,13 +172,23 @@ class PaimonStore(OpenLakeTable):
                     f"snapshot {known_id} of the Paimon table {self.path} was tiered once and is now another writer's: "
                     "the table was created anew. Drop both tables and start over"
                 )
-        snapshot = latest
-        while snapshot is not None and (known_id is None or snapshot.id > known_id):
-            if snapshot.commit_user == TIERING_USER:
-                path = (snapshot.properties or {}).get(OFFSETS_PROPERTY)
-                return TieredSnapshot(snapshot.id, path)
-            snapshot = self.snapshot(snapshot.id - 1)
+        for commit in self.commits(latest):
+            if known_id is not None and commit.snapshot_id <= known_id:
+                return None
+            if commit.tiered:
+                return commit
         return None
+
+    def commits(self, latest: Any = None) -> Iterator[LakeCommit]:
+        for snapshot in self.snapshots_from(latest):
+            yield LakeCommit(snapshot.id, {**(snapshot.properties or {}), USER_PROPERTY: snapshot.commit_user})
+
+    def snapshots_from(self, snapshot: Any = None) -> Iterator[Any]:
+        """Walk through all snapshots there are from one on (the newest by default), newest first."""
+        snapshot = snapshot or self.snapshots.get_latest_snapshot()
+        while snapshot is not None:
+            yield snapshot
+            snapshot = self.snapshot(snapshot.id - 1)
 
     def data_path(self, partition: tuple[Any, ...], bucket: int, file: Any) -> str:
         """Return the path of a data file."""
@@ -256,7 +247,7 @@ class PaimonStore(OpenLakeTable):
             len(files),
             sum(file.file_size for file in files),
             sum(file.row_count for file in files),
-            sum(1 for _ in _snapshots(self)),
+            sum(1 for _ in self.snapshots_from()),
         )
 
     def compact(self, *, files_min: int) -> list[WrittenFiles]:
@@ -296,7 +287,7 @@ class PaimonStore(OpenLakeTable):
         quiet = raw.copy({"changelog-producer": "none", "write.native.enabled": "true"})
         native = create_native_write_table(quiet)
         if native is None:
-            raise LakeTableChangedError(f"the Paimon self {self.path} cannot be compacted without pypaimon-rust")
+            raise LakeTableChangedError(f"the Paimon table {self.path} cannot be compacted without pypaimon-rust")
         writer = native.new_batch_write_builder()._with_commit_user(TIERING_USER).new_write()
         schema = PyarrowFieldParser.from_paimon_schema(raw.table_schema.fields)
         aware = raw.bucket_mode() == BucketMode.HASH_FIXED
@@ -312,9 +303,8 @@ class PaimonStore(OpenLakeTable):
         finally:
             with contextlib.suppress(Exception):
                 writer.close()
-            del (
-                writer
-            )  # here: it may be dropped in this thread only, and an error would keep it until garbage is collected
+            # Here: it may be dropped in this thread only, and an error would keep it until garbage is collected.
+            del writer
         new = [file for message in messages for file in message.new_files]
         if raw.is_primary_key_table and len(new) == 1:
             # One sorted run that holds all there is: readers need not merge it with anything.
@@ -364,45 +354,45 @@ class PaimonStore(OpenLakeTable):
             commit.close()
         return landed.check(offsets_path, self.path)
 
-    def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
-        if _has_branches(self):
-            _log.warning("snapshots of the Paimon self %s are not expired: it has branches", self.path)
-            return []
-        snapshots = list(_snapshots(self))
-        floor = min([snapshot.id for snapshot in snapshots[:keep_min]] + list(keep_ids), default=0)
-        expired = [snapshot for snapshot in snapshots if snapshot.id < floor and snapshot.time_millis < older_than_ms]
-        if not expired:
-            return []
-        # Only a run at the old end may go: a snapshot is found from its neighbours.
-        kept = [snapshot for snapshot in snapshots if snapshot not in expired]
-        oldest_kept = min(snapshot.id for snapshot in kept)
-        expired = [snapshot for snapshot in expired if snapshot.id < oldest_kept]
-        file_io = self.table.file_io
-        # What files are for is read before anything is deleted. A crash half-way leaves unused files to the sweep.
-        live = _UsedFiles(self).add(kept + _pinned(self)).live
-        gone = _UsedFiles(self).add(expired).paths
-        file_io.overwrite_file_utf8(f"{self.table.table_path}/snapshot/EARLIEST", str(oldest_kept))
-        for snapshot in sorted(expired, key=lambda one: one.id):
-            file_io.delete_quietly(self.snapshots.get_snapshot_path(snapshot.id))
-        for name, path in gone.items():
-            if name not in live:
-                file_io.delete_quietly(path)
-        return sorted(snapshot.id for snapshot in expired)
+    def history_times(self) -> list[tuple[int, float]]:
+        return [(snapshot.id, snapshot.time_millis) for snapshot in self.snapshots_from()]
 
-    def sweep(self, *, older_than_ms: int) -> list[str]:
-        """Files of data, manifests and indexes that no snapshot or tag refers to."""
-        if _has_branches(self):
+    def drop_snapshots(self, old: Sequence[int]) -> list[int]:
+        if self._has_branches():
+            _log.warning("snapshots of %s are not expired: it has branches", self.what)
             return []
-        # List first: a file that is committed after the listing is then found among the used ones.
-        files = list(_files(self))
-        used = _UsedFiles(self).add([*_snapshots(self), *_pinned(self)]).live
-        removed = []
-        for path, modified_ms in files:
-            name = path.rsplit("/", 1)[-1]
-            if name not in used and modified_ms < older_than_ms:
-                self.table.file_io.delete_quietly(path)
-                removed.append(path)
-        return removed
+        snapshots = list(self.snapshots_from())
+        kept = [snapshot for snapshot in snapshots if snapshot.id > old[-1]]
+        # What files are for is read before anything is deleted. A crash half-way leaves unused files to the sweep.
+        live = _UsedFiles(self).add(kept + self._pinned()).live
+        gone = _UsedFiles(self).add(snapshot for snapshot in snapshots if snapshot.id <= old[-1]).paths
+        earliest = f"{self.table.table_path}/snapshot/EARLIEST"
+        self.table.file_io.overwrite_file_utf8(earliest, str(old[-1] + 1))
+        self.delete(self.snapshots.get_snapshot_path(snapshot_id) for snapshot_id in old)
+        self.delete(path for name, path in gone.items() if name not in live)
+        return list(old)
+
+    def old_files(self, older_than_ms: int) -> list[str]:
+        if self._has_branches():
+            return []
+        return [path for path, modified_ms in _files(self) if modified_ms < older_than_ms]
+
+    def unused(self, files: Sequence[str]) -> list[str]:
+        """Of data, manifests and indexes, what no snapshot or tag refers to."""
+        used = _UsedFiles(self).add([*self.snapshots_from(), *self._pinned()]).live
+        return [path for path in files if path.rsplit("/", 1)[-1] not in used]
+
+    def delete_file(self, file: str) -> None:
+        self.table.file_io.delete_quietly(file)
+
+    def _pinned(self) -> list[Any]:
+        """Snapshots that tags keep alive."""
+        tags = TagManager(self.table.file_io, self.table.table_path)
+        return [tag for name in tags.list_tags() if (tag := tags.get(name)) is not None]
+
+    def _has_branches(self) -> bool:
+        # The files that a branch needs are not looked for here.
+        return bool(self.table.file_io.exists(f"{self.table.table_path}/branch"))
 
 
 def guard(file_store_commit: Any, table: PaimonStore, known_id: int | None) -> None:

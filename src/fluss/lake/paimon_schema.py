@@ -17,9 +17,9 @@ from pypaimon.schema.data_types import RowType as PaimonRow
 from fluss.lake.layout import (
     BUCKET_COLUMN,
     OFFSET_COLUMN,
-    SYSTEM_COLUMNS,
     TIMESTAMP_COLUMN,
     check_column_names,
+    column_differences,
     lake_properties,
 )
 from fluss.metadata import Column, TableDescriptor
@@ -118,26 +118,14 @@ def type_text(data_type: Any) -> str:
 
 
 def differences(fields: Sequence[Any], columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
-    """How a Paimon table differs from the columns of a Fluss table: columns it lacks, and what cannot be mended.
+    """How a Paimon table differs from the columns of a Fluss table: columns it lacks, and what cannot be mended."""
 
-    Columns that only the lake has are fine while they may be null: a column is added there first.
-    """
+    def difference(field: Any, column: Column) -> str | None:
+        found, wanted = type_text(field.type), type_text(paimon_type(column.data_type))
+        return None if found == wanted else f"is {found}, not {wanted}"
+
     known = {field.name: field for field in fields}
-    missing, wrong = [], []
-    for column in columns:
-        field = known.pop(column.name, None)
-        if field is None:
-            missing.append(column)
-        elif type_text(field.type) != type_text(paimon_type(column.data_type)):
-            wrong.append(
-                f"column '{column.name}' is {type_text(field.type)}, not {type_text(paimon_type(column.data_type))}"
-            )
-    wrong += [
-        f"column '{name}' may not be null and is unknown to Fluss"
-        for name, field in known.items()
-        if name not in SYSTEM_COLUMNS and not field.type.nullable
-    ]
-    return missing, wrong
+    return column_differences(known, columns, difference, lambda field: not field.type.nullable)
 
 
 def layout_differences(schema: Any, descriptor: TableDescriptor) -> list[str]:

@@ -41,22 +41,23 @@ def open_lake(config: LakeConfig) -> Lake:
     return make(config.options)
 
 
+def _open(lake_format: str, options: Mapping[str, str]) -> Lake:
+    return open_lake(LakeConfig(lake_format, strip_prefix(lake_format, options)))
+
+
 def create_table(
     lake_format: str, options: Mapping[str, str], path: TablePath, descriptor: TableDescriptor, must_be_empty: bool
 ) -> None:
     """Create the lake table, or make sure that the one there fits (else code 54)."""
     if lake_format in FORMATS:
-        with open_lake(LakeConfig(lake_format, strip_prefix(lake_format, options))) as lake:
+        with _open(lake_format, options) as lake:
             lake.create_table(path, descriptor, must_be_empty=must_be_empty)
 
 
 def add_columns(lake_format: str, options: Mapping[str, str], path: TablePath, columns: Sequence[Column]) -> None:
     """Add columns to the lake table. One that is not there gets them when the tiering service creates it."""
     if lake_format in FORMATS:
-        with (
-            open_lake(LakeConfig(lake_format, strip_prefix(lake_format, options))) as lake,
-            contextlib.suppress(LakeTableChangedError),
-        ):
+        with _open(lake_format, options) as lake, contextlib.suppress(LakeTableChangedError):
             lake.add_columns(path, columns)
 
 
@@ -69,5 +70,5 @@ def look_up(
     keys: pa.RecordBatch,
 ) -> Iterator[pa.RecordBatch]:
     """Read rows of one bucket of a partition by key; see `OpenLakeTable.look_up`."""
-    with open_lake(LakeConfig(lake_format, strip_prefix(lake_format, options))) as lake:
+    with _open(lake_format, options) as lake:
         yield from lake.table(info.lake_path).look_up(LakeBucket(bucket, partition), info, keys)

@@ -275,6 +275,8 @@ class Round:
         written: Sequence[WrittenFiles],
         ends: Mapping[TableBucket, int],
         known: LakeSnapshot | None,
+        *,
+        compacted: bool = False,
     ) -> int:
         """Commit files to the lake, then to the server; returns the new snapshot."""
         try:
@@ -287,13 +289,14 @@ class Round:
         except BaseException:
             table.abort(written)
             raise
+        commit = table.commit_compaction if compacted else table.commit
         try:
-            snapshot_id = table.commit(written, offsets_path, known.snapshot_id if known else None)
+            snapshot_id = commit(written, offsets_path, known.snapshot_id if known else None)
         except LakeCommitConflictError:
             # After any other error the files may be in use: they stay.
             table.abort(written)
             raise
-        self._on_step("lake committed")
+        self._on_step("compacted" if compacted else "lake committed")
         self._report_to_server(table, info.table_id, snapshot_id, offsets_path)
         self._on_step("server committed")
         return snapshot_id
@@ -354,24 +357,8 @@ class Round:
         results: list[WrittenFiles] = table.compact(files_min=self._settings.compact_files_min)
         if not results:
             return known
-        try:
-            # The same offsets under a new path: the compacted snapshot replaces the one it was made of.
-            offsets_path = self._session.run(
-                self._session.admin.prepare_lake_table_snapshot(
-                    info.table_path, info.table_id, known.table_buckets_offset
-                )
-            )
-            self._check_not_fenced(info)
-        except BaseException:
-            table.abort(results)
-            raise
-        try:
-            snapshot_id = table.commit_compaction(results, offsets_path, known.snapshot_id)
-        except LakeCommitConflictError:
-            table.abort(results)
-            raise
-        self._on_step("compacted")
-        self._report_to_server(table, info.table_id, snapshot_id, offsets_path)
+        # The same offsets under a new path: the compacted snapshot replaces the one it was made of.
+        self._commit(table, info, results, known.table_buckets_offset, known, compacted=True)
         report.compacted = sum(one.files for one in results)
         return self._session.lake_snapshot(info.table_path) or known
 

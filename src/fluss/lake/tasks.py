@@ -133,21 +133,36 @@ class LocalRunner:
 
 
 def _copy(task: BucketTask, batches: Iterator[RecordBatch], writer: LakeWriter) -> BucketResult:
-    collected = _Collected()
+    # Small batches are put together: files are written faster from large ones.
+    held: list[RecordBatch] = []
+    held_rows = held_bytes = 0
     rows, end, cut = 0, task.stop, False
     for found in batches:
         if found.num_records:
-            collected.add(found)
+            held.append(found)
+            held_rows += found.num_records
+            held_bytes += found.batch.nbytes
             rows += found.num_records
-            if collected.full:
-                writer.write(collected.take())
+            if held_rows >= _ROWS_AT_ONCE or held_bytes >= _BYTES_AT_ONCE:
+                writer.write(_joined(held))
+                held, held_rows, held_bytes = [], 0, 0
         enough = writer.full or (task.until is not None and time.time() >= task.until)
         if enough and found.last_offset + 1 < task.stop:
             end, cut = found.last_offset + 1, True
             break
-    if collected.count:
-        writer.write(collected.take())
+    if held:
+        writer.write(_joined(held))
     return BucketResult(task.bucket, task.start, end, rows, writer.finish(), cut)
+
+
+def _joined(batches: Sequence[RecordBatch]) -> Rows:
+    offsets = np.concatenate([offset_array(found) for found in batches])
+    stamps = np.concatenate([np.full(found.num_records, found.timestamp, np.int64) for found in batches])
+    changes = None
+    if batches[0].change_types is not None:
+        changes = b"".join(found.change_types or bytes(found.num_records) for found in batches)
+    table = pa.Table.from_batches([found.batch for found in batches]).combine_chunks()
+    return Rows(table.to_batches()[0], offsets, stamps, changes)
 
 
 def _list_rows(session: LakeSession, task: BucketTask, writer: LakeWriter) -> BucketResult:
@@ -170,37 +185,6 @@ def _list_rows(session: LakeSession, task: BucketTask, writer: LakeWriter) -> Bu
             "this server cannot list rows with the offset they stand for"
         )
     return BucketResult(task.bucket, task.start, end, rows, writer.finish())
-
-
-class _Collected:
-    """Small batches put together: files are written faster from large ones."""
-
-    def __init__(self) -> None:
-        self._batches: list[RecordBatch] = []
-        self.count = 0
-        self._bytes = 0
-
-    @property
-    def full(self) -> bool:
-        return self.count >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE
-
-    def add(self, found: RecordBatch) -> None:
-        self._batches.append(found)
-        self.count += found.num_records
-        self._bytes += found.batch.nbytes
-
-    def take(self) -> Rows:
-        batches = self._batches
-        self.__init__()  # type: ignore[misc]
-        offsets = np.concatenate([offset_array(found) for found in batches])
-        stamps = np.concatenate([np.full(found.num_records, found.timestamp, np.int64) for found in batches])
-        changes = None
-        if batches[0].change_types is not None:
-            changes = b"".join(found.change_types or bytes(found.num_records) for found in batches)
-        if len(batches) == 1:
-            return Rows(batches[0].batch, offsets, stamps, changes)
-        table = pa.Table.from_batches([found.batch for found in batches]).combine_chunks()
-        return Rows(table.to_batches()[0], offsets, stamps, changes)
 
 
 def lake_partition(info: TableInfo, name: str | None) -> tuple[str, ...]:

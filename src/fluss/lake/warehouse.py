@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
@@ -47,7 +46,7 @@ class WarehouseLake(Lake):
 
 
 class FolderTable(OpenLakeTable):
-    """One table of such a lake: its folder, and which of its files and versions are not needed any more."""
+    """One table of such a lake: its folder, whose files are named below it."""
 
     def __init__(self, path: TablePath, uri: str, storage: Mapping[str, str]) -> None:
         self.path = path
@@ -74,34 +73,19 @@ class FolderTable(OpenLakeTable):
         """The folder, as its file system names it."""
         return self._opened[1].rstrip("/")
 
-    def delete(self, names: Iterable[str]) -> list[str]:
-        """Delete files, named below the folder; returns those that are gone now."""
-        removed = []
-        for name in names:
-            with contextlib.suppress(OSError):
-                self.filesystem.delete_file(f"{self.root}/{name}")
-                removed.append(name)
-        return removed
+    def delete_file(self, file: str) -> None:
+        self.filesystem.delete_file(f"{self.root}/{file}")
 
     def list_files(self, older_than_ms: int, folder: str = "") -> list[str]:
         """List the files that were last touched before a time, named below the folder."""
-        selector = pafs.FileSelector(f"{self.root}/{folder}".rstrip("/"), recursive=True, allow_not_found=True)
-        return [
-            info.path.removeprefix(f"{self.root}/")
-            for info in self.filesystem.get_file_info(selector)
-            if info.type == pafs.FileType.File
-            and info.mtime is not None
-            and info.mtime.timestamp() * 1000 < older_than_ms
-        ]
+        paths = list_old_files(self.filesystem, f"{self.root}/{folder}".rstrip("/"), older_than_ms)
+        return [path.removeprefix(f"{self.root}/") for path in paths]
 
 
-def old_versions(
-    history: Mapping[int, float], *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]
-) -> list[int]:
-    """List the versions that may go, oldest first; the history maps them to their times in milliseconds.
-
-    Everything newer than a version that the server knows stays: recovery walks from there to the newest.
-    """
-    versions = sorted(history, reverse=True)
-    first = max([keep_min, *(i + 1 for i, version in enumerate(versions) if version in keep_ids)])
-    return sorted(version for version in versions[first:] if history[version] < older_than_ms)
+def list_old_files(filesystem: pafs.FileSystem, root: str, older_than_ms: int) -> list[str]:
+    """List the files below a folder that were last touched before a time; where that is not known, they are not old."""
+    return [
+        info.path
+        for info in filesystem.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True))
+        if info.type == pafs.FileType.File and info.mtime is not None and info.mtime.timestamp() * 1000 < older_than_ms
+    ]
