@@ -195,7 +195,7 @@ def render_class(target: Target, name: str) -> str:
         for item in node.body:
             if isinstance(item, ast.Assign) and isinstance(item.value, ast.Attribute):
                 # Another name of a method of the base.
-                members.append(f"    {ast.unparse(item.targets[0])} = {item.value.attr}\n")
+                members.append(f"    {ast.unparse(item.targets[0])} = {blocking.base}.{item.value.attr}\n")
             if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)) or item.name == "__init__":
                 continue
             if PRIVATE.match(item.name) or item.name in blocking.by_hand:
@@ -333,16 +333,17 @@ if TYPE_CHECKING:
     from fluss.client.write.writer import ArrowData
 ''',
     classes={
+        "BlockingWriter": Blocking(["client/write/writer.py:WriterBase"], "BlockingWriterBase", WRITER_BY_HAND),
         "AppendWriter": Blocking(
-            ["client/write/append.py:AppendWriter", "client/write/writer.py:WriterBase"],
-            "BlockingWriterBase",
+            ["client/write/append.py:AppendWriter"],
+            "BlockingWriter",
             WRITER_BY_HAND,
             "core.AppendWriter",
             writer_init("AppendWriter", "append"),
         ),
         "UpsertWriter": Blocking(
-            ["client/write/upsert.py:UpsertWriter", "client/write/writer.py:WriterBase"],
-            "BlockingWriterBase",
+            ["client/write/upsert.py:UpsertWriter"],
+            "BlockingWriter",
             WRITER_BY_HAND,
             "core.UpsertWriter",
             writer_init("UpsertWriter", "upsert", "delete"),
@@ -376,15 +377,18 @@ if TYPE_CHECKING:
             "LogScannerBase[ItemT]",
             {*SCANNER_BY_HAND, "poll", "poll_leftover", "read_batches"},
         ),
+        "BlockingOneShotScanner": Blocking(
+            ["client/scan/one_shot.py:OneShotScanner"], "OneShotBase", {*SCANNER_BY_HAND, "next_batch"}
+        ),
         "BatchScanner": Blocking(
-            ["client/scan/batch_scanner.py:BatchScanner", "client/scan/one_shot.py:OneShotScanner"],
-            "BucketScannerBase",
-            {*SCANNER_BY_HAND, "next_batch", "decode_values"},
+            ["client/scan/batch_scanner.py:BatchScanner"],
+            "BucketScannerBase, BlockingOneShotScanner",
+            {*SCANNER_BY_HAND, "decode_values"},
         ),
         "TableBatchScanner": Blocking(
-            ["client/scan/table_batch_scanner.py:TableBatchScanner", "client/scan/one_shot.py:OneShotScanner"],
-            "OneShotBase",
-            {*SCANNER_BY_HAND, "next_batch"},
+            ["client/scan/table_batch_scanner.py:TableBatchScanner"],
+            "BlockingOneShotScanner",
+            SCANNER_BY_HAND,
             "core.TableBatchScanner",
         ),
     },

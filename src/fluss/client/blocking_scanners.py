@@ -334,7 +334,48 @@ class LogScanner(LogScannerBase[ItemT]):
         return self._background.call(self._core.lag)
 
 
-class BatchScanner(BucketScannerBase):
+class BlockingOneShotScanner(OneShotBase):
+    """A bounded read. It runs when the first batch is asked for, and once only.
+
+    A call that is cancelled loses nothing: the next one goes on where it was. After an error every call raises it.
+    """
+
+    def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
+        """Return all batches that are left.
+
+        `timeout` is the time for all of them, in seconds; by default each has its own, as with `next_batch()`.
+
+        Example:
+            batches = scanner.collect_all_batches()
+        """
+        return self._background.run(self._core.collect_all_batches(timeout=timeout))
+
+    def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
+        """All rows that are left as an Arrow table.
+
+        Example:
+            table = scanner.to_arrow()
+        """
+        return self._background.run(self._core.to_arrow(timeout=timeout))
+
+    def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
+        """All rows that are left as a pandas DataFrame.
+
+        Example:
+            frame = scanner.to_pandas()
+        """
+        return self._background.run(self._core.to_pandas(timeout=timeout))
+
+    def to_polars(self, *, timeout: float | None = None) -> pl.DataFrame:
+        """All rows that are left as a polars DataFrame.
+
+        Example:
+            frame = scanner.to_polars()
+        """
+        return self._background.run(self._core.to_polars(timeout=timeout))
+
+
+class BatchScanner(BucketScannerBase, BlockingOneShotScanner):
     """A bounded read of one bucket. It runs when the first batch is asked for, and once only.
 
     With a limit: the last rows of a log table, or some rows of a primary-key table. Without one (primary-key tables
@@ -350,42 +391,8 @@ class BatchScanner(BucketScannerBase):
         """The bucket this scanner reads."""
         return self._core.bucket
 
-    def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
-        """Return all batches that are left.
 
-        `timeout` is the time for all of them, in seconds; by default each has its own, as with `next_batch()`.
-
-        Example:
-            batches = scanner.collect_all_batches()
-        """
-        return self._background.run(self._core.collect_all_batches(timeout=timeout))
-
-    def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
-        """All rows that are left as an Arrow table.
-
-        Example:
-            table = scanner.to_arrow()
-        """
-        return self._background.run(self._core.to_arrow(timeout=timeout))
-
-    def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
-        """All rows that are left as a pandas DataFrame.
-
-        Example:
-            frame = scanner.to_pandas()
-        """
-        return self._background.run(self._core.to_pandas(timeout=timeout))
-
-    def to_polars(self, *, timeout: float | None = None) -> pl.DataFrame:
-        """All rows that are left as a polars DataFrame.
-
-        Example:
-            frame = scanner.to_polars()
-        """
-        return self._background.run(self._core.to_polars(timeout=timeout))
-
-
-class TableBatchScanner(OneShotBase):
+class TableBatchScanner(BlockingOneShotScanner):
     """A bounded read of a whole table. It runs when the first batch is asked for, and once only.
 
     A log table gives all rows up to the end of its log at the time of the first batch, a primary-key table the rows it
@@ -398,37 +405,3 @@ class TableBatchScanner(OneShotBase):
     """
 
     _core: core.TableBatchScanner
-
-    def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:
-        """Return all batches that are left.
-
-        `timeout` is the time for all of them, in seconds; by default each has its own, as with `next_batch()`.
-
-        Example:
-            batches = scanner.collect_all_batches()
-        """
-        return self._background.run(self._core.collect_all_batches(timeout=timeout))
-
-    def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
-        """All rows that are left as an Arrow table.
-
-        Example:
-            table = scanner.to_arrow()
-        """
-        return self._background.run(self._core.to_arrow(timeout=timeout))
-
-    def to_pandas(self, *, timeout: float | None = None) -> pd.DataFrame:
-        """All rows that are left as a pandas DataFrame.
-
-        Example:
-            frame = scanner.to_pandas()
-        """
-        return self._background.run(self._core.to_pandas(timeout=timeout))
-
-    def to_polars(self, *, timeout: float | None = None) -> pl.DataFrame:
-        """All rows that are left as a polars DataFrame.
-
-        Example:
-            frame = scanner.to_polars()
-        """
-        return self._background.run(self._core.to_polars(timeout=timeout))

@@ -18,35 +18,8 @@ if TYPE_CHECKING:
     from fluss.client.write.writer import ArrowData
 
 
-class AppendWriter(BlockingWriterBase):
-    """Appends rows to a log table.
-
-    Example:
-        writer = table.new_append().create_writer()
-        writer.append({"id": 1, "name": "Alice"})
-        await writer.flush()
-    """
-
-    _core: core.AppendWriter
-
-    def __init__(self, core: core.AppendWriter, background: Background) -> None:
-        super().__init__(core, background)
-        # Called once a row: the methods of the original, without a call in between.
-        self.append = core.append  # type: ignore[method-assign]
-
-    def append(self, row: Any) -> WriteResultHandle:
-        """Append one row: a dict (or any mapping), a list or tuple in column order, or a dataclass.
-
-        The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A row with
-        unknown or missing columns, or with a value that does not fit an ARRAY, MAP or ROW, is refused by this call. A
-        value that does not fit another column fails this row alone: its handle raises `InvalidRowError`, and if that
-        was not awaited, `flush()` does.
-
-        Example:
-            writer.append({"id": 1, "name": "Alice"})
-            await writer.append((2, "Bob")).wait()
-        """
-        return self._core.append(row)
+class BlockingWriter(BlockingWriterBase):
+    """What `AppendWriter` and `UpsertWriter` have in common."""
 
     def write_arrow_batch(self, batch: ArrowData) -> WriteResultHandle:
         """Write all rows of a record batch; columns are matched by name, and cast where nothing is lost.
@@ -89,10 +62,41 @@ class AppendWriter(BlockingWriterBase):
         """
         return self._core.write_polars(df)
 
-    append_arrow_batch = write_arrow_batch
+
+class AppendWriter(BlockingWriter):
+    """Appends rows to a log table.
+
+    Example:
+        writer = table.new_append().create_writer()
+        writer.append({"id": 1, "name": "Alice"})
+        await writer.flush()
+    """
+
+    _core: core.AppendWriter
+
+    def __init__(self, core: core.AppendWriter, background: Background) -> None:
+        super().__init__(core, background)
+        # Called once a row: the methods of the original, without a call in between.
+        self.append = core.append  # type: ignore[method-assign]
+
+    def append(self, row: Any) -> WriteResultHandle:
+        """Append one row: a dict (or any mapping), a list or tuple in column order, or a dataclass.
+
+        The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A row with
+        unknown or missing columns, or with a value that does not fit an ARRAY, MAP or ROW, is refused by this call. A
+        value that does not fit another column fails this row alone: its handle raises `InvalidRowError`, and if that
+        was not awaited, `flush()` does.
+
+        Example:
+            writer.append({"id": 1, "name": "Alice"})
+            await writer.append((2, "Bob")).wait()
+        """
+        return self._core.append(row)
+
+    append_arrow_batch = BlockingWriter.write_arrow_batch
 
 
-class UpsertWriter(BlockingWriterBase):
+class UpsertWriter(BlockingWriter):
     """Upserts into and deletes from a primary-key table; with `columns`, only those columns are changed.
 
     Example:
@@ -135,45 +139,4 @@ class UpsertWriter(BlockingWriterBase):
         """
         return self._core.delete_arrow_batch(batch)
 
-    def write_arrow_batch(self, batch: ArrowData) -> WriteResultHandle:
-        """Write all rows of a record batch; columns are matched by name, and cast where nothing is lost.
-
-        A value that does not fit is refused here, with its row and column, and nothing of the batch is written.
-
-        Example:
-            handle = writer.write_arrow_batch(pa.RecordBatch.from_pylist([{"id": 1, "name": "Alice"}]))
-            await handle.wait()
-        """
-        return self._core.write_arrow_batch(batch)
-
-    def write_arrow(self, table: ArrowData) -> WriteResultHandle:
-        """Write all rows of a table, as `write_arrow_batch` does.
-
-        Any object with the Arrow PyCapsule interface is taken: a reader, a polars frame, the result of a query. A
-        timestamp without a zone is one of UTC in a TIMESTAMP_LTZ column.
-
-        Example:
-            writer.write_arrow(pa.table({"id": [1, 2], "name": ["Alice", "Bob"]}))
-            await writer.flush()
-        """
-        return self._core.write_arrow(table)
-
-    def write_pandas(self, df: pd.DataFrame) -> WriteResultHandle:
-        """Write all rows of a pandas DataFrame; the index is left out.
-
-        Example:
-            writer.write_pandas(pd.DataFrame({"id": [1, 2], "name": ["Alice", "Bob"]}))
-            await writer.flush()
-        """
-        return self._core.write_pandas(df)
-
-    def write_polars(self, df: pl.DataFrame) -> WriteResultHandle:
-        """Write all rows of a polars DataFrame.
-
-        Example:
-            writer.write_polars(pl.DataFrame({"id": [1, 2], "name": ["Alice", "Bob"]}))
-            await writer.flush()
-        """
-        return self._core.write_polars(df)
-
-    upsert_arrow_batch = write_arrow_batch
+    upsert_arrow_batch = BlockingWriter.write_arrow_batch

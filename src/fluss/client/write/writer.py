@@ -82,7 +82,7 @@ _WriterT = TypeVar("_WriterT", bound="WriterBase")
 
 
 class WriterBase:
-    """Base of `AppendWriter` and `UpsertWriter`. Create it on the connection's loop."""
+    """What `AppendWriter` and `UpsertWriter` have in common."""
 
     _batch_reader: BatchReader
     _converter: ChunkConverter
