@@ -159,10 +159,10 @@ class FaultProxy:
 
     def stall(self) -> None:
         """Pass nothing on, in either direction, until `resume`; the connections stay open."""
-        self._thread.call_soon(self._flowing.clear)
+        self._thread.loop.call_soon_threadsafe(self._flowing.clear)
 
     def resume(self) -> None:
-        self._thread.call_soon(self._flowing.set)
+        self._thread.loop.call_soon_threadsafe(self._flowing.set)
 
     async def flow(self) -> None:
         await self._flowing.wait()

@@ -127,7 +127,7 @@ def test_what_fails_after_its_caller_left_is_not_reported(thread: LoopThread, ca
 
 def test_a_deadline_that_passes_before_the_loop_gets_to_it(thread: LoopThread) -> None:
     started = threading.Event()
-    thread.call_soon(time.sleep, 0.2)
+    thread.loop.call_soon_threadsafe(time.sleep, 0.2)
 
     async def late() -> None:
         started.set()
@@ -190,19 +190,6 @@ async def test_cancelling_wrap_reaches_the_coroutine(thread: LoopThread) -> None
     with pytest.raises(asyncio.CancelledError):
         await task
     assert cancelled.wait(5)
-
-
-def test_call_soon(thread: LoopThread) -> None:
-    seen: list[threading.Thread] = []
-    done = threading.Event()
-
-    def note() -> None:
-        seen.append(threading.current_thread())
-        done.set()
-
-    thread.call_soon(note)
-    assert done.wait(5)
-    assert seen[0].name == "test-io"
 
 
 def test_close_cancels_what_is_in_flight(thread: LoopThread) -> None:

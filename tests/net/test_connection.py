@@ -108,7 +108,7 @@ async def test_answers_in_any_order() -> None:
         assert [bytes(answer) for answer in await asyncio.gather(*calls)] == [bytes([n]) for n in range(20)]
         sent = [bytes(r.body) for r in server.sessions[0].requests[1:]]
         assert sent == [bytes([n]) for n in range(20)]
-        assert connection.in_flight == 0
+        assert len(connection._pending) == 0
 
 
 class Told:
@@ -145,7 +145,7 @@ async def test_begin_tells_the_waiter_once() -> None:
             connection.begin(apis.LOOKUP, [b"question"], waiter)
         waiters[2].gone = True
         await waiters[0].told.wait()
-        assert connection.in_flight == 0
+        assert len(connection._pending) == 0
         assert waiters[0].heard == [b"yes"]
         [error] = waiters[1].heard
         assert isinstance(error, TableNotExistError)
@@ -268,7 +268,7 @@ async def test_deadline_of_one_call() -> None:
         with pytest.raises(DeadlineExceededError, match=r"did not answer FETCH_LOG within 30 ms") as caught:
             await connection.call_parts(apis.FETCH_LOG, [b"1"], timeout_ms=30)
         assert isinstance(caught.value, TimeoutError)
-        assert connection.in_flight == 0
+        assert len(connection._pending) == 0
         assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
 
 
@@ -276,11 +276,11 @@ async def test_cancelled_calls_leave_nothing_behind() -> None:
     async with talking(shaken(first_answer_late)) as (connection, _server):
         call = asyncio.ensure_future(connection.call_parts(apis.FETCH_LOG, [b"1"]))
         await asyncio.sleep(0.01)
-        assert connection.in_flight == 1
+        assert len(connection._pending) == 1
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert connection.in_flight == 0
+        assert len(connection._pending) == 0
         assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from fluss.client import connection as core
-from fluss.client.cluster import Cluster, OnWriterId
+from fluss.client.cluster import Cluster
 from fluss.client.metadata_cache import TableState
 from fluss.client.runner import Background
 from fluss.client.table import TableBase, split_virtual
@@ -117,14 +117,6 @@ class FlussConnection(core.ConnectionBase):
             return core.FlussTable(background, await core.load_table(background.cluster, path))
 
         return MultiTable(multi_table.MultiTable(open_table), background)
-
-    def on_writer_id(self, callback: OnWriterId) -> None:
-        """Have `callback` called with every new id of an idempotent writer, before rows are sent under that id.
-
-        An asynchronous function is awaited. A program that keeps the ids can later distinguish its own rows in a log
-        from those of others: `RecordBatch.writer_id`.
-        """
-        self._background.cluster.on_writer_id = core.check_callback(callback)
 
     def close(self) -> None:
         """End everything; may be called again.

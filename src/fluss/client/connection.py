@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from fluss.client.arguments import wrong_argument
 from fluss.client.cluster import Cluster, OnWriterId
 from fluss.client.metadata_cache import TableState
 from fluss.client.runner import Direct, Runner
@@ -28,13 +29,6 @@ def check_config(config: object) -> Config:
             f"config must be a Config, got {type(config).__name__}; write Config({{'bootstrap.servers': 'host:port'}})"
         )
     return config
-
-
-def check_callback(callback: OnWriterId) -> OnWriterId:
-    if not callable(callback):
-        given = f"{type(callback).__name__} {callback!r:.80}"
-        raise InvalidArgumentError(f"on_writer_id(): callback must be a function of a writer id, got {given}")
-    return callback
 
 
 async def open_connection(config: Config, timeout: float | None = None) -> FlussConnection:
@@ -104,6 +98,16 @@ class ConnectionBase:
         """Counters and gauges of this connection by name (see `fluss.client.metrics.NAMES`)."""
         return self._runner.cluster.metrics.snapshot()
 
+    def on_writer_id(self, callback: OnWriterId) -> None:
+        """Have `callback` called with every new id of an idempotent writer, before rows are sent under that id.
+
+        An asynchronous function is awaited. A program that keeps the ids can later distinguish its own rows in a log
+        from those of others: `RecordBatch.writer_id`.
+        """
+        if not callable(callback):
+            raise wrong_argument("on_writer_id", "callback", "a function of a writer id", callback)
+        self._runner.cluster.on_writer_id = callback
+
     async def flush(self, *, timeout: float | None = None) -> None:
         """Bring everything that writers of this connection hold to the servers.
 
@@ -166,13 +170,6 @@ class FlussConnection(ConnectionBase):
         from fluss.client.multi_table import MultiTable
 
         return MultiTable(self.get_table)
-
-    def on_writer_id(self, callback: OnWriterId) -> None:
-        """Have `callback` called with every new id of an idempotent writer, before rows are sent under that id.
-
-        An asynchronous function is awaited.
-        """
-        self._cluster.on_writer_id = check_callback(callback)
 
     async def close(self) -> None:
         """End everything. Writes that were not acknowledged fail: `flush()` first, or leave an `async with` block."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fluss.client.metadata_cache import TableState, require_primary_key
 from fluss.client.runner import Runner
@@ -48,18 +48,8 @@ def check_view(info: TableInfo, view: str) -> None:
         )
 
 
-class UpsertLike(Protocol):
-    """What a builder needs of an upsert writer to stand in for it."""
-
-    def upsert(self, row: Any) -> WriteResultHandle: ...
-
-    def delete(self, pk: Any) -> WriteResultHandle: ...
-
-    async def flush(self, *, timeout: float | None = None) -> None: ...
-
-
 AppendT = TypeVar("AppendT")
-UpsertT = TypeVar("UpsertT", bound=UpsertLike)
+UpsertT = TypeVar("UpsertT")
 ScanT = TypeVar("ScanT")
 
 
@@ -122,17 +112,19 @@ class TableUpsert(Generic[UpsertT]):
 
     def upsert(self, row: Any) -> WriteResultHandle:
         """Older form: the builder used as the writer."""
-        return self._own().upsert(row)
+        handle: WriteResultHandle = self._own().upsert(row)
+        return handle
 
     def delete(self, pk: Any) -> WriteResultHandle:
         """Older form: the builder used as the writer."""
-        return self._own().delete(pk)
+        handle: WriteResultHandle = self._own().delete(pk)
+        return handle
 
     async def flush(self, *, timeout: float | None = None) -> None:
         """Older form: the builder used as the writer."""
         await self._own().flush(timeout=timeout)
 
-    def _own(self) -> UpsertT:
+    def _own(self) -> Any:
         if self._writer is None:
             self._writer = self.create_writer()
         return self._writer

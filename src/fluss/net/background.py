@@ -246,11 +246,6 @@ class LoopThread(Bridge):
             return await coro
         return await asyncio.wrap_future(self.submit(coro))
 
-    def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a plain function on the background thread, soon."""
-        with self._lock:
-            self._running_loop().call_soon_threadsafe(function, *arguments)
-
     def close(self) -> None:
         """Cancel everything, stop the loop and wait for the thread. Closing twice is fine."""
         with self._lock:

@@ -64,19 +64,13 @@ class Waiter(Protocol):
     def set_exception(self, error: FlussError, /) -> None: ...
 
 
-class Timer(Protocol):
-    """What ends a request that takes too long; the timers of other loops are not derived from asyncio's."""
-
-    def cancel(self) -> None: ...
-
-
 class PendingRequests:
     """Waiters and timers by request id."""
 
     __slots__ = ("_entries", "_next_id")
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[Waiter, Timer]] = {}
+        self._entries: dict[int, tuple[Waiter, asyncio.TimerHandle]] = {}
         self._next_id = 0
 
     def __len__(self) -> int:
@@ -91,7 +85,7 @@ class PendingRequests:
         self._next_id = (request_id + 1) & _REQUEST_ID_MAX
         return request_id
 
-    def add(self, request_id: int, waiter: Waiter, timer: Timer) -> None:
+    def add(self, request_id: int, waiter: Waiter, timer: asyncio.TimerHandle) -> None:
         self._entries[request_id] = waiter, timer
 
     def remove(self, request_id: int) -> Waiter | None:
@@ -220,11 +214,6 @@ class Connection:
     def closed(self) -> bool:
         """Whether the connection can no longer be used; a lost connection is closed."""
         return self._closing or self._lost_reason is not None
-
-    @property
-    def in_flight(self) -> int:
-        """Calls that wait for an answer."""
-        return len(self._pending)
 
     def supports(self, api: Api[Any, Any]) -> bool:
         """Whether the server serves this API in a version we speak. A server that named no versions is believed to."""

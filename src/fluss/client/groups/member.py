@@ -213,12 +213,11 @@ class GroupMember:
 
     async def leave(self) -> None:
         """Write the last positions and give all buckets up, at once."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
         if not self._tasks:
             return
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
         self._tasks = []
         try:
             if self.live and self.failure is None:

@@ -57,15 +57,6 @@ def change_names(change_types: bytes | None, rows: int) -> pa.Array:
     return _NAMES.take(array_of(kinds))
 
 
-def with_change_types(found: RecordBatch) -> RecordBatch:
-    """Append the column `_change_type` to a batch of a changelog."""
-    batch = found.batch
-    names = change_names(found.change_types, batch.num_rows)
-    schema = batch.schema.append(CHANGE_TYPE_FIELD)
-    found.batch = pa.RecordBatch.from_arrays([*batch.columns, names], schema=schema)
-    return found
-
-
 class View(ABC):
     """What a scan shows of the batches of a log. One reader uses one view: it may remember the last row."""
 
@@ -92,7 +83,10 @@ class ChangeTypes(View):
         return [*(column.data_type for column in base), _METADATA_TYPES[0]]
 
     def apply(self, found: RecordBatch) -> RecordBatch:
-        return with_change_types(found)
+        batch = found.batch
+        names = change_names(found.change_types, batch.num_rows)
+        found.batch = pa.RecordBatch.from_arrays([*batch.columns, names], schema=self.schema(batch.schema))
+        return found
 
 
 class Changelog(View):
