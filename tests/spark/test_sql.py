@@ -65,6 +65,8 @@ def test_a_file_of_the_query_comes_before_the_session(tmp_path: Path) -> None:
     source.options |= {"session.bootstrap.servers": "session:1", "session.client.id": "me"}
     client = read_options(source._given("reads")).client
     assert (client["bootstrap.servers"], client["client.id"]) == ("file:1", "me")
+    options = {"path": "a.b", "session.client.bootstrap.servers": "session:1", "catalog.client.options.file": str(file)}
+    assert read_options(FlussDataSource(options)._given("reads")).client == {"bootstrap.servers": "file:1"}
 
 
 def test_the_environment_gives_servers_and_logins(monkeypatch: pytest.MonkeyPatch) -> None:

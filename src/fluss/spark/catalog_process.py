@@ -2,8 +2,9 @@
 """The process that works for the Spark catalog: one request per line on its input, one answer per line on its output.
 
 `fluss.spark.FlussCatalog` starts it when the catalog is first used, and it ends with its input. A request is
-`{"call": NAME, "options": {…}, "arguments": {…}}`, where the call is a method of `CatalogCalls`. The answer is
-`{"result": …}` or `{"error": KIND, "message": TEXT}`.
+`{"call": NAME, "session": {…}, "options": {…}, "arguments": {…}}`, where the call is a method of `CatalogCalls`, and
+options are those of the session and, over them, of the catalog. The answer is `{"result": …}` or
+`{"error": KIND, "message": TEXT}`.
 """
 
 from __future__ import annotations
@@ -30,13 +31,12 @@ def answer(line: str) -> dict[str, Any]:
     """Do what one request asks for."""
     from fluss.spark.catalog import CatalogCalls
     from fluss.spark.connect import client_of
-    from fluss.spark.options import client_options, is_lake_option
+    from fluss.spark.options import catalog_options, override
 
     try:
         request = json.loads(line)
-        options = request["options"]
-        lake = {name: value for name, value in options.items() if is_lake_option(name)}
-        catalog = CatalogCalls(client_of(client_options(options)), lake)
+        client, lake = catalog_options(override(request["session"], request["options"]))
+        catalog = CatalogCalls(client_of(client), lake)
         return {"result": getattr(catalog, request["call"])(**request["arguments"])}
     except errors.FlussError as error:
         kind = next((name for kind, name in _KINDS if isinstance(error, kind)), "failed")

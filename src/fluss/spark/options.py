@@ -485,20 +485,39 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
             raise ConfigError(_unknown(given, side))
     if "client.options.file" in values:
         filed = _from_file(values.pop("client.options.file"))
-        lake = {**{name: str(value) for name, value in filed.items() if is_lake_option(name)}, **lake}
+        lake = {**{name.lower(): str(value) for name, value in filed.items() if is_lake_option(name)}, **lake}
         client = {**{name: value for name, value in filed.items() if not is_lake_option(name)}, **client}
     path, view = split_virtual(_table_path(values.get("table")))
     return SourceOptions(path, _checked_client(client), values, lake, view)
 
 
-def client_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """The options of the client among those of a catalog, checked."""
-    found: dict[str, Any] = {}
+def catalog_options(options: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The options of the client, checked, and those of the lake, among the options of a catalog."""
+    client: dict[str, Any] = {}
+    lake: dict[str, str] = {}
     for name, value in {**options_of_file(options), **options}.items():
         option = _CLIENT.find(name)
         if option is not None:
-            found[option.key] = value
-    return _checked_client(found)
+            client[option.key] = value
+        elif is_lake_option(name):
+            lake[name.lower()] = str(value)
+    return _checked_client(client), lake
+
+
+def override(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge options: those of `upper`, and of the file that it names, come before those of `lower`.
+
+    A file of `upper` replaces one of `lower`, so that the login of one server is not sent to another.
+    """
+    given = {_key(name) for name in (*upper, *options_of_file(upper))}
+    return {**{name: value for name, value in lower.items() if _key(name) not in given}, **upper}
+
+
+def _key(name: str) -> str:
+    """The name of an option, whichever way it is spelled."""
+    name = name.lower().removeprefix(_CATALOG_PREFIX)
+    option = OPTIONS.find(name) or _CLIENT.find(name)
+    return name if option is None else option.key
 
 
 def _checked_client(client: dict[str, Any]) -> dict[str, Any]:

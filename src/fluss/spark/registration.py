@@ -20,7 +20,7 @@ from fluss.client.blocking_client import BlockingClient
 from fluss.errors import InvalidArgumentError, TableNotExistError
 from fluss.metadata import TablePath
 from fluss.spark.creation import client_options_of
-from fluss.spark.options import is_client_option, is_lake_option
+from fluss.spark.options import is_client_option, is_lake_option, options_of_file, override
 from fluss.spark.presets import session_options
 from fluss.spark.source import FlussDataSource
 from fluss.spark.types import to_spark_schema
@@ -66,7 +66,7 @@ def tables(
         fluss.spark.tables(spark, "localhost:9123")
         spark.sql("INSERT INTO shop.copy SELECT * FROM shop.orders WHERE amount > 10")
     """
-    client_options, shown = preset_options({**session_options(spark), **(options or {})}, bootstrap_servers)
+    client_options, shown = preset_options(override(session_options(spark), options or {}), bootstrap_servers)
     registered = []
     with BlockingClient(client_options) as client:
         for database in databases if databases is not None else client.run(client.admin.list_databases()):
@@ -101,6 +101,7 @@ def preset_options(
     given: Mapping[str, Any], bootstrap_servers: str | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of the client, checked; and those for tables of the catalog, where the former stand in a file."""
+    given = {**options_of_file(given), **given}
     client = client_options_of(bootstrap_servers, {k: v for k, v in given.items() if is_client_option(k)})
     lake = {name: value for name, value in given.items() if is_lake_option(name)}
     shown = {name: value for name, value in given.items() if not is_client_option(name) and name not in lake}

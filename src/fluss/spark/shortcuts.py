@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluss.client.blocking_client import BlockingClient
 from fluss.errors import InvalidArgumentError
-from fluss.spark.options import is_client_option, write_options
+from fluss.spark.options import is_client_option, override, write_options
 from fluss.spark.presets import session_options
 from fluss.spark.threads import activate
 
@@ -109,7 +109,7 @@ def upsert_stream(
 
 
 def _options(spark: SparkSession, bootstrap_servers: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    given: dict[str, Any] = {**session_options(spark), **(options or {})}
+    given = override(session_options(spark), options or {})
     if bootstrap_servers is not None:
         given = {name: value for name, value in given.items() if not _is_servers(name)}
         given["bootstrap.servers"] = bootstrap_servers

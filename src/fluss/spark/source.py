@@ -19,7 +19,7 @@ from fluss.spark.options import (
     is_option_of,
     names_table,
     of_catalog,
-    options_of_file,
+    override,
     read_options,
     write_options,
 )
@@ -29,8 +29,8 @@ from fluss.spark.types import all_nullable
 from fluss.spark.writer import FlussStreamWriter, FlussWriter
 
 _OPTIONS = "fluss.options"
-_SESSION = "session."
-"""The bridge hands over options of the session, which those of the query override, with this prefix."""
+_LAYERS = ("session.", "catalog.")
+"""The bridge hands over options of the session and of the catalog with these prefixes, each over the ones before."""
 
 
 class FlussDataSource(d.DataSource):  # type: ignore[misc]
@@ -57,22 +57,15 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
         return with_options(schema, of_catalog(self.options))
 
     def _given(self, side: str, schema: StructType | None = None) -> dict[str, str]:
-        """The options of the query; those of the catalog table that is read, if it is one; those of the session."""
-        session = {**self.PRESET}
-        given: dict[str, str] = {}
-        for name, value in self.options.items():
-            if name.lower().startswith(_SESSION):
-                session[name[len(_SESSION) :]] = value
-            else:
-                given[name] = value
+        """The options of the query; of the catalog table that is read, if it is one; of the catalog; of the session."""
+        given = {name: value for name, value in self.options.items() if not name.lower().startswith(_LAYERS)}
         if schema is not None and not names_table(given):
             given = {**options_in(schema), **given}
-        known = {name.lower().removeprefix("option.") for name in (*given, *options_of_file(given))}
-        known |= {"table", "path"} if names_table(given) else set()
-        preset = {
-            name: value for name, value in session.items() if name.lower() not in known and is_option_of(name, side)
-        }
-        return {**preset, **given}
+        preset = self.PRESET
+        for prefix in _LAYERS:
+            layer = {name[len(prefix) :]: v for name, v in self.options.items() if name.lower().startswith(prefix)}
+            preset = override(preset, layer)
+        return override({name: value for name, value in preset.items() if is_option_of(name, side)}, given)
 
     def _only_readable(self) -> dict[str, str]:
         """The options without those of streams, which this method cannot tell from batches; checked later."""

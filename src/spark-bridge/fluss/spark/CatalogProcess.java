@@ -45,8 +45,8 @@ final class CatalogProcess {
   }
 
   /** Have Python run a call of its class {@code CatalogCalls}; throws Failure if it fails. */
-  static JsonNode call(String name, Map<String, String> options, Map<String, ?> arguments) {
-    JsonNode answer = SHARED.ask(Map.of("call", name, "options", options, "arguments", arguments));
+  static JsonNode call(String name, Map<String, String> session, Map<String, String> options, Map<String, ?> arguments) {
+    JsonNode answer = SHARED.ask(Map.of("call", name, "session", session, "options", options, "arguments", arguments));
     if (answer.has("error")) {
       throw new Failure(answer.get("error").asText(), answer.get("message").asText());
     }

@@ -64,6 +64,6 @@ public class FlowListener extends SparkListener {
 
   private static void note(String call, Map<String, ?> arguments) {
     // The thread of listeners has whatever session was active where it was started.
-    CatalogProcess.call(call, FlussSource.optionsOf(SparkSession.getDefaultSession().get()), arguments);
+    CatalogProcess.call(call, FlussSource.optionsOf(SparkSession.getDefaultSession().get()), Map.of(), arguments);
   }
 }

@@ -54,15 +54,8 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     return new String[] {DEFAULT_DATABASE};
   }
 
-  /** The options of the catalog, and under them those of the session. */
-  private Map<String, String> options() {
-    Map<String, String> all = FlussSource.sessionOptions();
-    all.putAll(given);
-    return all;
-  }
-
   JsonNode call(String call, Map<String, ?> arguments) {
-    return CatalogProcess.call(call, options(), arguments);
+    return CatalogProcess.call(call, FlussSource.sessionOptions(), given, arguments);
   }
 
   // -- databases ------------------------------------------------------------------------------------------------
@@ -179,10 +172,10 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     }
   }
 
-  /** What reads and writes of a table are given: its name, and the options of the catalog as those of a session. */
+  /** What reads and writes of a table are given: its name, and the options of the catalog. */
   private Map<String, String> tableOptions(String path) {
     Map<String, String> options = new LinkedHashMap<>();
-    given.forEach((key, value) -> options.put(FlussSource.SESSION_PREFIX + key, value));
+    given.forEach((key, value) -> options.put(FlussSource.CATALOG_PREFIX + key, value));
     options.put("table", path);
     return options;
   }

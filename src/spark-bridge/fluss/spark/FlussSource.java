@@ -22,7 +22,10 @@ public class FlussSource implements TableProvider, DataSourceRegister {
   static final String NAME = "fluss";
 
   /** Options of the session, for reads and writes that do not give them themselves, have this prefix. */
-  static final String SESSION_PREFIX = "session.";
+  private static final String SESSION_PREFIX = "session.";
+
+  /** Those of a catalog, which come before those of the session, have this one. */
+  static final String CATALOG_PREFIX = "catalog.";
 
   private static final String CONF_PREFIX = "spark.fluss.";
 
