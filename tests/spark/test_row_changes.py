@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from tests.spark.conftest import BRIDGE
@@ -128,3 +130,25 @@ def test_merge_by_a_field_within_a_column(sql: Sql) -> None:
     found = sql(f"SELECT id, name, {version}.`__RECORD_START_AT` FROM {path}")
     assert found == [(0, "n0", 0), (0, "new", 6), (1, "n1", 1), (1, "new", 3), (1, "new", 5), (1, "new", 7)]
     assert sql.spark.table(path).columns == ["id", "name", version.strip("`")]
+
+
+@pytest.mark.parametrize(("key", "refused"), [("at", ("DELETE", "UPDATE", "MERGE")), ("id", ("UPDATE", "MERGE"))])
+def test_times_that_spark_cuts_are_not_written_back(sql: Sql, key: str, refused: tuple[str, ...]) -> None:
+    fields = [("id", pa.int64()), ("at", pa.timestamp("ns")), ("n", pa.int64())]
+    columns = [pa.field(name, of_type, nullable=name != key) for name, of_type in fields]
+    sql.harness.create(pa.schema(columns), primary_key=[key], buckets=1, name=f"cat.nanos_{key}")
+    path = f"fluss.cat.nanos_{key}"
+    row = {"id": 1, "at": np.datetime64("2024-01-01T00:00:00.000000001"), "n": 5}
+    sql.harness.put(f"cat.nanos_{key}", [row])
+    statements = {
+        "UPDATE": f"UPDATE {path} SET n = 2 WHERE n = 5",
+        "MERGE": f"MERGE INTO {path} t USING (SELECT 5 AS n) f ON t.n = f.n WHEN MATCHED THEN UPDATE SET n = 2",
+        "DELETE": f"DELETE FROM {path} WHERE n = 5",
+    }
+    for command in refused:
+        with pytest.raises(PySparkException, match=f"{command} cannot change .* column at has nanoseconds"):
+            sql(statements[command])
+        assert sql(f"SELECT n FROM {path}") == [(5,)]
+    if "DELETE" not in refused:
+        sql(statements["DELETE"])
+        assert sql.rows(f"cat.nanos_{key}") == []

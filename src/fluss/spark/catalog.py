@@ -18,6 +18,7 @@ from fluss.errors import InvalidArgumentError, PartitionNotExistsError, TableNot
 from fluss.metadata import Column, DatabaseDescriptor, TableDescriptor, TableInfo, TablePath
 from fluss.spark.batches import METADATA_FIELDS, source_schema
 from fluss.spark.creation import table_descriptor
+from fluss.spark.filters import is_cut_by_spark
 from fluss.spark.flows import flows_of_batch, flows_of_stream
 from fluss.spark.history import SEQUENCE, has_sequence, with_sequence
 from fluss.spark.layout import Layout, rows_between
@@ -88,6 +89,7 @@ class CatalogCalls:
             "schema": schema.json(),
             "partitioned_by": [] if view is not None else list(info.partition_keys),
             "primary_key": [] if view is not None else list(info.primary_keys),
+            "cut": [column.name for column in info.schema.columns if is_cut_by_spark(column.data_type)],
             "metadata": _metadata(info, view).json(),
             "properties": {"provider": "fluss", **comment, **shown, **info.properties, **info.custom_properties},
         }

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping
 
 from fluss.errors import ConfigError, FlussError, InvalidArgumentError
 from fluss.metadata import (
+    ArrayType,
     Compound,
     CompoundFunction,
     DataType,
+    MapType,
     Predicate,
+    RowType,
     Schema,
     TableInfo,
     TimestampLtzType,
@@ -31,15 +34,22 @@ def pushed_predicate(conditions: Iterable[str], schema: Schema) -> Predicate | N
             predicate = parse_where(text, schema)
         except FlussError:
             continue  # such as one on a metadata column
-        if all(_compares_as_spark(schema.column(leaf.column).data_type) for leaf in predicate.leaves()):
+        if not any(is_cut_by_spark(schema.column(leaf.column).data_type) for leaf in predicate.leaves()):
             found.append(predicate)
     if not found:
         return None
     return found[0] if len(found) == 1 else Compound(CompoundFunction.AND, tuple(found))
 
 
-def _compares_as_spark(data_type: DataType) -> bool:
-    return not isinstance(data_type, (TimestampType, TimestampLtzType)) or data_type.precision <= _SPARK_DIGITS
+def is_cut_by_spark(data_type: DataType) -> bool:
+    """Whether values of a type have, or hold, times that are finer than those of Spark."""
+    if isinstance(data_type, ArrayType):
+        return is_cut_by_spark(data_type.element_type)
+    if isinstance(data_type, MapType):
+        return is_cut_by_spark(data_type.key_type) or is_cut_by_spark(data_type.value_type)
+    if isinstance(data_type, RowType):
+        return any(is_cut_by_spark(field.data_type) for field in data_type.fields)
+    return isinstance(data_type, (TimestampType, TimestampLtzType)) and data_type.precision > _SPARK_DIGITS
 
 
 def parse_filter(text: str, schema: Schema) -> Predicate:

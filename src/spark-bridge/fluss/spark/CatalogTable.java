@@ -132,6 +132,15 @@ class CatalogTable extends FlussTable
       throw new UnsupportedOperationException(
           info.command() + " cannot change " + name() + ": it ignores deletes (table.delete.behavior)");
     }
+    List<String> cut = names("cut");
+    if (info.command() == RowLevelOperation.Command.DELETE) {
+      cut.retainAll(key); // only the key is written
+    }
+    if (!cut.isEmpty()) {
+      throw new UnsupportedOperationException(
+          info.command() + " cannot change " + name() + ": column " + cut.get(0)
+              + " has nanoseconds, which Spark cuts off and would write back without; change such rows with fluss.connect()");
+    }
     return () -> new KeyedOperation(this, info.command(), key);
   }
 
