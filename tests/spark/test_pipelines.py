@@ -69,6 +69,33 @@ def watched(project: Path, server: fluss.LocalServer) -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_only_its_user_can_connect_to_the_spark_of_a_pipeline(project: Path) -> None:
+    """Each in a process of its own: a process has one Spark."""
+    started = """
+from fluss.config import Login
+from fluss.spark.pipelines import connect_server
+with connect_server("local[1]", "localhost:1", Login()) as remote:
+    print(remote, flush=True)
+    input()
+"""
+    asked = (
+        "import sys; from pyspark.sql import SparkSession; SparkSession.builder.remote(sys.argv[1]).create().version"
+    )
+
+    def connects(remote: str) -> bool:
+        return subprocess.run([sys.executable, "-c", asked, remote], check=False, timeout=200).returncode == 0
+
+    command = [sys.executable, "-c", started]
+    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        remote = running.stdout.readline().strip()
+        assert connects(remote)
+        assert not connects(remote.partition(";")[0])
+        running.communicate("\n", timeout=60)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_runs_bring_all_tables_up_to_date(project: Path) -> None:
     """Tables with a primary key, and the flows of the page that follow a changelog, in runs of one pipeline."""

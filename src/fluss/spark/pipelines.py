@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -138,14 +139,14 @@ def _is_installed(name: str) -> bool:
 def connect_server(master: str, servers: str, login: Login) -> Iterator[str]:
     """Run a Spark with the catalog `fluss` that clients of Spark Connect can use; yields its address.
 
-    It ends with this process.
+    It ends with this process. Clients need the token in its address: other users of the machine do not get in.
 
     Args:
         master: Where it runs its tasks, such as `local[2]`.
         servers: The server of its tables.
         login: As whom it connects. It is in its environment, not among its settings, which many can see.
     """
-    port = _free_port()
+    port, token = _free_port(), secrets.token_urlsafe(32)
     settings = {
         **CATALOG,
         **FLOWS,
@@ -155,10 +156,10 @@ def connect_server(master: str, servers: str, login: Login) -> Iterator[str]:
         "spark.connect.grpc.binding.port": str(port),
         "spark.log.level": "FATAL",  # the client prints what fails; the server logs each end of a session as an error
     }
-    with environment(_variables(servers, login)):
+    with environment({**_variables(servers, login), "SPARK_CONNECT_AUTHENTICATE_TOKEN": token}):
         spark = session("fluss-pipeline", master=master, config=settings)
     try:
-        yield f"sc://{LOOPBACK}:{port}"
+        yield f"sc://localhost:{port}/;token={token}"  # for other names a token needs TLS
     finally:
         spark.stop()
 
