@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import re
+import stat
+import tempfile
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fluss.spark import launch
 from fluss.spark.launch import local_only
 
 if TYPE_CHECKING:
@@ -61,3 +64,13 @@ def test_executors_elsewhere_must_reach_the_driver(master: str | None) -> None:
 def test_addresses_of_the_user_stay() -> None:
     assert local_only("local[2]", {"spark.driver.host": "10.0.0.1"}) == {}
     assert local_only("local[2]", {"spark.driver.bindAddress": "0.0.0.0"}) == {}
+
+
+def test_the_wrapper_of_java_is_in_a_folder_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user of the machine can have made any folder of a name that is known before."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    homes = {launch._wrapped(Path("/opt/java")) for _ in range(2)}
+    assert len(homes) == 2
+    for home in homes:
+        assert stat.S_IMODE(os.stat(home).st_mode) == 0o700
+        assert os.access(f"{home}/bin/java", os.X_OK)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -148,8 +149,9 @@ def ensure_java() -> str:
 
 def _wrapped(java_home: Path) -> str:
     """A Java home whose `java` drops an option of Spark's launcher that the trimmed runtime has no module for."""
-    folder = Path(tempfile.gettempdir()) / f"fluss-java-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
-    (folder / "bin").mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder = Path(tempfile.mkdtemp(prefix="fluss-java-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "bin").mkdir()
     script = f"""#!/usr/bin/env bash
 arguments=()
 for argument in "$@"; do
@@ -157,10 +159,7 @@ for argument in "$@"; do
 done
 exec "{java_home}/bin/java" "${{arguments[@]}}"
 """
-    handle, name = tempfile.mkstemp(dir=folder / "bin")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(script)
-    os.chmod(name, stat.S_IRWXU)
-    # In one step, so that another process that starts now sees the old wrapper or the new one, never half of it.
-    os.replace(name, folder / "bin" / "java")
+    java = folder / "bin" / "java"
+    java.write_text(script, encoding="utf-8")
+    java.chmod(stat.S_IRWXU)
     return str(folder)
