@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from pathlib import Path
@@ -12,9 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 from tests.spark.conftest import BRIDGE
 from tests.spark.test_planner import children
 from tests.waiting import wait_for
+
+from fluss.errors import TableAlreadyExistError
+from fluss.spark.catalog import CatalogCalls
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Sql
@@ -226,6 +231,18 @@ def test_a_table_as_of_a_snapshot_needs_a_lake(sql: Sql) -> None:
         sql("SELECT * FROM fluss.cat.dry VERSION AS OF 3")
 
 
+def test_a_new_table_does_not_replace_one_that_was_made_meanwhile(sql: Sql) -> None:
+    catalog = CatalogCalls(sql.harness.client)
+    draft = {"schema": StructType().add("id", "integer").json(), "partitioning": [], "properties": {}, "options": {}}
+    sql("CREATE TABLE fluss.cat.meanwhile AS SELECT 1 AS id")
+    with pytest.raises(TableAlreadyExistError):
+        catalog.stage_table("cat.meanwhile", replace=False, **draft)
+    staged = catalog.stage_table("cat.meanwhile", replace=True, **draft)
+    assert staged.startswith("cat.meanwhile__overwrite_")
+    catalog.abort_table(staged)
+    assert sql.rows("cat.meanwhile") == [(1,)]
+
+
 def test_spark_knows_the_size_of_tables(sql: Sql) -> None:
     sql("CREATE TABLE fluss.cat.sized AS SELECT id, id % 3 AS k FROM range(1000)")
     sql("CREATE TABLE fluss.cat.keyed TBLPROPERTIES ('primary.key' 'id') AS SELECT id % 10 AS id FROM range(1000)")
@@ -251,7 +268,7 @@ def test_the_default_database_needs_no_name(sql: Sql) -> None:
         sql("DROP TABLE fluss.short")
 
 
-def test_options_of_the_catalog_come_before_those_of_the_session(sql: Sql) -> None:
+def test_options_of_the_catalog_come_before_those_of_the_session(sql: Sql, tmp_path: Path) -> None:
     spark = sql.spark.newSession()
     spark.conf.set("spark.sql.catalog.other", "fluss.spark.FlussCatalog")
     with pytest.raises(PySparkException, match=r"bootstrap\.servers is missing"):
@@ -262,7 +279,12 @@ def test_options_of_the_catalog_come_before_those_of_the_session(sql: Sql) -> No
     spark.conf.set("spark.sql.catalog.here", "fluss.spark.FlussCatalog")
     spark.conf.set("spark.sql.catalog.here.bootstrap.servers", sql.harness.bootstrap)
     spark.sql("INSERT INTO here.cat.optioned VALUES (2)")
-    assert spark.table("here.cat.optioned").count() == 2
+    file = tmp_path / "login.json"
+    file.write_text(json.dumps({"bootstrap.servers": sql.harness.bootstrap}))
+    spark.conf.set("spark.sql.catalog.filed", "fluss.spark.FlussCatalog")
+    spark.conf.set("spark.sql.catalog.filed.client.options.file", str(file))
+    spark.sql("INSERT INTO filed.cat.optioned VALUES (3)")
+    assert spark.table("here.cat.optioned").count() == 3
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs the files of a Linux kernel")

@@ -207,14 +207,17 @@ class CatalogCalls:
 
     # -- CREATE and REPLACE TABLE AS SELECT -----------------------------------------------------------------------
 
-    def stage_table(self, table: str, schema: str, partitioning: list[dict[str, Any]], **rest: Any) -> str:
+    def stage_table(
+        self, table: str, schema: str, partitioning: list[dict[str, Any]], replace: bool, **rest: Any
+    ) -> str:
         """Create the table that the rows of a statement are written to; returns its name.
 
-        It is the table itself where there is none yet, else one beside it, which `commit_table` puts in its place.
+        It is the table itself where there is none yet, or may be none; else one beside it, which `commit_table` puts in
+        its place.
         """
         path = _path(table)
         descriptor = self._described(table, schema, partitioning, **rest)
-        if not self._client.run(self._admin.table_exists(path)):
+        if not replace or not self._client.run(self._admin.table_exists(path)):
             self._client.run(self._admin.create_table(path, descriptor))
             return table
         overwrite = Overwrite(path, descriptor)
@@ -222,7 +225,7 @@ class CatalogCalls:
         return str(overwrite.staging)
 
     def commit_table(
-        self, table: str, staged: str, schema: str, partitioning: list[dict[str, Any]], **rest: Any
+        self, table: str, staged: str, schema: str, partitioning: list[dict[str, Any]], replace: bool, **rest: Any
     ) -> None:
         if staged != table:
             descriptor = self._described(table, schema, partitioning, **rest)

@@ -254,7 +254,7 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     if (tableExists(ident)) {
       throw new TableAlreadyExistsException(ident);
     }
-    return staged(ident, schema, partitions, properties);
+    return staged(ident, schema, partitions, properties, false); // another statement may make one meanwhile
   }
 
   @Override
@@ -263,17 +263,19 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     if (!tableExists(ident)) {
       throw new NoSuchTableException(ident);
     }
-    return staged(ident, schema, partitions, properties);
+    return staged(ident, schema, partitions, properties, true);
   }
 
   @Override
   public StagedTable stageCreateOrReplace(
       Identifier ident, StructType schema, Transform[] partitions, Map<String, String> properties) {
-    return staged(ident, schema, partitions, properties);
+    return staged(ident, schema, partitions, properties, true);
   }
 
-  private StagedTable staged(Identifier ident, StructType schema, Transform[] partitions, Map<String, String> properties) {
-    return new StagedFlussTable(this, new Draft(path(ident), schema, partitions, properties), tableOptions(path(ident)));
+  private StagedTable staged(
+      Identifier ident, StructType schema, Transform[] partitions, Map<String, String> properties, boolean replace) {
+    Draft draft = new Draft(path(ident), schema, partitions, properties);
+    return new StagedFlussTable(this, draft, tableOptions(path(ident)), replace);
   }
 
   /** What a new table is to be. */

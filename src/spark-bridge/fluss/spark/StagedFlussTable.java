@@ -16,13 +16,15 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 class StagedFlussTable extends FlussTable implements StagedTable {
   private final FlussCatalog catalog;
   private final FlussCatalog.Draft draft;
+  private final boolean replace;
   private Map<String, Object> arguments;
   private String staged;
 
-  StagedFlussTable(FlussCatalog catalog, FlussCatalog.Draft draft, Map<String, String> options) {
+  StagedFlussTable(FlussCatalog catalog, FlussCatalog.Draft draft, Map<String, String> options, boolean replace) {
     super(draft.schema(), options);
     this.catalog = catalog;
     this.draft = draft;
+    this.replace = replace;
   }
 
   @Override
@@ -33,6 +35,7 @@ class StagedFlussTable extends FlussTable implements StagedTable {
 
   private void stage(Map<String, String> options) {
     arguments = new HashMap<>(draft.arguments(options));
+    arguments.put("replace", replace);
     staged = catalog.call("stage_table", arguments).asText();
     arguments.put("staged", staged);
   }
