@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from tests.spark.conftest import BRIDGE, SparkHarness
 
 import fluss.spark
-from fluss.metadata import TablePath
+from fluss.metadata import Schema, TablePath
 from fluss.spark.overwrite import Overwrite
 
 if TYPE_CHECKING:
@@ -341,3 +341,19 @@ def test_writes_and_streams_in_other_threads(harness: SparkHarness, tmp_path: Pa
         if not BRIDGE:  # Spark looks for the source in the session that is active in the thread
             pool.submit(fluss.spark.activate, harness.spark).result()
         assert pool.submit(work).result() == 5
+
+
+def test_numbers_of_the_server_cannot_be_written(harness: SparkHarness) -> None:
+    fields = [pa.field("name", pa.string(), nullable=False), ("number", pa.int64()), ("n", pa.int64())]
+    path = harness.create(Schema(pa.schema(fields), ["name"], auto_increment_column="number"), buckets=1)
+    harness.write(harness.spark.sql("select 'a' as name, 1L as n"), path)
+    harness.write(harness.spark.sql("select 'b' as name, cast(null as bigint) as number, 1L as n"), path)
+    numbered = harness.spark.sql("select 'b' as name, 42L as number, 2L as n")
+    with pytest.raises(PySparkException, match="column 'number' is numbered by the server"):
+        harness.write(numbered, path)
+    with pytest.raises(PySparkException, match=r"all rows would get new numbers.*TRUNCATE"):
+        harness.write(harness.read(path), path, mode="overwrite")
+    harness.write(numbered, path, write__mode="upsert")
+    before = sorted(map(tuple, harness.read(path).collect()))
+    assert [(name, n) for name, _, n in before] == [("a", 1), ("b", 2)]
+    assert 42 not in [number for _, number, _ in before]

@@ -59,6 +59,10 @@ class RowsIn:
         self._required = [c.name for c in columns if not c.data_type.nullable]
         self._merges = "table.merge-engine" in info.get_properties()
         self._key = list(info.schema.primary_key)
+        strict = options["write.mode"] == "auto" and self.partial is None
+        numbered = info.schema.get_auto_increment_columns() if strict else []
+        self._generated = [name for name in (_find(schema.names, one) for one in numbered) if name is not None]
+        """Columns of the DataFrame that must be null, since the server fills them."""
 
     def _wanted(self, info: TableInfo, schema: StructType, options: SourceOptions) -> set[str]:
         names = info.schema.column_names
@@ -125,6 +129,12 @@ class RowsIn:
     def shape(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the table's columns and types, and last the kinds of rows if there are such."""
         names = batch.schema.names
+        for name in self._generated:
+            if batch.column(names.index(name)).null_count != batch.num_rows:
+                raise InvalidRowError(
+                    f"table {self._path}: column '{name}' is numbered by the server, which takes no other numbers; "
+                    "leave it out or write NULL, or set write.mode to upsert, which ignores it"
+                )
         arrays = []
         for field in self._arrow:
             source = self._sources[field.name]

@@ -86,6 +86,12 @@ class SparkWriter:
             create_ledger(client, self._ledger_path())
         self._overwrite: Overwrite | None = None
         if overwrite and not streaming:
+            generated = info.schema.get_auto_increment_columns()
+            if generated:
+                raise ConfigError(
+                    f"table {info.table_path} cannot be overwritten: all rows would get new numbers in column "
+                    f"'{generated[0]}'. Change rows by key, or remove them (TRUNCATE TABLE, DROP PARTITION) and append"
+                )
             self._overwrite = Overwrite(info.table_path, descriptor_of(info), partitions)
             self._path = self._overwrite.staging
             self._table_id = self._overwrite.prepare(client).table_id

@@ -96,7 +96,7 @@ record KeyedOperation(CatalogTable table, RowLevelOperation.Command command, Lis
       keySchema = info.rowIdSchema().orElseThrow();
       rowSchema = info.schema();
       deletes = command == Command.UPDATE ? null : write(info, keySchema, Map.of("write.mode", "delete"));
-      upserts = command == Command.DELETE ? null : write(info, rowSchema, Map.of());
+      upserts = command == Command.DELETE ? null : write(info, rowSchema, Map.of("write.mode", "upsert"));
     }
 
     private BatchWrite write(LogicalWriteInfo info, StructType schema, Map<String, String> options) {
