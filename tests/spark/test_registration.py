@@ -81,3 +81,19 @@ def test_a_table_that_cannot_be_read_is_not_left_out_in_silence(harness: SparkHa
         proxy.on_request = lambda api_key, body: refusal if api_key == apis.GET_TABLE_INFO.key else None
         with pytest.raises(FlussError, match="the disk does not answer"):
             fluss.spark.tables(harness.spark, proxy.address, options={"request-timeout": "200 ms"})
+
+
+def test_each_table_has_a_source_of_its_own(harness: SparkHarness) -> None:
+    names = {"a": "b__c", "a__b": "c"}
+    for number, (database, table) in enumerate(names.items()):
+        harness.client.run(harness.client.admin.create_database(database, None, True))
+        harness.put(harness.create(ROWS, name=f"{database}.{table}"), [{"id": number, "name": table}])
+    fluss.spark.tables(harness.spark, harness.bootstrap, databases=list(names))
+    found = [harness.spark.table(f"spark_catalog.{database}.{table}").collect() for database, table in names.items()]
+    assert found == [[(0, "b__c")], [(1, "c")]]
+    harness.create(ROWS, name="a.B__C")
+    with pytest.raises(InvalidArgumentError, match=r"a\.B__C and a\.b__c differ in case only"):
+        fluss.spark.tables(harness.spark, harness.bootstrap, databases=["a"])
+    for database in names:
+        harness.client.run(harness.client.admin.drop_database(database, True, True))
+        harness.spark.sql(f"DROP DATABASE spark_catalog.{database} CASCADE")

@@ -7,6 +7,7 @@ With it, `spark.sql.catalog.fluss` has all of them: see `presets`.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import os
 import tempfile
@@ -51,7 +52,7 @@ def tables(
     Each database becomes one of `spark_catalog`. The tables take SELECT, INSERT INTO, INSERT OVERWRITE, `spark.table`,
     `df.writeTo(…).append()` and `spark.readStream.table`. Tables that are registered already are replaced, so call it
     again when tables were made or changed. Tables with types that Spark does not have are left out. A Spark table of
-    the same name that is not of Fluss is left alone, and an error names it.
+    the same name that is not of Fluss is left alone, and an error names it, as it does tables that differ in case only.
 
     Args:
         spark: The session.
@@ -67,15 +68,18 @@ def tables(
         spark.sql("INSERT INTO shop.copy SELECT * FROM shop.orders WHERE amount > 10")
     """
     client_options, shown = preset_options(override(session_options(spark), options or {}), bootstrap_servers)
-    registered = []
+    registered: dict[str, str] = {}
     with BlockingClient(client_options) as client:
         for database in databases if databases is not None else client.run(client.admin.list_databases()):
             spark.sql(f"CREATE DATABASE IF NOT EXISTS {_SESSION_CATALOG}.{_quoted(database)}")
             for name in sorted(client.run(client.admin.list_tables(database))):
                 path = TablePath(database, name)
+                other = registered.get(str(path).lower())
+                if other is not None:
+                    raise InvalidArgumentError(f"{other} and {path} differ in case only, which Spark's catalog ignores")
                 if _register_if_possible(spark, client, path, shown):
-                    registered.append(str(path))
-    return registered
+                    registered[str(path).lower()] = str(path)
+    return list(registered.values())
 
 
 def _register_if_possible(spark: SparkSession, client: BlockingClient, path: TablePath, shown: dict[str, Any]) -> bool:
@@ -121,7 +125,9 @@ def register(spark: SparkSession, path: TablePath, options: Mapping[str, Any]) -
         options: Options of the data source, `table` among them.
     """
     name = f"{_SESSION_CATALOG}.{_quoted(path.database_name)}.{_quoted(path.table_name)}"
-    source = f"{_PREFIX}{path.database_name}__{path.table_name}".lower()
+    # The digest keeps names apart that differ in case, or in where `__` stands.
+    digest = hashlib.blake2b(str(path).encode(), digest_size=8).hexdigest()
+    source = f"{_PREFIX}{path.database_name}__{path.table_name}_{digest}".lower()
     preset = {key: str(value) for key, value in options.items()}
     own = {"PRESET": preset, "name": classmethod(lambda cls: source)}
     spark.dataSource.register(type("TableDataSource", (FlussDataSource,), own))
