@@ -69,7 +69,8 @@ def test_queries(db: fluss.Database, orders: fluss.Table[Any]) -> None:
     assert db.sql("with o2 as (from orders) select count(*) from o2 join orders using (id)").fetchall() == [(10,)]
     assert db.sql("from orders where id in (select id from orders where price > 4)").fetchall() == [(9, "rum", 4.5)]
     assert {row[0] for row in db.sql("describe orders").fetchall()} == {"id", "item", "price"}
-    assert db.sql("select 1; select 2").fetchall() == [(2,)]
+    assert db.sql("select 1; select 2 -- ;").fetchall() == [(2,)]
+    assert db.sql(r"select e'it\'s; one' ;").fetchall() == [("it's; one",)]
     assert db.sql("set threads = 2") is not None
     assert db.sql("pivot orders on item using sum(price)").fetchall()
 

@@ -19,6 +19,8 @@ from fluss.lake import TieringService
 
 duckdb = pytest.importorskip("duckdb")
 COLUMNS = "id bigint, item string, n int, price double"
+NOT_NULL_REFUSED = (InvalidArgumentError, duckdb.ParserException)
+"""Of ADD COLUMN: before 2.0, DuckDB itself does not read it."""
 ROWS = [(number, ["tea", "rum", None][number % 3], number * 2, number / 4) for number in range(8)]
 
 
@@ -126,7 +128,7 @@ def test_tables_are_created_changed_and_dropped(db: fluss.Database) -> None:
     ]
     assert (table.primary_key, table.info.num_buckets) == (["id"], 3)
     assert table.info.properties["table.log.ttl"] == "3d"
-    db.sql("insert into made values (1, 'a', 2.5, ['x'], '2024-01-01 10:00+02')")
+    db.sql("insert into made values (1, 'a', 2.5, ['x'], '2024-01-01 10:00:00+02')")
     db.sql("alter table made add column note text; alter table made add if not exists note int")
     db.sql("alter table made set ('table.log.ttl' = '5d')")
     assert db.sql("select id, note, seen::text from made").fetchall()[0][:2] == (1, None)
@@ -208,7 +210,7 @@ def test_counting_all_rows_reads_none(db: fluss.Database, orders: fluss.Table[An
         ("alter table orders drop column n", InvalidArgumentError, "takes ADD COLUMN name type, SET"),
         ("alter table orders rename n to m", InvalidArgumentError, "cannot be renamed, dropped"),
         ("alter table orders rename to others", InvalidArgumentError, "takes ADD COLUMN"),
-        ("alter table orders add column m int not null", InvalidArgumentError, "'m' cannot be NOT NULL"),
+        ("alter table orders add column m int not null", NOT_NULL_REFUSED, "'m' cannot be NOT NULL|with constraints"),
         ("alter table orders add column m int default 5", InvalidArgumentError, "Fluss has no DEFAULT"),
         ("alter table orders set ('table.log.tll' = '1d')", FlussError, "table.log.tll"),
         ("comment on table orders is 'x'", InvalidArgumentError, "takes ADD COLUMN"),
@@ -220,7 +222,7 @@ def test_counting_all_rows_reads_none(db: fluss.Database, orders: fluss.Table[An
     ],
 )  # fmt: skip
 def test_what_cannot_be_changed(
-    db: fluss.Database, orders: fluss.Table[Any], statement: str, error: type[FlussError], message: str
+    db: fluss.Database, orders: fluss.Table[Any], statement: str, error: Any, message: str
 ) -> None:
     db.create_table("log", "n int")
     db.create_table("first", "n int", primary_key="n", properties={"table.merge-engine": "first_row"})

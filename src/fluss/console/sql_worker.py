@@ -134,9 +134,7 @@ class _Result:
         self.columns = list(relation.columns)
         self.types = [str(kind) for kind in relation.types]
         self._relation = relation  # what the reader reads from
-        # The name changed with DuckDB 1.4.
-        make = relation.to_arrow_reader if hasattr(relation, "to_arrow_reader") else relation.fetch_arrow_reader
-        self._reader: pa.RecordBatchReader = make(_BATCH_ROWS)
+        self._reader: pa.RecordBatchReader = relation.to_arrow_reader(_BATCH_ROWS)
         self._kept: list[pa.RecordBatch] = []
         self.schema: pa.Schema = self._reader.schema
 

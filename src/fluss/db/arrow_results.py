@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+    from duckdb import DuckDBPyConnection
 
-
-def arrow_of(relation: DuckDBPyRelation | DuckDBPyConnection) -> pa.Table:
-    """The rows of a relation, or of what a connection executed."""
-    # The name changed with DuckDB 1.4.
-    read = relation.to_arrow_table if hasattr(relation, "to_arrow_table") else relation.fetch_arrow_table
-    return read()
+_LOCKED = (
+    "timezone='UTC'",  # times without a zone are UTC, as everywhere
+    "threads=1",
+    # No files, no network, no variables of this program, and no way to change that.
+    "enable_external_access=false",
+    "python_enable_replacements=false",
+    "lock_configuration=true",
+)
 
 
 def arrow_result(connection: DuckDBPyConnection, query: str, params: Any) -> pa.Table:
@@ -25,16 +27,18 @@ def arrow_result(connection: DuckDBPyConnection, query: str, params: Any) -> pa.
     they wait for the lock to release the rows they have read. `execute()` gives it away.
     """
     if is_before_2():
-        return arrow_of(connection.execute(query, params))
-    return arrow_of(connection.sql(query, params=params))
+        return connection.execute(query, params).to_arrow_table()
+    return connection.sql(query, params=params).to_arrow_table()
 
 
 def scratch_duckdb() -> DuckDBPyConnection:
-    """An empty DuckDB for one question: without files, network, variables of this program, or a way to change that."""
+    """An empty DuckDB that only computes."""
     import duckdb
 
-    locked = {"enable_external_access": False, "python_enable_replacements": False, "lock_configuration": True}
-    return duckdb.connect(":memory:", config={"threads": 1, **locked})
+    connection = duckdb.connect(":memory:")
+    for setting in _LOCKED:
+        connection.execute(f"set {setting}")
+    return connection
 
 
 def is_before_2() -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss.db.arrow_results import arrow_result
+from fluss.db.arrow_results import arrow_result, scratch_duckdb
 from fluss.db.expressions import translate
 from fluss.db.sql_text import quoted
 from fluss.errors import InvalidArgumentError
@@ -31,25 +31,12 @@ _ROWS = "rows of a fluss table"
 """A name that no condition contains: a subquery would see one batch instead of the table."""
 SECONDS_MAX = 60.0
 """How long a condition may take for one batch: nothing else ends a query over a generated series, for instance."""
-_LOCKED = (
-    "set timezone='UTC'",
-    "set enable_external_access=false",
-    "set python_enable_replacements=false",
-    "set threads=1",
-    "set lock_configuration=true",
-)
-"""Times without a zone are UTC, as everywhere; no files, no network, no variables of this program."""
 
 
 @functools.cache
 def _duckdb(process_id: int) -> DuckDBPyConnection:
     """The DuckDB of a process, without any tables."""
-    import duckdb
-
-    connection = duckdb.connect(":memory:")
-    for statement in _LOCKED:
-        connection.execute(statement)
-    return connection
+    return scratch_duckdb()
 
 
 @dataclass(frozen=True)

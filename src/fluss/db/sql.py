@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from fluss.client.arguments import wrong_argument
-from fluss.db.arrow_results import arrow_of, is_before_2
+from fluss.db.arrow_results import is_before_2
 from fluss.db.log_cache import LogCache
 from fluss.db.sql_catalog import SqlCatalog, Tables, all_tables, answer, find_tables, question_of
 from fluss.db.sql_changes import READS, change_of, definition_of
-from fluss.db.sql_text import Chain, Token, chain_at, chains_of, quoted, text_of, tokens_of
+from fluss.db.sql_text import Chain, Token, chain_at, chains_of, quoted, statements_of, text_of, tokens_of
 from fluss.db.streams import Submit
 from fluss.db.suggest import CREATE_HINT, did_you_mean
 from fluss.errors import ConnectionClosedError, InvalidArgumentError, MissingDependencyError, TableNotExistError
@@ -151,11 +151,12 @@ class Engine:
             )
         if "rb_" in query.lower():
             self._add_bitmap_functions()
-        statements = self._connection.extract_statements(query)
         result = None
-        for statement in statements:
-            text = self._with_catalog(statement.query)
-            tokens = [token for token in tokens_of(text) if token.text != ";"]
+        for statement in statements_of(query):
+            # Before 2.0, DuckDB makes two statements of PIVOT: the last one is what it is.
+            kind = self._connection.extract_statements(statement)[-1].type.name
+            text = self._with_catalog(statement)
+            tokens = tokens_of(text)
             question = question_of([token.name for token in tokens])
             if question is not None:
                 result = self._connection.from_arrow(self._answer(question))
@@ -164,7 +165,7 @@ class Engine:
             tables = self._host.find_tables(chains)
             self._forget(chains, tables)
             try:
-                result = self._run_one(statement.type.name, text, tokens, tables, parameters)
+                result = self._run_one(kind, text, tokens, tables, parameters)
             except self._duckdb.CatalogException as error:
                 missing = _MISSING_TABLE.search(str(error))
                 if missing is None:
@@ -204,7 +205,7 @@ class Engine:
 
     def run_to_end(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None) -> DuckDBPyRelation:
         """The same, with a result that has its rows already and can be used in any thread."""
-        rows = arrow_of(self.run(query, parameters))
+        rows = self.run(query, parameters).to_arrow_table()
         connection = self._main.cursor()
         return _keeping(connection.from_arrow(rows), self, connection)
 
@@ -229,7 +230,7 @@ class Engine:
             tokens,
             tables,
             self._host.default_database,
-            lambda query: arrow_of(self._rows(query, parameters)),
+            lambda query: self._rows(query, parameters).to_arrow_table(),
         )
         if work is None:
             return self._query(text, parameters)
@@ -269,7 +270,7 @@ class Engine:
         if not columns:
             return None
         # Arrow has no HUGEINT, UUID and so on, and DuckDB reads no Arrow table with two columns of one name.
-        rows = arrow_of(connection)
+        rows = connection.to_arrow_table()
         relation = connection.from_arrow(rows.rename_columns([f"c{at}" for at in range(len(columns))]))
         casts = [f"c{at}::{column[1]} as {quoted(column[0])}" for at, column in enumerate(columns)]
         return relation.project(", ".join(casts))

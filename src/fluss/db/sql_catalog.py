@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from fluss.db.arrow_results import arrow_of, scratch_duckdb
+from fluss.db.arrow_results import scratch_duckdb
 from fluss.db.sql_text import Chain, quoted
 from fluss.errors import DatabaseNotExistError, InvalidArgumentError, TableNotExistError
 from fluss.metadata import TableInfo, TablePath
@@ -41,8 +41,6 @@ def question_of(names: Sequence[str | None]) -> str | None:
     Args:
         names: The names and words of the statement; None for everything else in it.
     """
-    if names[-1:] == [None]:  # a semicolon, or nothing that fits
-        names = names[:-1]
     words = tuple(name and name.lower() for name in names)
     if words[:3] == ("show", "tables", "from") and len(words) == 4 and names[3]:
         return f"show tables from fluss.{quoted(names[3])}"
@@ -183,4 +181,4 @@ def answer(question: str, databases: Mapping[str, Sequence[TableInfo]], default_
                 catalog.execute(f"create table if not exists {name} as select * from temp.empty")
         catalog.execute("drop view if exists temp.empty")
         catalog.execute(f"use fluss.{quoted(default_database)}")
-        return arrow_of(catalog.sql(question))
+        return catalog.sql(question).to_arrow_table()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from fluss.db.arrow_results import arrow_of, is_before_2, scratch_duckdb
+from fluss.db.arrow_results import is_before_2, scratch_duckdb
 from fluss.db.bulk_write import BulkWrite
 from fluss.db.keys import check_rules
 from fluss.db.sql_catalog import SqlCatalog, Tables
@@ -96,7 +96,7 @@ class SqlChange:
         import duckdb
 
         try:
-            rows = arrow_of(relation.project(casts))
+            rows = relation.project(casts).to_arrow_table()
             # DuckDB has fewer types than Fluss, such as no CHAR, and microseconds of times with a zone.
             return pa.table([column.cast(field.type) for column, field in zip(rows.columns, schema)], schema.names)
         except (duckdb.ConversionException, duckdb.OutOfRangeException, pa.ArrowInvalid) as error:
@@ -378,7 +378,7 @@ def _columns_of(definition: str, what: str) -> tuple[pa.Schema, list[str]]:
     """The columns and the primary key of the column definitions of SQL, with the types as DuckDB reads them."""
     with scratch_duckdb() as scratch:
         scratch.execute(f"create table made {definition}")
-        schema = arrow_of(scratch.sql("from made")).schema
+        schema = scratch.sql("from made").to_arrow_table().schema
         rules = scratch.sql("select constraint_type, constraint_column_names from duckdb_constraints()").fetchall()
         defaults = scratch.sql("select column_name from duckdb_columns() where column_default is not null").fetchall()
     for kind, names in [*rules, *(("DEFAULT", name) for name in defaults)]:

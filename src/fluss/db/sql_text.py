@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 _TOKEN = re.compile(
     r"""\s+ | --[^\n]* | /\*.*?\*/
-    | (?P<text>[eExX]?'(?:[^']|'')*' | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+    | (?P<text>[eE]'(?:[^'\\]|\\.|'')*' | [xX]?'(?:[^']|'')*' | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
     | (?P<quoted>"(?:[^"]|"")*")
     | (?P<word>[^\W\d][\w$]*)
     | (?P<other>\d[\w.]* | .)""",
@@ -50,6 +50,17 @@ def tokens_of(query: str) -> list[Token]:
         for match in _TOKEN.finditer(query)
         if match.lastgroup is not None
     ]
+
+
+def statements_of(text: str) -> list[str]:
+    """The statements of a text, without empty ones."""
+    found, start = [], 0
+    for token in tokens_of(text):
+        if token.text == ";":
+            found.append(text[start : token.at])
+            start = token.at + 1
+    found.append(text[start:])
+    return [one.strip() for one in found if tokens_of(one)]
 
 
 def chains_of(tokens: Sequence[Token]) -> list[Chain]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fluss.db.internals import sql_connection
 from fluss.db.profiles import config_dir
-from fluss.db.sql_text import tokens_of
+from fluss.db.sql_text import statements_of, tokens_of
 from fluss.errors import FlussError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ class Answer:
         """Whether it is rows to show, and not the account of a statement that changed something."""
         self.rows = 0
         self.seconds = 0.0
-        open_reader = relation.to_arrow_reader if hasattr(relation, "to_arrow_reader") else relation.arrow
-        self._reader = worker.run(open_reader)
+        self._reader = worker.run(relation.to_arrow_reader)
         self.schema: pa.Schema = self._reader.schema
         self.summary = "done"
         if change is not None:
@@ -115,13 +114,7 @@ class SqlSession:
 
     def statements(self, text: str) -> list[str]:
         """The statements of a text, without empty ones."""
-        found, start = [], 0
-        for token in tokens_of(text):
-            if token.text == ";":
-                found.append(text[start : token.at])
-                start = token.at + 1
-        found.append(text[start:])
-        statements = [one.strip() for one in found if tokens_of(one)]
+        statements = statements_of(text)
         if not statements:
             raise InvalidArgumentError('there is no statement; write one such as "select * from orders"')
         return statements
