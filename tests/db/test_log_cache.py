@@ -15,7 +15,7 @@ from fluss.db import log_cache
 from fluss.db.log_cache import LogCache
 from fluss.metadata import TableBucket
 
-KEY = (1, TableBucket(1, 0))
+LOG = (1, TableBucket(1, 0))
 OTHER = (1, TableBucket(1, 1))
 
 
@@ -29,104 +29,77 @@ def rows(found: list[pa.RecordBatch]) -> list[int]:
 
 def test_a_prefix_has_no_gaps() -> None:
     cache = LogCache()
-    assert cache.prefix(KEY, 0, 10, ["n"]) == ([], 0)
-    cache.add(KEY, 0, 2, batch(0, 1))
-    cache.add(KEY, 2, 5, batch(2, 3))  # an offset without a row
-    cache.add(KEY, 7, 8, batch(7))
-    found, end = cache.prefix(KEY, 0, 10, ["n"])
-    assert (rows(found), end) == ([0, 1, 2, 3], 5)
-    assert cache.prefix(KEY, 0, 4, ["n"])[1] == 2
-    assert cache.prefix(KEY, 2, 10, ["n"])[1] == 5
-    assert cache.prefix(KEY, 0, 10, ["n"]) == ([], 0)  # asked for before the beginning went
+    assert cache.prefix(LOG, 0, 10, ["n"]) == ([], 0)
+    cache.add(LOG, 0, 2, batch(0, 1))
+    cache.add(LOG, 1, 4, batch(1, 2, 3))  # of another read
+    cache.add(LOG, 7, 8, batch(7))
+    cache.add(LOG, 4, 6, batch(4))  # an offset without a row
+    found, end = cache.prefix(LOG, 0, 10, ["n"])
+    assert (rows(found), end) == ([0, 1, 2, 3], 4)
+    assert cache.prefix(LOG, 0, 3, ["n"])[1] == 3
     assert cache.prefix(OTHER, 0, 10, ["n"]) == ([], 0)
 
 
 def test_columns_come_one_by_one() -> None:
     cache = LogCache()
-    cache.add(KEY, 0, 2, batch(0, 1))
-    assert cache.prefix(KEY, 0, 2, ["n", "m"]) == ([], 0)
-    cache.add(KEY, 0, 2, batch(0, 1, m=[5, 6]))
-    found, end = cache.prefix(KEY, 0, 2, ["m", "n"])
-    assert end == 2
-    assert found[0].to_pydict() == {"m": [5, 6], "n": [0, 1]}
-    assert cache.nbytes == 2 * 16
-    cache.add(KEY, 0, 1, batch(0))  # cut in another way
-    assert cache.prefix(KEY, 0, 2, ["n"])[1] == 2
+    cache.add(LOG, 0, 2, batch(0, 1))
+    assert cache.prefix(LOG, 0, 2, ["n", "m"]) == ([], 0)
+    cache.add(LOG, 0, 1, batch(0, m=[5]))
+    assert cache.prefix(LOG, 0, 2, ["n", "m"])[1] == 1
+    cache.add(LOG, 1, 3, batch(1, 2, m=[6, 7]))
+    found, end = cache.prefix(LOG, 0, 3, ["m", "n"])
+    assert end == 3
+    assert pa.Table.from_batches(found).to_pydict() == {"m": [5, 6, 7], "n": [0, 1, 2]}
+    assert cache.nbytes == 2 * 24
 
 
 def test_a_log_whose_beginning_was_removed() -> None:
     cache = LogCache()
-    cache.add(KEY, 0, 3, batch(0, 1, 2))
-    found, end = cache.prefix(KEY, 1, 3, ["n"])
-    assert (rows(found), end, cache.nbytes) == ([1, 2], 3, 16)
-    assert cache.prefix(KEY, 3, 3, ["n"]) == ([], 3)
+    cache.add(LOG, 0, 3, batch(0, 1, 2))
+    found, end = cache.prefix(LOG, 1, 3, ["n"])
+    assert (rows(found), end) == ([1, 2], 3)
+    assert cache.prefix(LOG, 3, 3, ["n"]) == ([], 3)
     assert cache.nbytes == 0
-    cache.add(KEY, 3, 6, batch(3, 5))  # which of the rows is before offset 4 is not known
-    cache.add(KEY, 6, 7, batch(6))
-    assert cache.prefix(KEY, 4, 7, ["n"]) == ([], 4)
-    assert cache.nbytes == 0
+    cache.add(LOG, 3, 5, batch(3, 4))
+    assert cache.prefix(LOG, 6, 7, ["n"]) == ([], 6)
+    cache.add(LOG, 6, 7, batch(6))
+    assert rows(cache.prefix(LOG, 6, 7, ["n"])[0]) == [6]
 
 
 def test_many_small_pieces_become_few() -> None:
     cache = LogCache()
     count = 50_000
     for number in range(count):
-        cache.add(KEY, number, number + 1, batch(number))
-    found, end = cache.prefix(KEY, 0, count, ["n"])
+        cache.add(LOG, number, number + 1, batch(number))
+    found, end = cache.prefix(LOG, 0, count, ["n"])
     assert (rows(found), end) == (list(range(count)), count)
     assert len(found) == 4
     assert cache.nbytes == 8 * count
 
 
-def test_columns_that_are_read_in_smaller_pieces() -> None:
-    cache = LogCache()
-    for number in range(5):
-        cache.add(KEY, number, number + 1, batch(number))
-    for number in (0, 1, 2, 0, 1, 2, 4):  # a read that was given up, then one with a gap
-        cache.add(KEY, number, number + 1, pa.record_batch({"m": [number]}))
-    assert cache.prefix(KEY, 0, 5, ["m"])[1] == 0
-    for start, end in ((0, 2), (2, 3), (3, 5)):
-        cache.add(KEY, start, end, pa.record_batch({"m": list(range(start, end))}))
-    found, end = cache.prefix(KEY, 0, 5, ["n", "m"])
-    assert end == 5
-    assert [part.to_pydict() for part in found] == [{"n": [0, 1, 2, 3, 4], "m": [0, 1, 2, 3, 4]}]
-    assert cache.nbytes == 2 * 5 * 8
-
-
-def test_columns_that_are_asked_for_in_turns_are_kept_in_few_pieces() -> None:
-    cache = LogCache()
-    for number in range(100):
-        for name in ("n", "m"):
-            assert cache.prefix(KEY, 0, number, [name])[1] == number
-            cache.add(KEY, number, number + 1, pa.record_batch({name: [number]}))
-    found, end = cache.prefix(KEY, 0, 100, ["n", "m"])
-    assert end == 100
-    assert [part.to_pydict() for part in found] == [{"n": list(range(100)), "m": list(range(100))}]
-
-
 def test_a_log_that_lost_its_beginning_to_others_is_kept_again() -> None:
     cache = LogCache(32)
-    cache.add(KEY, 0, 2, batch(0, 1))
+    cache.add(LOG, 0, 2, batch(0, 1))
     cache.add(OTHER, 0, 4, batch(0, 1, 2, 3))
-    cache.add(KEY, 2, 4, batch(2, 3))  # the read goes on, but what it read first had to go
+    cache.add(LOG, 2, 4, batch(2, 3))  # the read goes on, but what it read first had to go
     for _ in range(2):
-        found, end = cache.prefix(KEY, 0, 4, ["n"])
+        found, end = cache.prefix(LOG, 0, 4, ["n"])
         for start in range(end, 4, 2):
-            cache.add(KEY, start, start + 2, batch(start, start + 1))
+            cache.add(LOG, start, start + 2, batch(start, start + 1))
     assert (rows(found), end, cache.nbytes) == ([0, 1, 2, 3], 4, 32)
 
 
 def test_memory_is_bounded() -> None:
     cache = LogCache(40)
-    cache.add(KEY, 0, 2, batch(0, 1))
+    cache.add(LOG, 0, 2, batch(0, 1))
     cache.add(OTHER, 0, 2, batch(0, 1))
     assert cache.nbytes == 32
-    cache.prefix(KEY, 0, 2, ["n"])  # used: the other one goes first
-    cache.add(KEY, 2, 4, batch(2, 3))
+    cache.prefix(LOG, 0, 2, ["n"])  # used: the other one goes first
+    cache.add(LOG, 2, 4, batch(2, 3))
     assert cache.prefix(OTHER, 0, 2, ["n"])[1] == 0
-    assert cache.prefix(KEY, 0, 4, ["n"])[1] == 4
-    cache.add(KEY, 4, 6, batch(4, 5))  # no room left, and nothing else to drop
-    assert cache.prefix(KEY, 0, 6, ["n"])[1] == 4
+    assert cache.prefix(LOG, 0, 4, ["n"])[1] == 4
+    cache.add(LOG, 4, 6, batch(4, 5))  # no room left, and nothing else to drop
+    assert cache.prefix(LOG, 0, 6, ["n"])[1] == 4
     assert cache.nbytes == 32
 
 
