@@ -206,10 +206,9 @@ class DatabaseBase(Generic[TableT]):
     def _engine(self) -> Engine:
         with self._sql_lock:
             if self._sql_engine is None:
-                from fluss.db.sql import Engine, host_of
+                from fluss.db.sql import Engine
 
-                submit = self._bridge.submit
-                self._sql_engine = Engine(host_of(self._core, submit, self._bridge.run))
+                self._sql_engine = Engine(self._core, self._bridge.submit, self._bridge.run)
             return self._sql_engine
 
     def close(self) -> None:

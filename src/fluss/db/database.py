@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -286,10 +287,11 @@ class Database(DatabaseSession):
         Example:
             found = await db.sql("select item, sum(price) from orders where id > ? group by item", [5])
         """
-        from fluss.db.sql import engine_on
+        from fluss.db.sql import Engine
 
         if self._sql_engine is None:
-            self._sql_engine = engine_on(asyncio.get_running_loop(), self)
+            submit = functools.partial(asyncio.run_coroutine_threadsafe, loop=asyncio.get_running_loop())
+            self._sql_engine = Engine(self, submit, lambda coro: submit(coro).result())
         return await asyncio.to_thread(self._sql_engine.run_to_end, query, parameters)
 
     def _path(self, name: str | TablePath) -> TablePath:

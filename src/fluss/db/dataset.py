@@ -8,6 +8,7 @@ applied to the rows that were read.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from fluss.db.expressions import Translated, fields_of, translate
-from fluss.db.reads import Moment, matching, read_batches
+from fluss.db.reads import Moment, matching, plan_read
 from fluss.db.streams import Submit, read_ahead
 from fluss.db.suggest import check_columns
 from fluss.metadata import Predicate, TableInfo
@@ -47,8 +48,8 @@ class DatasetSource:
     ) -> Generator[pa.RecordBatch, None, None]:
         """Read the table as it is now, or was at the time."""
 
-        def open_batches() -> AsyncGenerator[pa.RecordBatch, None]:
-            return read_batches(  # type: ignore[return-value]
+        async def open_batches() -> AsyncGenerator[pa.RecordBatch, None]:
+            read = await plan_read(
                 self.connection,
                 self.info.table_path,
                 columns=columns,
@@ -58,6 +59,9 @@ class DatasetSource:
                 cache=self.cache,
                 table=self.table,
             )
+            async with contextlib.aclosing(read.batches()) as found:
+                async for batch in found:
+                    yield batch
 
         return read_ahead(self.submit, open_batches)
 

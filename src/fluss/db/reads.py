@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -121,33 +121,6 @@ def matching(batch: pa.RecordBatch, expression: Any) -> list[pa.RecordBatch]:
     # Not `batch.filter(expression)`: that fails when nothing matches.
     found: list[pa.RecordBatch] = pa.Table.from_batches([batch]).filter(expression).to_batches()
     return found
-
-
-async def read_batches(
-    connection: FlussConnection,
-    path: TablePath,
-    *,
-    columns: str | Sequence[str] | None = None,
-    predicate: Predicate | str | None = None,
-    limit: int | None = None,
-    at: Moment | None = None,
-    cache: LogCache | None = None,
-    table: FlussTable | None = None,
-) -> AsyncIterator[pa.RecordBatch]:
-    """All rows of a table at one point in time; see `plan_read`."""
-    read = await plan_read(
-        connection,
-        path,
-        columns=columns,
-        predicate=predicate,
-        limit=limit,
-        at=at,
-        cache=cache,
-        table=table,
-    )
-    async with contextlib.aclosing(read.batches()) as found:
-        async for batch in found:
-            yield batch
 
 
 async def plan_read(

@@ -8,13 +8,12 @@ tables are done by Fluss, see `fluss.db.sql_changes`.
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import re
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -27,7 +26,7 @@ from fluss.db.sql_text import Chain, Token, chain_at, chains_of, quoted, stateme
 from fluss.db.streams import Submit
 from fluss.db.suggest import CREATE_HINT, did_you_mean
 from fluss.errors import ConnectionClosedError, InvalidArgumentError, MissingDependencyError, TableNotExistError
-from fluss.metadata import TableInfo, TablePath
+from fluss.metadata import TablePath
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -42,69 +41,26 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine on the loop of the client, and waits for it."""
 
 
-class Host(NamedTuple):
-    """What SQL needs of the synchronous API."""
-
-    find_tables: Callable[[Iterable[Chain]], Tables]
-    dataset: Callable[[FlussTable], FlussDataset]
-    call: Callable[[Callable[[SqlCatalog], Coroutine[Any, Any, Any]]], Any]
-    """Do something with the database, and wait for it."""
-    default_database: str
-    all_tables: Callable[[], dict[str, list[TableInfo]]]
-
-
-def host_of(core: SqlCatalog, submit: Submit, run: Run) -> Host:
-    """What SQL needs of a database.
-
-    Args:
-        core: The database, whose coroutines run on the loop of the client.
-        submit: Starts a coroutine there.
-        run: Runs a coroutine there, and waits for it.
-    """
-    cache = LogCache()
-
-    def dataset(handle: FlussTable) -> FlussDataset:
-        from fluss.db.dataset import DatasetSource, FlussDataset
-
-        info = handle._shown_info()
-
-        async def count() -> int:
-            return await (await core.table(info.table_path)).count()
-
-        # Before 2.0, DuckDB writes comparisons of floating point numbers plainly, and means NaN to be the greatest.
-        return FlussDataset(DatasetSource(core.connection, info, submit, count, run, cache, handle), as_sql=True)
-
-    return Host(
-        lambda chains: run(find_tables(core, chains)),
-        dataset,
-        lambda work: run(work(core)),
-        core.name,
-        lambda: run(all_tables(core.connection)),
-    )
-
-
-def engine_on(loop: asyncio.AbstractEventLoop, core: SqlCatalog) -> Engine:
-    """An engine for a database whose loop is the caller's own; it has to run in other threads."""
-
-    def submit(coro: Coroutine[Any, Any, Any]) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(coro, loop)
-
-    def run(coro: Coroutine[Any, Any, Any]) -> Any:
-        return submit(coro).result()
-
-    return Engine(host_of(core, submit, run))
-
-
 class Engine:
     """A DuckDB of its own for one database. Threads have connections of their own to it."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, core: SqlCatalog, submit: Submit, run: Run) -> None:
+        """Make an engine.
+
+        Args:
+            core: The database, whose coroutines run on the loop of the client.
+            submit: Starts a coroutine there.
+            run: Runs a coroutine there, and waits for it.
+        """
         try:
             import duckdb
         except ImportError:
             raise MissingDependencyError("sql() needs DuckDB: pip install 'fluss-python[sql]'") from None
         self._duckdb = duckdb
-        self._host = host
+        self._core = core
+        self._submit = submit
+        self._wait_for = run
+        self._cache = LogCache()
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         """One statement of this database at a time reads rows and writes them: `set n = n + 1` counts each time."""
@@ -162,7 +118,7 @@ class Engine:
                 result = self._connection.from_arrow(self._answer(question))
                 continue
             chains = chains_of(tokens)
-            tables = self._host.find_tables(chains)
+            tables = self._wait_for(find_tables(self._core, chains))
             self._forget(chains, tables)
             try:
                 result = self._run_one(kind, text, tokens, tables, parameters)
@@ -173,7 +129,7 @@ class Engine:
                 name = missing["name"].strip('"')
                 near = did_you_mean(name, tables.known)
                 raise TableNotExistError(
-                    f"there is no table {name!r} in {self._host.default_database!r}, nor a data frame so named{near}",
+                    f"there is no table {name!r} in {self._core.name!r}, nor a data frame so named{near}",
                     hint=None if near else CREATE_HINT,
                 ) from error
         if result is None:  # statements such as SET have none
@@ -189,7 +145,7 @@ class Engine:
                 self._has_bitmap_functions = True
 
     def _answer(self, question: str) -> pa.Table:
-        return answer(question, self._host.all_tables(), self._host.default_database)
+        return answer(question, self._wait_for(all_tables(self._core.connection)), self._core.name)
 
     def _with_catalog(self, text: str) -> str:
         """A statement that reads views of `information_schema` from tables with what they contain."""
@@ -218,23 +174,23 @@ class Engine:
         counted = _counted_table(tokens, tables)
         if counted is not None:
             path, name = counted
-            return self._number(self._host.call(lambda database: _count(database, path)), name)
+            return self._number(self._wait_for(_count(self._core, path)), name)
         change = change_of(kind, text, tokens, tables)
         if change is not None:
             with self._writing:
                 rows = change.fitted(self._connection, self._rows(change.query, parameters))
-                return self._number(self._host.call(lambda database: change.write(database, rows)), "Count")
+                return self._number(self._wait_for(change.write(self._core, rows)), "Count")
         work = definition_of(
             kind,
             text,
             tokens,
             tables,
-            self._host.default_database,
+            self._core.name,
             lambda query: self._rows(query, parameters).to_arrow_table(),
         )
         if work is None:
             return self._query(text, parameters)
-        written = self._host.call(work)
+        written = self._wait_for(work(self._core))
         return None if written is None else self._number(written, "Count")
 
     def _explained(self, text: str, tokens: Sequence[Token], tables: Tables) -> str:
@@ -299,7 +255,7 @@ class Engine:
             state = (name, info.table_id, info.schema_id)
             if self._registered.get(chain) == state:
                 continue  # the dataset reads the table anew each time
-            dataset = self._host.dataset(tables.handles[chain])
+            dataset = self._dataset(tables.handles[chain])
             connection.register(name, dataset)
             self._registered[chain] = state
             if len(chain) == 1:
@@ -311,6 +267,16 @@ class Engine:
                 connection.execute(f"create schema if not exists {schema}")
                 connection.execute(f"create or replace view {schema}.{view} as select * from {quoted(name)}")
                 self._views[chain] = dataset.schema
+
+    def _dataset(self, handle: FlussTable) -> FlussDataset:
+        from fluss.db.dataset import DatasetSource, FlussDataset
+
+        info = handle._shown_info()
+        # It must not refer to this engine: the garbage collector does not see what DuckDB holds.
+        count = functools.partial(_count, self._core, info.table_path)
+        source = DatasetSource(self._core.connection, info, self._submit, count, self._wait_for, self._cache, handle)
+        # Before 2.0, DuckDB writes comparisons of floating point numbers plainly, and means NaN to be the greatest.
+        return FlussDataset(source, as_sql=True)
 
     def _number(self, number: int, name: str) -> DuckDBPyRelation:
         return self._connection.sql(f"select {number}::bigint as {quoted(name)}")
@@ -330,8 +296,8 @@ def _counted_table(tokens: Sequence[Token], tables: Tables) -> tuple[TablePath, 
     return info.table_path, name
 
 
-async def _count(database: SqlCatalog, path: TablePath) -> int:
-    return await (await database.table(path)).count()
+async def _count(core: SqlCatalog, path: TablePath) -> int:
+    return await (await core.table(path)).count()
 
 
 def _with_distinct_names(relation: DuckDBPyRelation) -> DuckDBPyRelation:

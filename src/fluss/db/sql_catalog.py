@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -58,18 +58,8 @@ class SqlCatalog(Protocol):
 
     async def table(self, name: TablePath) -> Table[dict[str, Any]]: ...
 
-    async def create_table(
-        self,
-        name: TablePath,
-        source: Any,
-        *,
-        primary_key: Sequence[str] | None = None,
-        partition_by: Sequence[str] | None = None,
-        buckets: int | None = None,
-        bucket_key: Sequence[str] | None = None,
-        properties: Mapping[str, Any] | None = None,
-        replace: bool = False,
-    ) -> Table[dict[str, Any]]: ...
+    @property
+    def create_table(self) -> Callable[..., Coroutine[Any, Any, Table[Any]]]: ...
 
     async def drop_table(self, name: TablePath) -> None: ...
 
