@@ -116,20 +116,12 @@ def _quoted(name: str) -> str:
 
 
 def json_lines(batch: pa.RecordBatch) -> str:
-    """A batch as text, one JSON object a line.
-
-    Example:
-        print(json_lines(batch), end="")
-    """
+    """A batch as text, one JSON object a line."""
     return "".join(json_text(json_value(row)) + "\n" for row in python_dicts(batch))
 
 
 def python_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch as dicts; maps are dicts too, and decimals without a fraction are whole numbers.
-
-    Example:
-        rows = python_dicts(batch)
-    """
+    """The rows of a batch as dicts; maps are dicts too, and decimals without a fraction are whole numbers."""
     columns = []
     for column in batch.columns:
         kind = column.type

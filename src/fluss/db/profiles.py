@@ -80,11 +80,7 @@ def config_dir() -> Path:
 
 
 def load_profiles(folder: Path | None = None) -> tuple[dict[str, Profile], str | None]:
-    """All profiles by name, and the name of the active one. Without a file there are none.
-
-    Example:
-        profiles, active = load_profiles()
-    """
+    """All profiles by name, and the name of the active one. Without a file there are none."""
     path = (folder or config_dir()) / FILE_NAME
     if not path.exists():
         return {}, None
@@ -97,11 +93,7 @@ def load_profiles(folder: Path | None = None) -> tuple[dict[str, Profile], str |
 
 
 def active_profile(folder: Path | None = None) -> Profile | None:
-    """The profile that ``$FLUSS_PROFILE`` or the file names as the active one; None if neither does.
-
-    Example:
-        profile = active_profile()
-    """
+    """The profile that ``$FLUSS_PROFILE`` or the file names as the active one; None if neither does."""
     profiles, active = load_profiles(folder)
     name = os.environ.get("FLUSS_PROFILE") or active
     if name is None:

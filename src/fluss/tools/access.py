@@ -35,11 +35,7 @@ class Right:
 
 
 def list_rights(db: Database, resource: str | None = None) -> list[Right]:
-    """The rights on a resource, or all.
-
-    Example:
-        list_rights(db, "orders")
-    """
+    """The rights on a resource, or all."""
     wanted = AclFilter()
     if resource is not None:
         found = _resource(db, resource)
@@ -51,11 +47,7 @@ def list_rights(db: Database, resource: str | None = None) -> list[Right]:
 
 
 def grant_right(db: Database, principal: str, operation: str, resource: str, host: str = "*") -> Right:
-    """Allow a user something, or everyone with ``*``.
-
-    Example:
-        grant_right(db, "alice", "read", "orders")
-    """
+    """Allow a user something, or everyone with ``*``."""
     found = _resource(db, resource)
     kind = WILDCARD if principal == WILDCARD else "User"
     binding = AclBinding(found.type, found.name, principal, _operation(operation), kind, host)
@@ -64,11 +56,7 @@ def grant_right(db: Database, principal: str, operation: str, resource: str, hos
 
 
 def revoke_rights(db: Database, principal: str, operation: str, resource: str, host: str = "*") -> list[Right]:
-    """Take back what was allowed; gives what was there.
-
-    Example:
-        revoke_rights(db, "alice", "read", "orders")
-    """
+    """Take back what was allowed; gives what was there."""
     found = _resource(db, resource)
     wanted = AclFilter(found.type, found.name, principal, _operation(operation), host=host)
     return [_right(one) for one in admin_call(db, lambda admin: admin.drop_acls([wanted]))]

@@ -53,11 +53,7 @@ class BackedUp:
 def write_backup(
     db: Database, folder: str, tables: Sequence[str] | None = None, progress: Progress | None = None
 ) -> list[BackedUp]:
-    """Write tables, all of them but the positions of groups by default, to an empty folder.
-
-    Example:
-        write_backup(db, "backup-2026-07-01")
-    """
+    """Write tables, all of them but the positions of groups by default, to an empty folder."""
     place = Path(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InvalidArgumentError(f"'{folder}' is not an empty folder: choose another")
@@ -93,11 +89,7 @@ def write_backup(
 
 
 def read_manifest(folder: str, *, check: bool = True) -> dict[str, Any]:
-    """Read the manifest of a backup, and compare the files with their checksums.
-
-    Example:
-        [entry["name"] for entry in read_manifest("backup-2026-07-01")["tables"]]
-    """
+    """Read the manifest of a backup, and compare the files with their checksums."""
     path = Path(folder) / MANIFEST
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -127,9 +119,6 @@ def restore_backup(
     Args:
         renumber: Give the rows new numbers in auto-increment columns. No client can write the old ones, so that a table
             with such a column and with rows is refused otherwise.
-
-    Example:
-        restore_backup(db, "backup-2026-07-01")
     """
     manifest = read_manifest(folder)
     known = {entry["name"]: entry for entry in manifest["tables"]}

@@ -42,12 +42,7 @@ class BenchResult:
 
 
 def run_bench(db: Database, seconds: float = 2.0, buckets: int = 1) -> Iterator[BenchResult]:
-    """Append, scan, upsert and look up for so long each, in tables of its own that are dropped afterwards.
-
-    Example:
-        for result in run_bench(db, seconds=1):
-            print(result.name, round(result.rows_per_second), result.p99_ms)
-    """
+    """Append, scan, upsert and look up for so long each, in tables of its own that are dropped afterwards."""
     mark = secrets.token_hex(4)
     with _table(db, f"bench_log_{mark}", None, buckets) as log:
         yield _measure("append", seconds, lambda number: _write(log, number))

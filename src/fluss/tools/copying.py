@@ -85,20 +85,12 @@ class Fingerprint:
 
 
 def fingerprint(table: Table[Any]) -> Fingerprint:
-    """Read a table and sum the hashes of its rows, without the numbers that a server gave to them.
-
-    Example:
-        assert fingerprint(here.table("orders")) == fingerprint(there.table("orders"))
-    """
+    """Read a table and sum the hashes of its rows, without the numbers that a server gave to them."""
     return fingerprint_of(table, table.to_reader())
 
 
 def fingerprint_of(table: Table[Any], batches: Iterable[pa.RecordBatch]) -> Fingerprint:
-    """Sum the hashes of rows of a table.
-
-    Example:
-        fingerprint_of(orders, orders.to_reader(where="id < 10"))
-    """
+    """Sum the hashes of rows of a table."""
     found = Fingerprint(0, 0)
     names = [name for name in table.columns if name not in table.schema.auto_increment_columns]
     for batch in batches:
@@ -325,11 +317,7 @@ class TableCopy:
 
 
 def check_target(source: Table[Any], target: Database, name: str, *, renumber: bool = False) -> TableDescriptor:
-    """Return the descriptor of a copy. Refuse a table that is there and means something else, or numbers its rows.
-
-    Example:
-        check_target(here.table("orders"), there, "orders")
-    """
+    """Return the descriptor of a copy. Refuse a table that is there and means something else, or numbers its rows."""
     wanted = _without_lake(descriptor_of(source.info))
     if not renumber:
         check_numbers(name, wanted)

@@ -47,12 +47,7 @@ class Finding:
 
 
 def examine(servers: str, login: Login, data_dir: str) -> list[Finding]:
-    """Look at everything.
-
-    Example:
-        for finding in examine("127.0.0.1:9123", Login(), "fluss-data"):
-            print(finding.state, finding.name, finding.finding)
-    """
+    """Look at everything."""
     return [
         *_python(),
         *_packages(),
@@ -196,11 +191,7 @@ class Probe:
 
 
 def probe(address: str, timeout: float = _PROBE_TIMEOUT_S) -> Probe:
-    """Open a TCP connection to ``host:port`` and close it.
-
-    Example:
-        probe("127.0.0.1:9123").problem
-    """
+    """Open a TCP connection to ``host:port`` and close it."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout).close()
@@ -216,11 +207,7 @@ def probe(address: str, timeout: float = _PROBE_TIMEOUT_S) -> Probe:
 
 
 def unreachable(servers: str, timeout: float = _PROBE_TIMEOUT_S) -> list[Probe]:
-    """The failed attempts if none of the addresses can be reached; an empty list if one can.
-
-    Example:
-        unreachable("fluss-1:9123,fluss-2:9123")
-    """
+    """The failed attempts if none of the addresses can be reached; an empty list if one can."""
     failed = []
     for address in servers.split(","):
         with contextlib.suppress(UnicodeError):

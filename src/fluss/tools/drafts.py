@@ -62,11 +62,7 @@ class TableDraft:
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
     ) -> TableDraft:
-        """Return a draft with those changed that are given.
-
-        Example:
-            draft.changed(buckets=4)
-        """
+        """Return a draft with those changed that are given."""
         old = self.descriptor
         own, custom = split_properties(properties or {})
         keeps_key = bucket_key or (not partition_by and not _has_default_bucket_key(old))
@@ -81,11 +77,7 @@ class TableDraft:
         return replace(self, descriptor=descriptor)
 
     def create(self, db: Database, *, exist_ok: bool = False) -> Table[dict[str, Any]]:
-        """Create the table, and check that the server made what was asked for.
-
-        Example:
-            draft_like(db, "orders_2", "orders").create(db)
-        """
+        """Create the table, and check that the server made what was asked for."""
         if exist_ok and self.name in db:
             return db.table(self.name)
         table = db.create_table(self.name, self.descriptor)
@@ -94,11 +86,7 @@ class TableDraft:
 
 
 def draft_of(name: str, schema: str, primary_key: Sequence[str] | None = None) -> TableDraft:
-    """A draft from the text of a schema.
-
-    Example:
-        draft_of("orders", "id bigint, item string", ["id"])
-    """
+    """A draft from the text of a schema."""
     return TableDraft(name, TableDescriptor(source_of(schema, primary_key).schema))
 
 
@@ -110,11 +98,7 @@ def draft_like(
     kind: str | None = None,
     style: TextStyle = UTF8,
 ) -> TableDraft:
-    """A draft with the columns of a file, or with everything of another table.
-
-    Example:
-        draft_like(db, "orders", "orders.parquet", ["id"])
-    """
+    """A draft with the columns of a file, or with everything of another table."""
     if kind is not None or like == "-" or is_file_name(like):
         return TableDraft(name, TableDescriptor(arrow_schema(file_schema(like, kind, style), primary_key or ())))
     if db is None:
@@ -131,9 +115,6 @@ def descriptor_of(info: TableInfo) -> TableDescriptor:
     """The descriptor that creates the same table again: all of it, but for what the server fills in by itself.
 
     Ids of columns are given anew, as after columns were dropped.
-
-    Example:
-        descriptor_of(db.table("orders").info)
     """
     schema = info.schema
     return info.descriptor.replace(
@@ -152,11 +133,7 @@ def identity_of(info: TableInfo) -> str:
 
 
 def differences(wanted: TableDescriptor, found: TableDescriptor) -> list[str]:
-    """What two descriptors differ in, in words; empty if they describe the same table.
-
-    Example:
-        differences(descriptor_of(here.info), descriptor_of(there.info))
-    """
+    """What two descriptors differ in, in words; empty if they describe the same table."""
     pairs = zip(_parts(wanted).items(), _parts(found).values())
     return [what for (what, left), right in pairs if left != right]
 
@@ -178,11 +155,7 @@ def _parts(made: TableDescriptor) -> dict[str, Any]:
 
 
 def check_same(wanted: TableDescriptor, table: Table[Any]) -> None:
-    """Raise an error if a table that was just created is not what was asked for.
-
-    Example:
-        check_same(descriptor_of(orders.info), db.table("orders_2"))
-    """
+    """Raise an error if a table that was just created is not what was asked for."""
     found = descriptor_of(table.info)
     # A server may choose the number of buckets, and add properties; it must not drop or change any.
     found = found.replace(
@@ -200,9 +173,6 @@ def check_partitions(table: Table[Any], wanted: Iterable[Mapping[str, str]]) -> 
     """Raise an error if a table does not have the partitions of the one that it was made like.
 
     A table that creates partitions by itself may have more, and lacks those that expired meanwhile.
-
-    Example:
-        check_partitions(db.table("orders_2"), [one.partition_spec.spec_map for one in orders.partitions()])
     """
     found = {frozenset(one.partition_spec.spec_map.items()) for one in table.partitions()}
     lacking = [spec for spec in wanted if frozenset(spec.items()) not in found]
@@ -213,11 +183,7 @@ def check_partitions(table: Table[Any], wanted: Iterable[Mapping[str, str]]) -> 
 
 
 def check_numbers(name: str, made: TableDescriptor) -> None:
-    """Refuse rows whose auto-increment column was filled by another table.
-
-    Example:
-        check_numbers("orders_2", descriptor_of(orders.info))
-    """
+    """Refuse rows whose auto-increment column was filled by another table."""
     for column in made.schema.auto_increment_columns:
         raise InvalidArgumentError(
             f"table {name}: the server fills the auto-increment column {column!r}, and takes no numbers for it. Allow "

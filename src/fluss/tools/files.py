@@ -210,11 +210,7 @@ def open_parquet(path: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch], int]:
 
 
 def file_schema(path: str, given: str | None = None, style: TextStyle = UTF8) -> pa.Schema:
-    """The columns of a file: as the file has them, or as its first rows suggest (CSV and JSON).
-
-    Example:
-        print(file_schema("orders.csv"))
-    """
+    """The columns of a file: as the file has them, or as its first rows suggest (CSV and JSON)."""
     kind = format_of(path, given)
     check_file(path)
     if is_stream(path):
@@ -357,11 +353,7 @@ def _wider(kind: pa.DataType) -> pa.DataType:
 def write_folders(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, folder: str, keys: list[str], kind: str
 ) -> None:
-    """Write a partitioned table as folders: ``day=2026-07-01/part-0.parquet``.
-
-    Example:
-        write_folders(table.batches(), schema, "orders", ["day"], "parquet")
-    """
+    """Write a partitioned table as folders: ``day=2026-07-01/part-0.parquet``."""
     import pyarrow.dataset as ds
 
     if kind not in ("parquet", "csv", "arrow"):
@@ -384,11 +376,7 @@ def private_file(path: str, flags: int) -> int:
 
 
 def write_json(path: str | Path, document: Any) -> None:
-    """Write a JSON document durably and in one step: a crash leaves the old file or the new one.
-
-    Example:
-        write_json("state.json", {"rows": 5})
-    """
+    """Write a JSON document durably and in one step: a crash leaves the old file or the new one."""
     partial = f"{path}.partial"
     with open(partial, "w", encoding="utf-8", opener=private_file) as file:
         json.dump(document, file, indent=1)
@@ -408,11 +396,7 @@ def export_table(
     partitioned: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Write the rows a table has now; gives how many there are.
-
-    Example:
-        export_table(db.table("orders"), "orders.parquet")
-    """
+    """Write the rows a table has now; gives how many there are."""
     rows = 0
 
     def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -77,11 +77,7 @@ class GroupInfo:
         return sum(bucket.lag for bucket in self.buckets)
 
     def to_json(self) -> dict[str, Any]:
-        """What ``--json`` prints.
-
-        Example:
-            document = describe_groups(db, "billing")[0].to_json()
-        """
+        """What ``--json`` prints."""
         members = [vars(member) for member in self.members]
         buckets = [vars(bucket) | {"lag": bucket.lag} for bucket in self.buckets]
         return {"group": self.group, "table": self.table, "lag": self.lag, "members": members, "buckets": buckets}
@@ -114,9 +110,6 @@ def reset_group(db: Database, group: str, to: str, table: TablePath | None = Non
     """Let a group go on elsewhere: ``earliest``, ``latest``, ``full``, a time, how long ago, an offset or a position.
 
     The group must have no live member.
-
-    Example:
-        reset_group(db, "billing", "10m")
     """
     rows = _rows(db, group, table)
     paths = sorted({path for _, path, _ in rows})
@@ -130,12 +123,7 @@ def reset_group(db: Database, group: str, to: str, table: TablePath | None = Non
 
 
 def group_offsets(db: Database) -> dict[tuple[str, str], dict[TableBucket, int]]:
-    """How far each group is with each table that it follows and that exists: the next offset of every bucket.
-
-    Example:
-        for (group, table), offsets in group_offsets(db).items():
-            print(group, table, sum(offsets.values()))
-    """
+    """How far each group is with each table that it follows and that exists: the next offset of every bucket."""
     found: dict[tuple[str, str], dict[TableBucket, Progress]] = {}
     for group, path, row in _rows(db, None, None):
         if path in db and db.table(path).info.table_id == row.table_id:
@@ -144,11 +132,7 @@ def group_offsets(db: Database) -> dict[tuple[str, str], dict[TableBucket, int]]
 
 
 def place_group(db: Database, group: str, table: Table[Any], offsets: Mapping[TableBucket, int]) -> None:
-    """Let a group go on at offsets of a table, also one that does not exist yet. It must have no live member.
-
-    Example:
-        place_group(there, "billing", there.table("orders"), offsets)
-    """
+    """Let a group go on at offsets of a table, also one that does not exist yet. It must have no live member."""
     admin_call(db, create_groups_table)
     rows = [row for row in _rows(db, None, table.path) if row[0] == group]
     _check_no_live_members(db, group, table.path, rows)
@@ -167,11 +151,7 @@ def _place(
 
 
 def delete_group(db: Database, group: str, table: TablePath | None = None) -> int:
-    """Delete a group, or what it knows of one table; gives the number of tables. It must have no live member.
-
-    Example:
-        delete_group(db, "billing")
-    """
+    """Delete a group, or what it knows of one table; gives the number of tables. It must have no live member."""
     rows = _rows(db, group, table)
     _check_no_live_members(db, group, table, rows)
     paths = {path for _, path, _ in rows}
@@ -184,9 +164,6 @@ def allow_groups(db: Database, user: str) -> list[Right]:
     """Let a user be a member of groups: READ and WRITE on the table they are kept in, which is created if needed.
 
     The user can then move and end every group, and needs READ on what it follows.
-
-    Example:
-        allow_groups(db, "alice")
     """
     admin_call(db, create_groups_table)
     return [grant_right(db, user, operation, str(GROUPS_TABLE)) for operation in ("read", "write")]

@@ -23,11 +23,7 @@ class ProfileExistsError(ConfigError):
 
 
 def named_profile(name: str | None = None) -> Profile | None:
-    """The profile with this name; without one the active profile, or None if there is none.
-
-    Example:
-        profile = named_profile("staging")
-    """
+    """The profile with this name; without one the active profile, or None if there is none."""
     if name is None:
         return active_profile()
     profiles, _ = load_profiles()
@@ -35,11 +31,7 @@ def named_profile(name: str | None = None) -> Profile | None:
 
 
 def save_profile(profile: Profile, *, replace: bool = False) -> bool:
-    """Store a profile; the first one becomes the active one. Gives whether it is the active one.
-
-    Example:
-        save_profile(Profile("staging", "fluss-1:9123", user="alice", password_env="STAGING_PASSWORD"))
-    """
+    """Store a profile; the first one becomes the active one. Gives whether it is the active one."""
     profiles, active = load_profiles()
     if profile.name in profiles and not replace:
         hint = "replace it, or choose another name"
@@ -51,21 +43,13 @@ def save_profile(profile: Profile, *, replace: bool = False) -> bool:
 
 
 def use_profile(name: str) -> None:
-    """Make a profile the active one.
-
-    Example:
-        use_profile("staging")
-    """
+    """Make a profile the active one."""
     profiles, _ = load_profiles()
     _write(profiles, _existing(name, profiles))
 
 
 def remove_profile(name: str) -> None:
-    """Remove a profile; if it is the active one, none is active afterwards.
-
-    Example:
-        remove_profile("staging")
-    """
+    """Remove a profile; if it is the active one, none is active afterwards."""
     profiles, active = load_profiles()
     del profiles[_existing(name, profiles)]
     _write(profiles, None if active == name else active)

@@ -62,11 +62,7 @@ class ServerStatus:
 
 
 def server_status(db: Database) -> ServerStatus:
-    """Look at a server and its tables.
-
-    Example:
-        print(server_status(db).tables)
-    """
+    """Look at a server and its tables."""
     found = ServerStatus(db.address)
     options: dict[str, str | None] = {}
     with contextlib.suppress(FlussError):
@@ -183,11 +179,7 @@ def _add_table(found: ServerStatus, db: Database, table: Table[Any]) -> None:
 
 
 def table_snapshots(db: Database, table: Table[Any]) -> list[dict[str, Any]]:
-    """The snapshots of a table: of every bucket, if it has a primary key, and the newest one in the lake.
-
-    Example:
-        table_snapshots(db, db.table("orders"))
-    """
+    """The snapshots of a table: of every bucket, if it has a primary key, and the newest one in the lake."""
     found: list[dict[str, Any]] = []
     if table.primary_key:
         names = [one.partition_name for one in table.partitions()] if table.info.is_partitioned() else [None]
@@ -237,11 +229,7 @@ class TableReport:
 
 
 def bucket_offsets(db: Database, table: Table[Any], spec: OffsetSpec) -> dict[tuple[str | None, TableBucket], int]:
-    """An offset for every bucket, by the name of the partition (or None) and the bucket.
-
-    Example:
-        ends = bucket_offsets(db, db.table("orders"), OffsetSpec.latest())
-    """
+    """An offset for every bucket, by the name of the partition (or None) and the bucket."""
 
     async def ask(admin: FlussAdmin) -> dict[tuple[str | None, TableBucket], int]:
         buckets = await table_buckets(admin, table.info)
@@ -253,11 +241,7 @@ def bucket_offsets(db: Database, table: Table[Any], spec: OffsetSpec) -> dict[tu
 
 
 def offsets_at(db: Database, table: Table[Any], at: dt.datetime) -> dict[tuple[str | None, TableBucket], int]:
-    """The first offset of every bucket that was written at a time or later.
-
-    Example:
-        offsets_at(db, db.table("orders"), datetime(2026, 7, 1))
-    """
+    """The first offset of every bucket that was written at a time or later."""
     try:
         return bucket_offsets(db, table, OffsetSpec.timestamp(int(at.timestamp() * 1000)))
     except InvalidTimestampError:
@@ -265,12 +249,7 @@ def offsets_at(db: Database, table: Table[Any], at: dt.datetime) -> dict[tuple[s
 
 
 def measure_table(db: Database, table: Table[Any]) -> TableReport:
-    """Measure a table.
-
-    Example:
-        figures = measure_table(db, db.table("orders"))
-        print(figures.rows, figures.skew)
-    """
+    """Measure a table."""
     first = bucket_offsets(db, table, OffsetSpec.earliest())
     last = bucket_offsets(db, table, OffsetSpec.latest())
     counts: dict[TableBucket, int | None] = {}
@@ -288,11 +267,7 @@ def measure_table(db: Database, table: Table[Any]) -> TableReport:
 
 
 def table_size(folder: Path | None, info: TableInfo) -> int | None:
-    """The bytes of a table in the data folder of its server; None if that is not on this machine.
-
-    Example:
-        table_size(data_folder(db), db.table("orders").info)
-    """
+    """The bytes of a table in the data folder of its server; None if that is not on this machine."""
     if folder is None:
         return None
     place = folder / "tables" / info.table_path.database_name / f"{info.table_path.table_name}-{info.table_id}"
@@ -319,11 +294,7 @@ def all_tables(db: Database) -> list[str]:
 
 
 def parse_time(text: str, now: dt.datetime | None = None) -> dt.datetime | None:
-    """A time as users write it: ``2026-01-01T00:00``, or ``10m`` for ten minutes ago. None if it is neither.
-
-    Example:
-        parse_time("10m")
-    """
+    """A time as users write it: ``2026-01-01T00:00``, or ``10m`` for ten minutes ago. None if it is neither."""
     units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     number, unit = text[:-1], text[-1:]
     if unit in units and number.replace(".", "", 1).isdecimal():
@@ -338,29 +309,17 @@ def parse_time(text: str, now: dt.datetime | None = None) -> dt.datetime | None:
 
 
 def server_options(db: Database) -> list[ConfigEntry]:
-    """The options that are set, by name, and where each comes from.
-
-    Example:
-        values = {entry.key: entry.value for entry in server_options(db)}
-    """
+    """The options that are set, by name, and where each comes from."""
     return sorted(admin_call(db, lambda admin: admin.describe_cluster_configs()), key=lambda entry: entry.key)
 
 
 def change_server_options(db: Database, changes: Mapping[str, str | None]) -> None:
-    """Set options while the server runs; None resets one to what the server was started with.
-
-    Example:
-        change_server_options(db, {"kv.snapshot.interval": "5min"})
-    """
+    """Set options while the server runs; None resets one to what the server was started with."""
     admin_call(db, lambda admin: admin.alter_cluster_configs(changes))
 
 
 def data_folder(db: Database) -> Path | None:
-    """The data folder of the server if it is on this machine and can be read; None otherwise.
-
-    Example:
-        folder = data_folder(db)
-    """
+    """The data folder of the server if it is on this machine and can be read; None otherwise."""
     with contextlib.suppress(FlussError, OSError):
         for entry in server_options(db):
             if entry.key == "data.dir" and entry.value:
@@ -372,11 +331,7 @@ def data_folder(db: Database) -> Path | None:
 
 
 def folder_size(folder: Path) -> int:
-    """The bytes of all files of a folder; files that vanish meanwhile do not count.
-
-    Example:
-        folder_size(Path("fluss-data"))
-    """
+    """The bytes of all files of a folder; files that vanish meanwhile do not count."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:

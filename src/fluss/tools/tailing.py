@@ -37,12 +37,7 @@ class TailRecord:
 
 
 def start_of(db: Database, table: Table[Any], text: str) -> Start:
-    """Where to begin: ``full``, ``earliest``, ``latest``, a time, how long ago (``10m``), an offset, or a position.
-
-    Example:
-        for change in orders.follow(start_of(db, orders, "10m")):
-            print(change)
-    """
+    """Where to begin: ``full``, ``earliest``, ``latest``, a time, how long ago (``10m``), an offset, or a position."""
     text = text.strip()
     if text in ("full", "earliest", "latest") or text.startswith("{"):
         return text
@@ -57,11 +52,7 @@ def start_of(db: Database, table: Table[Any], text: str) -> Start:
 
 
 def before_end(db: Database, table: Table[Any], records: int) -> Position:
-    """The position so many records before the end of each bucket.
-
-    Example:
-        newest = orders.follow(before_end(db, orders, 3), stop_at_end=True)
-    """
+    """The position so many records before the end of each bucket."""
     return _position(db, table, lambda end: end - records)
 
 
