@@ -20,28 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from fluss.errors import FlussError
-from fluss.metadata import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    Predicate,
-    Schema,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    col,
-)
+from fluss.metadata import Predicate, Schema, col
+from fluss.metadata import types as t
 from fluss.metadata.predicate import EVERYTHING, LITERALS_MAX, NOTHING
 
 if TYPE_CHECKING:
@@ -57,8 +37,6 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Predicate]] = {
     "greater": lambda column, value: column > value,
     "greater_equal": lambda column, value: column >= value,
 }
-_INTEGERS = (TinyIntType, SmallIntType, IntType, BigIntType)
-_FLOATS = (FloatType, DoubleType)
 _ENTRY = re.compile(r"(call|field_ref|literal|options|end): '(.*)'")
 _NULL_MATCHES = 0  # `pyarrow.compute.SetLookupOptions`: a null of the set matches null
 
@@ -199,7 +177,7 @@ class _Translator:
             # Null is as little true as false is, but its negation is not true.
             return Translated(EVERYTHING if value else NOTHING, value is not None)
         if isinstance(node, _Field):
-            if self._type_of(node) is None or not isinstance(self._type_of(node), BooleanType):
+            if self._type_of(node) is None or not isinstance(self._type_of(node), t.BooleanType):
                 return None
             return Translated(col(node.name) == True, True)  # noqa: E712
         if not isinstance(node, _Call):
@@ -248,7 +226,7 @@ class _Translator:
         if not self._as_sql and isinstance(literal, float) and math.isnan(literal):
             return Translated(col(left.name).is_not_null() if name == "not_equal" else NOTHING, False)
         return self._checked(
-            _COMPARISONS[name](col(left.name), literal), exact=self._as_sql or not isinstance(data_type, _FLOATS)
+            _COMPARISONS[name](col(left.name), literal), exact=self._as_sql or not isinstance(data_type, t.FLOAT_TYPES)
         )
 
     def _null_test(self, node: _Call) -> Translated | None:
@@ -295,11 +273,13 @@ class _Translator:
         if inner is None:
             return None
         plain_set = then.name == "is_in" and not any(not item.is_valid for item in then.options["value_set"].values)
-        return Translated(inner.predicate, plain_set and not isinstance(self._type_of(then.arguments[0]), _FLOATS))
+        return Translated(
+            inner.predicate, plain_set and not isinstance(self._type_of(then.arguments[0]), t.FLOAT_TYPES)
+        )
 
     def _text(self, node: _Call) -> Translated | None:
         field = node.arguments[0]
-        if not isinstance(self._type_of(field), (CharType, StringType)) or node.options["ignore_case"].as_py():
+        if not isinstance(self._type_of(field), t.TEXT_TYPES) or node.options["ignore_case"].as_py():
             return None
         pattern = node.options["pattern"].as_py()
         text = pattern.decode() if isinstance(pattern, bytes) else pattern
@@ -314,61 +294,49 @@ class _Translator:
             return None
         return Translated(predicate, exact)
 
-    def _type_of(self, node: Any) -> DataType | None:
+    def _type_of(self, node: Any) -> t.DataType | None:
         if not isinstance(node, _Field) or node.name not in self._schema.column_names:
             return None
         return self._schema.column(node.name).data_type
 
 
-def _literal(scalar: Any, data_type: DataType) -> Any:
-    """A literal whose comparison with the column means the same to Arrow and to us, as a Python value; else None.
+_LITERALS: tuple[tuple[tuple[type[t.DataType], ...], tuple[Callable[[pa.DataType], bool], ...]], ...] = (
+    (t.INTEGER_TYPES, (pa.types.is_integer,)),
+    ((t.DecimalType,), (pa.types.is_decimal, pa.types.is_integer)),
+    ((t.BooleanType,), (pa.types.is_boolean,)),
+    (t.TEXT_TYPES, (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)),
+    (
+        t.BYTES_TYPES,
+        (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),
+    ),
+    ((t.DateType,), (pa.types.is_date32,)),
+    ((t.TimeType,), (lambda kind: pa.types.is_time(kind) and kind.unit != "ns",)),
+)
+"""Types of columns, and of literals whose comparison with them means the same to Arrow and to us.
 
-    Arrow casts both sides to a common type, which rounds where that is a floating point number.
-    """
+Arrow casts both sides to a common type, which rounds where that is a floating point number.
+"""
+
+
+def _literal(scalar: Any, data_type: t.DataType) -> Any:
+    """A literal that can be compared with a column, as a Python value; else None."""
     kind = scalar.type
-    if isinstance(data_type, _INTEGERS):
-        return scalar.as_py() if pa.types.is_integer(kind) else None
-    if isinstance(data_type, DecimalType):
-        return scalar.as_py() if pa.types.is_decimal(kind) or pa.types.is_integer(kind) else None
-    if isinstance(data_type, _FLOATS):
+    if isinstance(data_type, t.FLOAT_TYPES):
         return _float_literal(scalar, data_type)
-    if isinstance(data_type, BooleanType):
-        return scalar.as_py() if pa.types.is_boolean(kind) else None
-    if isinstance(data_type, (CharType, StringType)):
-        return scalar.as_py() if _is_text(kind) else None
-    if isinstance(data_type, (BinaryType, BytesType)):
-        return scalar.as_py() if _is_binary(kind) else None
-    if isinstance(data_type, DateType):
-        return scalar.as_py() if pa.types.is_date32(kind) else None
-    if isinstance(data_type, TimeType):
-        return scalar.as_py() if pa.types.is_time(kind) and kind.unit != "ns" else None
-    if isinstance(data_type, (TimestampType, TimestampLtzType)):
-        zoned = isinstance(data_type, TimestampLtzType)
-        if not pa.types.is_timestamp(kind) or (kind.tz is not None) != zoned:
-            return None
-        return np.datetime64(scalar.value, kind.unit)
-    return None
+    if isinstance(data_type, t.TIMESTAMP_TYPES):
+        has_zone = isinstance(data_type, t.TimestampLtzType)
+        fits = pa.types.is_timestamp(kind) and (kind.tz is not None) == has_zone
+        return np.datetime64(scalar.value, kind.unit) if fits else None
+    fits = any(isinstance(data_type, types) and any(is_kind(kind) for is_kind in kinds) for types, kinds in _LITERALS)
+    return scalar.as_py() if fits else None
 
 
-def _float_literal(scalar: Any, data_type: DataType) -> Any:
+def _float_literal(scalar: Any, data_type: t.DataType) -> Any:
     if not (pa.types.is_integer(scalar.type) or pa.types.is_floating(scalar.type)):
         return None
     value = scalar.as_py()
     if isinstance(value, int):
-        return value if abs(value) <= (2**24 if isinstance(data_type, FloatType) else 2**53) else None
-    if isinstance(data_type, FloatType) and not math.isnan(value) and float(np.float32(value)) != value:
+        return value if abs(value) <= (2**24 if isinstance(data_type, t.FloatType) else 2**53) else None
+    if isinstance(data_type, t.FloatType) and not math.isnan(value) and float(np.float32(value)) != value:
         return None
     return value
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    )

@@ -18,17 +18,8 @@ from fluss.db.models import as_mapping
 from fluss.db.schemas import check_not_column, frame_to_arrow, is_column, is_pandas, with_index
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
-from fluss.metadata import (
-    BigIntType,
-    Column,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    TinyIntType,
-)
+from fluss.metadata import Column
+from fluss.metadata import types as t
 from fluss.rows import BadValues, ColumnConverter
 
 _CHUNK_ROWS_FIRST = 1_000
@@ -160,11 +151,10 @@ def _exact_decimal(value: Any) -> Any:
     return decimal.Decimal(repr(float(value))) if math.isfinite(value) else value
 
 
-_SOFT: dict[type[DataType], tuple[type | tuple[type, ...], Callable[[Any], Any]]] = {
-    FloatType: (decimal.Decimal, float),
-    DoubleType: (decimal.Decimal, float),
-    DecimalType: ((float, np.floating), _exact_decimal),
-    **dict.fromkeys((TinyIntType, SmallIntType, IntType, BigIntType), (decimal.Decimal, _whole_number)),
+_SOFT: dict[type[t.DataType], tuple[type | tuple[type, ...], Callable[[Any], Any]]] = {
+    **dict.fromkeys(t.FLOAT_TYPES, (decimal.Decimal, float)),
+    t.DecimalType: ((float, np.floating), _exact_decimal),
+    **dict.fromkeys(t.INTEGER_TYPES, (decimal.Decimal, _whole_number)),
 }
 """Values that a column does not hold, but that say exactly what is meant: which ones, and what they become."""
 

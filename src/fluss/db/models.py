@@ -15,69 +15,45 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    Column,
-    DataField,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    MapType,
-    RowType,
-    Schema,
-    SmallIntType,
-    StringType,
-    TableInfo,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
+from fluss.metadata import Column, Schema, TableInfo
+from fluss.metadata import types as t
 from fluss.metadata.type_text import parse_data_type
 
 T = TypeVar("T")
 
-_SIMPLE: dict[type, DataType] = {
-    bool: BooleanType(),
-    int: BigIntType(),
-    float: DoubleType(),
-    str: StringType(),
-    bytes: BytesType(),
-    decimal.Decimal: DecimalType(38, 18),
-    dt.datetime: TimestampType(6),
-    dt.date: DateType(),  # after datetime, which is a subclass of it
-    dt.time: TimeType(3),
+_SIMPLE: dict[type, t.DataType] = {
+    bool: t.BooleanType(),
+    int: t.BigIntType(),
+    float: t.DoubleType(),
+    str: t.StringType(),
+    bytes: t.BytesType(),
+    decimal.Decimal: t.DecimalType(38, 18),
+    dt.datetime: t.TimestampType(6),
+    dt.date: t.DateType(),  # after datetime, which is a subclass of it
+    dt.time: t.TimeType(3),
 }
 
-_OF_PYDANTIC: dict[type, DataType] = {**_SIMPLE, dt.datetime: TimestampLtzType(6)}
+_OF_PYDANTIC: dict[type, t.DataType] = {**_SIMPLE, dt.datetime: t.TimestampLtzType(6)}
 """Pydantic reads times with a zone and without one: only this type takes both."""
 
-_PYDANTIC_NAMES: dict[str, DataType] = {
-    **dict.fromkeys(("AwareDatetime", "PastDatetime", "FutureDatetime"), TimestampLtzType(6)),
-    "NaiveDatetime": TimestampType(6),
-    **dict.fromkeys(("PastDate", "FutureDate"), DateType()),
+_PYDANTIC_NAMES: dict[str, t.DataType] = {
+    **dict.fromkeys(("AwareDatetime", "PastDatetime", "FutureDatetime"), t.TimestampLtzType(6)),
+    "NaiveDatetime": t.TimestampType(6),
+    **dict.fromkeys(("PastDate", "FutureDate"), t.DateType()),
 }
 
-_VALUES: tuple[tuple[tuple[type[DataType], ...], tuple[type, ...]], ...] = (
-    ((BooleanType,), (bool,)),
-    ((TinyIntType, SmallIntType, IntType, BigIntType), (int,)),
-    ((FloatType, DoubleType), (float,)),
-    ((CharType, StringType), (str,)),
-    ((BinaryType, BytesType), (bytes,)),
-    ((DecimalType,), (decimal.Decimal,)),
-    ((DateType,), (dt.date,)),
-    ((TimeType,), (dt.time,)),
-    ((TimestampType, TimestampLtzType), (dt.datetime,)),
-    ((ArrayType,), (list, tuple, set, frozenset)),
-    ((MapType,), (dict,)),
+_VALUES: tuple[tuple[tuple[type[t.DataType], ...], tuple[type, ...]], ...] = (
+    ((t.BooleanType,), (bool,)),
+    (t.INTEGER_TYPES, (int,)),
+    (t.FLOAT_TYPES, (float,)),
+    (t.TEXT_TYPES, (str,)),
+    (t.BYTES_TYPES, (bytes,)),
+    ((t.DecimalType,), (decimal.Decimal,)),
+    ((t.DateType,), (dt.date,)),
+    ((t.TimeType,), (dt.time,)),
+    (t.TIMESTAMP_TYPES, (dt.datetime,)),
+    ((t.ArrayType,), (list, tuple, set, frozenset)),
+    ((t.MapType,), (dict,)),
 )
 """Which Python types a column of a type can fill."""
 
@@ -276,7 +252,7 @@ def model_schema(cls: type, primary_key: Sequence[str] = ()) -> Schema:
     return Schema.of(columns, primary_key)
 
 
-def _field_type(cls: type, field: ModelField) -> DataType:
+def _field_type(cls: type, field: ModelField) -> t.DataType:
     return annotated_data_type(field.annotation, field.metadata, _OF_PYDANTIC if is_pydantic(cls) else _SIMPLE)
 
 
@@ -289,8 +265,8 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def annotated_data_type(
-    annotation: Any, metadata: Sequence[Any] = (), simple: Mapping[type, DataType] = _SIMPLE
-) -> DataType:
+    annotation: Any, metadata: Sequence[Any] = (), simple: Mapping[type, t.DataType] = _SIMPLE
+) -> t.DataType:
     """The type of a column for an annotation of a field: nullable with ``| None``, chosen with ``Annotated``."""
     plain, nullable = _without_none(annotation)
     if typing.get_origin(plain) is Annotated:
@@ -299,31 +275,33 @@ def annotated_data_type(
         plain, nullable_inside = _without_none(plain)
         nullable = nullable or nullable_inside
     for note in metadata:
-        if isinstance(note, DataType):
+        if isinstance(note, t.DataType):
             return note.with_nullable(nullable)
         if isinstance(note, str):
             return parse_data_type(note).with_nullable(nullable)
     return python_data_type(plain, simple).with_nullable(nullable)
 
 
-def python_data_type(annotation: Any, simple: Mapping[type, DataType] = _SIMPLE) -> DataType:
+def python_data_type(annotation: Any, simple: Mapping[type, t.DataType] = _SIMPLE) -> t.DataType:
     """The type of a column that holds values of a Python type."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation in simple:
         return simple[annotation]
     if origin in (list, set, frozenset, Sequence) and arguments:
-        return ArrayType(annotated_data_type(arguments[0], (), simple))
+        return t.ArrayType(annotated_data_type(arguments[0], (), simple))
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        return ArrayType(annotated_data_type(arguments[0], (), simple))
+        return t.ArrayType(annotated_data_type(arguments[0], (), simple))
     if origin in (dict, Mapping) and arguments:
-        return MapType(annotated_data_type(arguments[0], (), simple), annotated_data_type(arguments[1], (), simple))
+        return t.MapType(annotated_data_type(arguments[0], (), simple), annotated_data_type(arguments[1], (), simple))
     if origin is Literal and arguments:
         return python_data_type(type(arguments[0]))
     if isinstance(annotation, type):
         if issubclass(annotation, enum.Enum):
             return python_data_type(type(next(iter(annotation)).value))
         if is_model(annotation):
-            return RowType(tuple(DataField(one.name, _field_type(annotation, one)) for one in model_fields(annotation)))
+            return t.RowType(
+                tuple(t.DataField(one.name, _field_type(annotation, one)) for one in model_fields(annotation))
+            )
         if annotation.__module__ == "pydantic.types" and annotation.__name__ in _PYDANTIC_NAMES:
             return _PYDANTIC_NAMES[annotation.__name__]
         for base, data_type in simple.items():
@@ -351,7 +329,7 @@ def check_model(cls: type, fields: Sequence[ModelField], info: TableInfo) -> Non
         raise InvalidArgumentError(f"{cls.__name__} does not fit table {info.table_path}: {'; '.join(problems)}")
 
 
-def _fits(annotation: Any, data_type: DataType) -> bool:
+def _fits(annotation: Any, data_type: t.DataType) -> bool:
     """Whether values of a column can fill a field. What is not known to be wrong passes."""
     plain, _ = _without_none(annotation)
     if typing.get_origin(plain) is Annotated:
