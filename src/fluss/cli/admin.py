@@ -189,7 +189,7 @@ def acl_ls(link: CliTarget, on: str | None) -> None:
     from fluss.tools.access import list_rights
 
     with link.database() as db:
-        found = [right.document() for right in list_rights(db, on)]
+        found = list_rights(db, on)
     if link.as_json:
         print_json(found)
     else:
@@ -202,9 +202,9 @@ def _change(link: CliTarget, grant: bool, user: str, operation: str, resource: s
 
     with link.database() as db:
         if grant:
-            done = [grant_right(db, user, operation, resource, host).document()]
+            done = [grant_right(db, user, operation, resource, host)]
         else:
-            done = [right.document() for right in revoke_rights(db, user, operation, resource, host)]
+            done = revoke_rights(db, user, operation, resource, host)
     if not done:
         raise NotFound(f"{user} has no such right on {resource}; see fluss acl ls")
     if link.as_json:
@@ -287,10 +287,10 @@ def config_reset(link: CliTarget, keys: tuple[str, ...]) -> None:
 
 
 def _configure(link: CliTarget, changes: dict[str, str | None]) -> None:
-    from fluss.tools.status import change_server_options
+    from fluss.db.internals import admin_call
 
     with link.database() as db:
-        change_server_options(db, changes)
+        admin_call(db, lambda admin: admin.alter_cluster_configs(changes))
     print_result(
         link.as_json,
         changes,

@@ -123,7 +123,7 @@ def group_allow(link: CliTarget, principal: str) -> None:
     from fluss.tools.groups import allow_groups
 
     with link.database() as db:
-        rights = [right.document() for right in allow_groups(db, principal)]
+        rights = allow_groups(db, principal)
     print_result(
         link.as_json, rights, f"{principal} may now be a member of groups; give it READ on the tables to follow"
     )

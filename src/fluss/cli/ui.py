@@ -83,8 +83,10 @@ server = click.Command(
 @click.option(
     "--fingerprint", metavar="SHA256", envvar="FLUSS_FINGERPRINT", show_envvar=True, help="Their one certificate."
 )
-@click.option("--tls-cert", type=click.Path(dir_okay=False), help="Serve HTTPS with this certificate (PEM).")
-@click.option("--tls-key", type=click.Path(dir_okay=False), help="PEM file of its key, if it lies apart.")
+@click.option(
+    "--tls-cert", "certificate", type=click.Path(dir_okay=False), help="Serve HTTPS with this certificate (PEM)."
+)
+@click.option("--tls-key", "key", type=click.Path(dir_okay=False), help="PEM file of its key, if it lies apart.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="Port to serve on."
 )
@@ -92,44 +94,21 @@ server = click.Command(
     "--host", default="127.0.0.1", show_default=True, help="Address to serve on. Beyond this machine users log in."
 )
 @click.option("--read-only", is_flag=True, help="Change nothing.")
-@click.option("--allow-host", multiple=True, metavar="NAME", help="One more host name under which browsers reach it.")
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="One more host name under which browsers reach it.",
+)
 @click.option("--metrics-url", metavar="URL", help="The Prometheus page of the server, for the charts of the overview.")
-def ui(
-    bootstrap_servers: str,
-    user: str | None,
-    password: str | None,
-    port: int,
-    host: str,
-    read_only: bool,
-    allow_host: tuple[str, ...],
-    metrics_url: str | None,
-    tls: bool,
-    ca: str | None,
-    fingerprint: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-) -> None:
+def ui(**given: Any) -> None:
     """Serve the web console for any server or cluster until Ctrl-C.
 
     \b
     Example: fluss ui -b localhost:9123
     """
-    settings = Settings(
-        bootstrap_servers,
-        host,
-        port,
-        user,
-        password,
-        read_only,
-        allow_host,
-        metrics_url,
-        tls,
-        ca,
-        fingerprint,
-        tls_cert,
-        tls_key,
-    )
-    serve_console(settings, lambda url: click.echo(f"console {url}"))
+    serve_console(Settings(**given), lambda url: click.echo(f"console {url}"))
 
 
 __all__ = ["server", "ui"]

@@ -159,6 +159,7 @@ class GroupFeed(Feed[T]):
             try:
                 arrived = await self._poll(int(left_s * 1000))
             except (PartitionNotExistsError, UnknownTableOrBucketError):
+                # They stay among the grants until the membership gives them up, and are not subscribed to again.
                 if not await self._drop_partitions():
                     raise
                 continue
@@ -254,15 +255,6 @@ class GroupFeed(Feed[T]):
         self._polling = None
         if polling is not None and not polling.cancelled() and polling.exception() is None:
             self._waiting.extend(batch for batch in polling.result() if batch.num_records)
-
-    async def _keep_partitions(self, buckets: Iterable[TableBucket]) -> bool:
-        """Stop reading partitions that were dropped; whether there were any."""
-        left = set(buckets)
-        gone = [bucket for bucket in self._read if bucket not in left]
-        self._unsubscribe(gone)
-        # They stay among the grants until the membership gives them up, and are not subscribed to again.
-        self._read = {bucket: offset for bucket, offset in self._read.items() if bucket in left}
-        return bool(gone)
 
     # -- handling -----------------------------------------------------------------------------------------------------
 

@@ -374,11 +374,7 @@ async def reach(target: Target, timeout_s: float, connect: Callable[[], Awaitabl
         raise AuthenticateError(
             f"the server at {target.servers} asks for a login", hint="connect with user= and password="
         ) from None
-    except (ConfigError, InvalidArgumentError):
-        raise
-    except (FlussError, asyncio.TimeoutError) as error:
-        if isinstance(error, FlussError) and not isinstance(error, (NetworkError, DeadlineExceededError)):
-            raise
+    except (NetworkError, DeadlineExceededError, asyncio.TimeoutError) as error:
         reason = f": {error.message}" if isinstance(error, FlussError) else ""
         raise NetworkError(
             f"Cannot reach a Fluss server at {target.servers} ({target.origin}) within {timeout_s:g} s{reason}",

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fluss.db.internals import admin_call, table_path
@@ -19,19 +18,8 @@ if TYPE_CHECKING:
 
 OPERATIONS = ("all", "read", "write", "create", "drop", "alter", "describe")
 
-
-@dataclass(frozen=True)
-class Right:
-    """One access right."""
-
-    principal: str
-    operation: str
-    resource: str
-    host: str
-
-    def document(self) -> dict[str, str]:
-        """As a dict."""
-        return {"principal": self.principal, "operation": self.operation, "resource": self.resource, "host": self.host}
+Right = dict[str, str]
+"""One access right: its principal, operation, resource and host."""
 
 
 def list_rights(db: Database, resource: str | None = None) -> list[Right]:
@@ -41,9 +29,7 @@ def list_rights(db: Database, resource: str | None = None) -> list[Right]:
         found = _resource(db, resource)
         wanted = AclFilter(resource_type=found.type, resource_name=found.name)
     bindings = admin_call(db, lambda admin: admin.list_acls(wanted))
-    return sorted(
-        (_right(one) for one in bindings), key=lambda right: (right.resource, right.principal, right.operation)
-    )
+    return sorted(map(_right, bindings), key=lambda one: (one["resource"], one["principal"], one["operation"]))
 
 
 def grant_right(db: Database, principal: str, operation: str, resource: str, host: str = "*") -> Right:
@@ -84,4 +70,5 @@ def _right(binding: AclBinding) -> Right:
         resource = "cluster"
     elif binding.resource_type is ResourceType.DATABASE:
         resource = f"db:{resource}"
-    return Right(binding.principal_name, binding.operation.name.lower(), resource, binding.host)
+    operation = binding.operation.name.lower()
+    return {"principal": binding.principal_name, "operation": operation, "resource": resource, "host": binding.host}

@@ -12,6 +12,7 @@ buckets the two tables have.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import time
@@ -247,11 +248,9 @@ class TableCopy:
         handles: list[WriteResultHandle] = []
         writer = self._sink.writer
         assert isinstance(writer, UpsertWriter)
-        for delete, first, last in _runs([kind == "delete" for kind in kinds]):
-            rows = batch.slice(first, last - first)
-            kept = [index for index in range(first, last) if kinds[index] != "update_before"]
-            if len(kept) < last - first:
-                rows = batch.take(pa.array(kept, pa.int64()))
+        for delete, run in itertools.groupby(range(len(kinds)), lambda index: kinds[index] == "delete"):
+            kept = [index for index in run if kinds[index] != "update_before"]
+            rows = batch if len(kept) == len(kinds) else batch.take(pa.array(kept, pa.int64()))
             if rows.num_rows:
                 # The same writer for both: it keeps their order.
                 handles.append(writer.delete_arrow_batch(rows) if delete else self._sink.write(self._storable(rows)))
@@ -379,11 +378,3 @@ def _groups(changes: Iterable[ChangeBatch], size_bytes: int) -> Iterator[list[Ch
             group, room = [], size_bytes
     if group:
         yield group
-
-
-def _runs(flags: list[bool]) -> Iterator[tuple[bool, int, int]]:
-    first = 0
-    for index in range(1, len(flags) + 1):
-        if index == len(flags) or flags[index] != flags[first]:
-            yield flags[first], first, index
-            first = index

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.groups.table import create_groups_table, group_key, stored_row
-from fluss.db.changes import Position
+from fluss.db.changes import Position, position_of
 from fluss.db.internals import admin_call
 from fluss.db.suggest import did_you_mean
 from fluss.errors import DatabaseNotExistError, FlussError, InvalidArgumentError, TableNotExistError
@@ -268,10 +268,7 @@ def _offsets(db: Database, table: Table[Any], to: str) -> dict[TableBucket, int]
         found = dict.fromkeys(bucket_offsets(db, table, OffsetSpec.latest()), FULL)
     elif isinstance(start, dt.datetime):
         found = offsets_at(db, table, start)
-    elif isinstance(start, Position) or start.startswith("{"):
-        position = Position.parse(start) if isinstance(start, str) else start
-        if position.table_id != table.info.table_id:
-            raise InvalidArgumentError(f"the position is one of table id {position.table_id}, not of {table.path}")
+    elif (position := position_of(start, table.info.table_id, table.name)) is not None:
         return dict(position.offsets)
     else:
         found = bucket_offsets(db, table, OffsetSpec.latest() if start == "latest" else OffsetSpec.earliest())

@@ -313,11 +313,6 @@ def server_options(db: Database) -> list[ConfigEntry]:
     return sorted(admin_call(db, lambda admin: admin.describe_cluster_configs()), key=lambda entry: entry.key)
 
 
-def change_server_options(db: Database, changes: Mapping[str, str | None]) -> None:
-    """Set options while the server runs; None resets one to what the server was started with."""
-    admin_call(db, lambda admin: admin.alter_cluster_configs(changes))
-
-
 def data_folder(db: Database) -> Path | None:
     """The data folder of the server if it is on this machine and can be read; None otherwise."""
     with contextlib.suppress(FlussError, OSError):

@@ -36,6 +36,13 @@ class TailRecord:
     row: dict[str, Any]
 
 
+def matching_positions(batch: pa.RecordBatch, expression: Any) -> list[int]:
+    """The positions of the rows of a batch for which an expression holds."""
+    numbers = pa.array(range(batch.num_rows), pa.int64())
+    found: list[int] = pa.Table.from_batches([batch]).append_column(_ROW, numbers).filter(expression)[_ROW].to_pylist()
+    return found
+
+
 def start_of(db: Database, table: Table[Any], text: str) -> Start:
     """Where to begin: ``full``, ``earliest``, ``latest``, a time, how long ago (``10m``), an offset, or a position."""
     text = text.strip()
@@ -109,8 +116,7 @@ class Tail:
         for found in self._follow:
             batch, positions = found.batch, list(range(found.batch.num_rows))
             if self._expression is not None:
-                numbered = pa.Table.from_batches([batch]).append_column(_ROW, pa.array(positions, pa.int64()))
-                positions = numbered.filter(self._expression)[_ROW].to_pylist()
+                positions = matching_positions(batch, self._expression)
                 batch = batch.take(pa.array(positions, pa.int64()))
             if self._condition.computed is not None:
                 mask = self._condition.computed.mask(batch)

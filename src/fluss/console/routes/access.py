@@ -83,7 +83,7 @@ async def grant(call: Call) -> Any:
     if not user:
         raise InvalidArgumentError("Enter a user.")
     given = user, call.text("operation"), call.text("resource").strip()
-    return {"right": (await call.client.in_thread(lambda db: grant_right(db, *given))).document()}
+    return {"right": await call.client.in_thread(lambda db: grant_right(db, *given))}
 
 
 async def revoke(call: Call) -> Any:

@@ -20,6 +20,7 @@ from fluss.metadata import OffsetSpec, TableBucket, TableInfo
 from fluss.metadata.where import parse_where
 from fluss.net.deadline import wait_for
 from fluss.tools.status import parse_time
+from fluss.tools.tailing import matching_positions
 
 WINDOW_S = 0.1
 """How long changes are collected before they are sent together."""
@@ -31,7 +32,6 @@ _SHOWN_WHILE_BUSY_MAX = 20
 """The same while window follows window, a screenful: laying more out is work for the browser that is not seen."""
 _BUSY_S = 0.5
 """Windows that follow within this time are busy."""
-_ROW = "__row"
 _QUIET_S = 2.0
 """After so long without changes, an empty event shows that the stream is alive."""
 _CHECK_S = 2.0
@@ -124,8 +124,7 @@ class LiveBatch(NamedTuple):
         kinds: Sequence[str] = found.kinds
         rows, offsets = found.batch, found.offsets
         if expression is not None:
-            numbered = pa.Table.from_batches([rows]).append_column(_ROW, pa.array(range(len(kinds)), pa.int64()))
-            matched = set(numbered.filter(expression)[_ROW].to_pylist())
+            matched = set(matching_positions(rows, expression))
             matched |= {at + 1 for at in matched if kinds[at] == "update_before"}
             matched |= {
                 at - 1 for at in matched if kinds[at] == "update_after" and at and kinds[at - 1] == "update_before"
