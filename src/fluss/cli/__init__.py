@@ -8,68 +8,62 @@ import difflib
 import os
 import sys
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
-
-class _Entry(NamedTuple):
-    module: str
-    name: str
-    help: str
-
-
-_SECTIONS: dict[str, dict[str, _Entry]] = {
+_SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Tables": {
-        "ls": _Entry("fluss.cli.catalog", "ls", "List databases, or the tables of one."),
-        "tables": _Entry("fluss.cli.catalog", "tables", "Show tables with their kind and size."),
-        "describe": _Entry("fluss.cli.catalog", "describe", "Describe a table."),
-        "create": _Entry("fluss.cli.tables", "create", "Create a table."),
-        "alter": _Entry("fluss.cli.tables", "alter", "Change columns and properties of a table."),
-        "drop": _Entry("fluss.cli.tables", "drop", "Drop tables."),
-        "partitions": _Entry("fluss.cli.tables", "partitions", "List, add and drop partitions."),
-        "db": _Entry("fluss.cli.tables", "db", "Create, drop and list databases."),
+        "ls": ("fluss.cli.catalog", "List databases, or the tables of one."),
+        "tables": ("fluss.cli.catalog", "Show tables with their kind and size."),
+        "describe": ("fluss.cli.catalog", "Describe a table."),
+        "create": ("fluss.cli.tables", "Create a table."),
+        "alter": ("fluss.cli.tables", "Change columns and properties of a table."),
+        "drop": ("fluss.cli.tables", "Drop tables."),
+        "partitions": ("fluss.cli.tables", "List, add and drop partitions."),
+        "db": ("fluss.cli.tables", "Create, drop and list databases."),
     },
     "Rows": {
-        "cat": _Entry("fluss.cli.rows", "cat", "Print the current rows."),
-        "head": _Entry("fluss.cli.rows", "head", "Print some rows."),
-        "count": _Entry("fluss.cli.rows", "count", "Count rows."),
-        "get": _Entry("fluss.cli.rows", "get", "Look up a row by its key."),
-        "tail": _Entry("fluss.cli.rows", "tail", "Print changes as they happen."),
-        "groups": _Entry("fluss.cli.groups", "groups", "List groups of followers and their lag."),
-        "group": _Entry("fluss.cli.groups", "group", "Show, move and delete a group of followers."),
-        "sql": _Entry("fluss.cli.sql", "sql", "Query tables with SQL, or start a shell."),
-        "put": _Entry("fluss.cli.rows", "put", "Write or delete some rows."),
-        "load": _Entry("fluss.cli.load", "load", "Load files into a table."),
-        "export": _Entry("fluss.cli.load", "export", "Write a table to a file."),
-        "copy": _Entry("fluss.cli.copy", "copy", "Copy tables from server to server."),
+        "cat": ("fluss.cli.rows", "Print the current rows."),
+        "head": ("fluss.cli.rows", "Print some rows."),
+        "count": ("fluss.cli.rows", "Count rows."),
+        "get": ("fluss.cli.rows", "Look up a row by its key."),
+        "tail": ("fluss.cli.rows", "Print changes as they happen."),
+        "groups": ("fluss.cli.groups", "List groups of followers and their lag."),
+        "group": ("fluss.cli.groups", "Show, move and delete a group of followers."),
+        "sql": ("fluss.cli.sql", "Query tables with SQL, or start a shell."),
+        "put": ("fluss.cli.rows", "Write or delete some rows."),
+        "load": ("fluss.cli.load", "Load files into a table."),
+        "export": ("fluss.cli.load", "Write a table to a file."),
+        "copy": ("fluss.cli.copy", "Copy tables from server to server."),
     },
     "Server": {
-        "server": _Entry("fluss.cli.ui", "server", "Run the embedded server."),
-        "ui": _Entry("fluss.cli.ui", "ui", "Serve the web console for any server."),
-        "dev": _Entry("fluss.cli.dev", "dev", "Run a server with sample data, to try things out."),
-        "status": _Entry("fluss.cli.admin", "status", "Show the state of a server."),
-        "doctor": _Entry("fluss.cli.admin", "doctor", "Find out what is wrong, and how to fix it."),
-        "offsets": _Entry("fluss.cli.admin", "offsets", "Show offsets of a table, also at a time."),
-        "snapshots": _Entry("fluss.cli.admin", "snapshots", "Show snapshots of a table."),
-        "bench": _Entry("fluss.cli.dev", "bench", "Measure a server."),
-        "backup": _Entry("fluss.cli.copy", "backup", "Write tables to a backup folder."),
-        "restore": _Entry("fluss.cli.copy", "restore", "Create tables from a backup."),
-        "migrate": _Entry("fluss.cli.migrate", "migrate", "Move tables to another server while they are used."),
-        "config": _Entry("fluss.cli.admin", "config", "Change options of a running server."),
-        "acl": _Entry("fluss.cli.admin", "acl", "Manage access rights."),
+        "server": ("fluss.cli.ui", "Run the embedded server."),
+        "ui": ("fluss.cli.ui", "Serve the web console for any server."),
+        "dev": ("fluss.cli.dev", "Run a server with sample data, to try things out."),
+        "status": ("fluss.cli.admin", "Show the state of a server."),
+        "doctor": ("fluss.cli.admin", "Find out what is wrong, and how to fix it."),
+        "offsets": ("fluss.cli.admin", "Show offsets of a table, also at a time."),
+        "snapshots": ("fluss.cli.admin", "Show snapshots of a table."),
+        "bench": ("fluss.cli.dev", "Measure a server."),
+        "backup": ("fluss.cli.copy", "Write tables to a backup folder."),
+        "restore": ("fluss.cli.copy", "Create tables from a backup."),
+        "migrate": ("fluss.cli.migrate", "Move tables to another server while they are used."),
+        "config": ("fluss.cli.admin", "Change options of a running server."),
+        "acl": ("fluss.cli.admin", "Manage access rights."),
     },
     "This machine": {
-        "user": _Entry("fluss.cli.user", "user", "Manage the users who may log in."),
-        "profile": _Entry("fluss.cli.profile", "profile", "Manage named clusters."),
-        "completion": _Entry("fluss.cli.profile", "completion", "Print a completion script for your shell."),
+        "user": ("fluss.cli.user", "Manage the users who may log in."),
+        "profile": ("fluss.cli.profile", "Manage named clusters."),
+        "completion": ("fluss.cli.profile", "Print a completion script for your shell."),
     },
     "Lake and pipelines": {
-        "tier": _Entry("fluss.cli.lake", "tier", "Move tables to the lake."),
-        "lake": _Entry("fluss.cli.lake", "lake", "Show tables in the lake."),
-        "pipeline": _Entry("fluss.cli.pipeline", "pipeline", "Create and run pipelines of Spark."),
+        "tier": ("fluss.cli.lake", "Move tables to the lake."),
+        "lake": ("fluss.cli.lake", "Show tables in the lake."),
+        "pipeline": ("fluss.cli.pipeline", "Create and run pipelines of Spark."),
     },
 }
+"""The commands: in which module each is, and what it is for."""
 _COMMANDS = {name: entry for section in _SECTIONS.values() for name, entry in section.items()}
 
 
@@ -82,8 +76,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module, name, _ = _COMMANDS[cmd_name]
-        command = getattr(import_module(module), name)
+        module, _ = _COMMANDS[cmd_name]
+        command = getattr(import_module(module), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
@@ -110,7 +104,7 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, entries in _SECTIONS.items():
             with formatter.section(section):
-                formatter.write_dl([(name, entry.help) for name, entry in entries.items()])
+                formatter.write_dl([(name, text) for name, (_, text) in entries.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what a user can cause becomes one sentence instead of a traceback."""

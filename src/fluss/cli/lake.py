@@ -49,39 +49,12 @@ def status(link: CliTarget, tables: tuple[str, ...], buckets: bool) -> None:
         paths = [parse_path(name) for name in tables] or lake_tables(session)
         found = [lake_status(session, path) for path in paths]
     if link.as_json:
-        print_json([_document(one) for one in found])
+        print_json([one.to_json() for one in found])
         return
     if not found:
         click.echo(err=True, message="no table has its lake on (table.datalake.enabled)")
     for one in found:
         _show(one, buckets)
-
-
-def _document(one: TableLakeStatus) -> dict[str, Any]:
-    return {
-        "table": str(one.table_path),
-        "format": one.lake_format,
-        "freshness_ms": one.freshness_ms,
-        "snapshot_id": one.snapshot_id,
-        "rows_behind": one.rows_behind,
-        "seconds_behind": round(one.seconds_behind, 3),
-        "files": one.stats.files if one.stats else None,
-        "bytes": one.stats.size_bytes if one.stats else None,
-        "rows": one.stats.rows if one.stats else None,
-        "snapshots": one.stats.snapshots if one.stats else None,
-        "problem": one.problem,
-        "buckets": [
-            {
-                "partition": bucket.partition,
-                "bucket": bucket.bucket.bucket_id,
-                "tiered": bucket.tiered,
-                "latest": bucket.latest,
-                "rows_behind": bucket.rows_behind,
-                "seconds_behind": round(bucket.seconds_behind, 3),
-            }
-            for bucket in one.buckets
-        ],
-    }
 
 
 def _show(one: TableLakeStatus, buckets: bool) -> None:

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss import Database, Table
+    from fluss.db.blocking import Follow
+    from fluss.db.changes import ChangePair
     from fluss.tools.loading import LoadReport
+    from fluss.tools.tailing import Tail
 
 
 @contextlib.contextmanager
@@ -285,6 +288,8 @@ def tail(
 
     Example: fluss tail orders --from 10m -w "price > 10"
     """
+    from fluss.tools.tailing import Tail, before_end, start_of
+
     if changes and (where is not None or columns is not None):
         raise click.UsageError("--changes shows whole rows: it cannot be combined with -w and -c")
     name = check_table(table)
@@ -299,25 +304,30 @@ def tail(
             grid = grid or Grid(["bucket", "offset", "change", *names])
             grid.add([_cells(record) for record in records], [_STYLES[record["change"]] for record in records])
 
-    source = _pairs if changes else _records
     with link.database() as db, contextlib.suppress(KeyboardInterrupt):
-        if limit is not None and start is None and group is None:
-            from fluss.tools.tailing import before_end
+        opened = db.table(name)
 
+        def read(start: str, *, to_end: bool, timeout: float | None = None) -> Iterator[_Records]:
+            if not changes:
+                chosen = names_of(columns)
+                options: dict[str, Any] = {"stop_at_end": to_end, "timeout": timeout, "group": group}
+                return _records(Tail(db, opened, start, columns=chosen, where=where, **options))
+            until = None if to_end else timeout
+            return _pairs(opened.changes(start_of(db, opened, start), live=not to_end, timeout=until, group=group))
+
+        if limit is not None and start is None and group is None:
             # An update has two records. Which records match is known only when all were read.
-            start = "earliest" if where is not None else str(before_end(db, db.table(name), 2 * limit))
+            start = "earliest" if where is not None else str(before_end(db, opened, 2 * limit))
             newest: deque[dict[str, Any]] = deque(maxlen=limit)
             header: list[str] = []
-            for header, records in source(db, name, start, names_of(columns), where, True, None, None):  # noqa: B007
+            for header, records in read(start, to_end=True):  # noqa: B007
                 newest = deque(heapq.merge(newest, records, key=_time_of), limit)
             show(header, list(newest))
             return
         shown = 0
         # From here: on a slow machine it takes seconds to connect.
         deadline = None if timeout is None else time.monotonic() + timeout
-        for names, records in source(
-            db, name, start or "earliest", names_of(columns), where, no_follow, timeout, group
-        ):
+        for names, records in read(start or "earliest", to_end=no_follow, timeout=timeout):
             some = records[: None if limit is None else limit - shown]
             shown += len(some)
             show(names, some)
@@ -347,40 +357,18 @@ def _place(change: Any, timestamp_ms: int) -> dict[str, Any]:
     }
 
 
-def _records(
-    db: Database,
-    name: str,
-    start: str,
-    columns: list[str] | None,
-    where: str | None,
-    no_follow: bool,
-    timeout: float | None,
-    group: str | None,
-) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
-    from fluss.tools.tailing import Tail
-
-    table = db.table(name)
-    options: dict[str, Any] = {"stop_at_end": no_follow, "timeout": timeout, "group": group}
-    with Tail(db, table, start, columns=columns, where=where, **options) as found:
-        for records in found:
-            yield found.columns, [{**_place(one, one.timestamp_ms), "row": one.row} for one in records]
+_Records = tuple[list[str], list[dict[str, Any]]]
+"""The columns of records, and some records."""
 
 
-def _pairs(
-    db: Database,
-    name: str,
-    start: str,
-    columns: list[str] | None,
-    where: str | None,
-    no_follow: bool,
-    timeout: float | None,
-    group: str | None,
-) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
-    from fluss.tools.tailing import start_of
+def _records(tail: Tail) -> Iterator[_Records]:
+    with tail:
+        for records in tail:
+            yield tail.columns, [{**_place(one, one.timestamp_ms), "row": one.row} for one in records]
 
-    table = db.table(name)
-    until = None if no_follow else timeout
-    with table.changes(start_of(db, table, start), live=not no_follow, timeout=until, group=group) as found:
-        for change in found:
+
+def _pairs(changes: Follow[ChangePair[dict[str, Any]]]) -> Iterator[_Records]:
+    with changes:
+        for change in changes:
             place = _place(change, int(change.timestamp.timestamp() * 1000))
             yield ["old", "new"], [{**place, "old": change.old, "new": change.new}]

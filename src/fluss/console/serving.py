@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fluss.console.settings import Settings, child_environment
+from fluss.db.targets import reachable
 from fluss.errors import ConfigError, MissingDependencyError
 from fluss.net.tls import certificate_fingerprint
 from fluss.server.auth import is_loopback
@@ -138,7 +139,7 @@ async def beside(server: Server, settings: Settings) -> AsyncIterator[None]:
 
     ours, theirs = socket.socketpair()
     inspector = Inspector(server, ours)
-    address = _reachable(server.listeners[client_listener(server.config)].address)
+    address = reachable(server.listeners[client_listener(server.config)].address)
     settings = replace(settings, bootstrap_servers=address, **_tls_settings(server.config))
     # Such a console acts as the users who log in: the settings have no password that a process list would show.
     document = json.dumps({name: value for name, value in asdict(settings).items() if name != "password"})
@@ -192,11 +193,6 @@ def client_listener(config: ServerConfig) -> str:
     """The listener to connect to: not the internal one, where no access rule is checked, if there is another."""
     names = [endpoint.listener for endpoint in config.bind_endpoints]
     return next((name for name in names if name != config.internal_listener), config.internal_listener)
-
-
-def _reachable(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    return f"{ {'0.0.0.0': '127.0.0.1', '::': '[::1]', '[::]': '[::1]'}.get(host, host) }:{port}"
 
 
 def check_exposure(settings: Settings, *, server_has_users: bool) -> None:

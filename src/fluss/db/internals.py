@@ -38,16 +38,19 @@ def table_path(db: Database, name: str) -> TablePath:
 
 
 def open_sink(
-    db: Database, table: Table[Any], operation: Literal["append", "upsert", "delete"], columns: Sequence[str] = ()
+    db: Database,
+    table: Table[Any],
+    operation: Literal["append", "upsert", "delete"],
+    columns: Sequence[str] = (),
+    *,
+    exact: bool = False,
 ) -> Sink:
-    """A writer of the client for batches of a table, of all or some columns."""
-    return db._bridge.call(table._core._sink, operation, columns)
+    """A writer of the client for batches of a table, of all or some columns.
 
-
-def open_exact_sink(db: Database, table: Table[Any], operation: Literal["append", "upsert", "delete"]) -> Sink:
-    """The same for rows that were read from another table: they are stored as they are, past the merge engine."""
-    overwrite = operation != "append" and table.info.config.merge_engine is not None
-    return db._bridge.call(lambda: table._core._sink(operation, overwrite=overwrite))
+    With `exact`, rows that were read from another table are stored as they are, past the merge engine.
+    """
+    overwrite = exact and operation != "append" and table.info.config.merge_engine is not None
+    return db._bridge.call(lambda: table._core._sink(operation, columns, overwrite=overwrite))
 
 
 def bucket_rows(db: Database, table: Table[Any], bucket: TableBucket, end: int) -> Iterator[pa.RecordBatch]:

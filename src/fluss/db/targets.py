@@ -43,7 +43,7 @@ _LONGEST_S = 24 * 3600.0
 _START_TIMEOUT_S = 30.0
 _LOOK_AGAIN_S = 0.05
 _ADDRESSES = re.compile(r"(?:fluss://)?(?P<list>[^/,\s]+:\d+(?:,[^/,\s]+:\d+)*)/?")
-_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "[::1]"}
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}
 
 T = TypeVar("T")
 
@@ -227,7 +227,7 @@ def _join_other_or_start(folder: Path, login: Login, options: Mapping[str, Any] 
     while True:
         addresses = live_addresses(folder)
         if addresses:
-            joined = Target(_reachable(addresses[0]), login, folder=folder)
+            joined = Target(reachable(addresses[0]), login, folder=folder)
             if is_replaceable(folder):
                 joined.successor = Successor(joined, folder)
             return joined
@@ -298,7 +298,8 @@ class Successor:
             return True
 
 
-def _reachable(address: str) -> str:
+def reachable(address: str) -> str:
+    """The address of a server on this machine, which may listen on every address."""
     host, _, port = address.rpartition(":")
     return f"{_EVERY_ADDRESS.get(host, host)}:{port}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from fluss.errors import FlussError
 from fluss.lake.api import LakeStats
@@ -52,6 +53,33 @@ class TableLakeStatus:
     @property
     def tiered(self) -> int:
         return sum(bucket.tiered or 0 for bucket in self.buckets)
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``fluss lake status --json`` prints."""
+        return {
+            "table": str(self.table_path),
+            "format": self.lake_format,
+            "freshness_ms": self.freshness_ms,
+            "snapshot_id": self.snapshot_id,
+            "rows_behind": self.rows_behind,
+            "seconds_behind": round(self.seconds_behind, 3),
+            "files": self.stats.files if self.stats else None,
+            "bytes": self.stats.size_bytes if self.stats else None,
+            "rows": self.stats.rows if self.stats else None,
+            "snapshots": self.stats.snapshots if self.stats else None,
+            "problem": self.problem,
+            "buckets": [
+                {
+                    "partition": bucket.partition,
+                    "bucket": bucket.bucket.bucket_id,
+                    "tiered": bucket.tiered,
+                    "latest": bucket.latest,
+                    "rows_behind": bucket.rows_behind,
+                    "seconds_behind": round(bucket.seconds_behind, 3),
+                }
+                for bucket in self.buckets
+            ],
+        }
 
 
 def lake_tables(session: LakeSession) -> list[TablePath]:

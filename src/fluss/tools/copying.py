@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from fluss.client.write import UpsertWriter
 from fluss.db.changes import Position
-from fluss.db.internals import open_exact_sink, wait_for_writes
+from fluss.db.internals import open_sink, wait_for_writes
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import OffsetSpec, Schema, TableBucket, TableDescriptor
 from fluss.rows import encode_compacted
@@ -127,7 +127,7 @@ class TableCopy:
         existed = target_name in target
         wanted = check_target(self.source, target, target_name, renumber=renumber)
         self.target = TableDraft(target_name, wanted).create(target, exist_ok=True)
-        self._sink = open_exact_sink(target, self.target, "upsert" if self.target.primary_key else "append")
+        self._sink = open_sink(target, self.target, "upsert" if self.target.primary_key else "append", exact=True)
         self._checkpoint = checkpoint
         self._progress = progress or (lambda rows: None)
         self.report = CopyReport(self.source.name)

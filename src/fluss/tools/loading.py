@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from fluss.db.inputs import Missing
-from fluss.db.internals import open_exact_sink, open_sink, wait_for_writes
+from fluss.db.internals import open_sink, wait_for_writes
 from fluss.db.suggest import check_columns
 from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError
 from fluss.tools.drafts import identity_of
@@ -150,11 +150,7 @@ class Load:
             raise InvalidArgumentError(f"table {table.path}: --missing is for rows that are upserted")
         if missing == "keep":
             known = check_columns(_columns_of(files, kind, lines, style), table.info)
-        self._sink = (
-            open_exact_sink(db, table, operation)
-            if exact
-            else open_sink(db, table, operation, known if missing == "keep" else ())
-        )
+        self._sink = open_sink(db, table, operation, known if missing == "keep" else (), exact=exact)
         what = f"table {table.path}"
         whole = operation == "upsert" and not exact and missing != "null"
         self._files = [

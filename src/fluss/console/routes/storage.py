@@ -116,30 +116,14 @@ def _status(config: Mapping[str, Any], path: TablePath) -> dict[str, Any]:
             except Exception as error:
                 # Whatever a lake library raises: the figures of the server are worth showing all the same.
                 problem = error.message if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"
-    stats = found.stats
+    document = found.to_json()
     return {
+        **document,
         "enabled": True,
-        "format": found.lake_format,
-        "freshness_ms": found.freshness_ms,
         "snapshot": found.snapshot_id,
         "snapshots": sorted(snapshots, reverse=True)[:_SNAPSHOTS_MAX],
-        "rows_behind": found.rows_behind,
-        "seconds_behind": found.seconds_behind,
         "problem": problem,
-        "files": stats.files if stats else None,
-        "bytes": stats.size_bytes if stats else None,
-        "rows": stats.rows if stats else None,
-        "buckets": [
-            {
-                "partition": one.partition,
-                "bucket": one.bucket.bucket_id,
-                "tiered": one.tiered,
-                "latest": one.latest,
-                "rows_behind": one.rows_behind,
-                "seconds_behind": one.seconds_behind,
-            }
-            for one in found.buckets[:1_000]
-        ],
+        "buckets": document["buckets"][:BUCKETS_MAX],
     }
 
 
