@@ -19,7 +19,7 @@ import pytest
 import fluss
 from fluss.db import dataset as dataset_module
 from fluss.db import streams
-from fluss.db.reads import plan_read
+from fluss.db.reads import Read, plan_read
 from fluss.errors import ConnectionClosedError, FlussError, InvalidArgumentError
 
 ROWS = pa.table(
@@ -49,10 +49,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], str, str | N
     async def recording(connection: Any, path: Any, **options: Any) -> Any:
         read = await plan_read(connection, path, **options)
         seen.append((read.columns, read.sources, None if read.predicate is None else "filtered"))
-        async for batch in read.batches():
-            yield batch
+        return read
 
-    monkeypatch.setattr(dataset_module, "read_batches", recording)
+    monkeypatch.setattr(dataset_module, "plan_read", recording)
     return seen
 
 
@@ -222,14 +221,14 @@ def test_errors_reach_the_reader(orders: fluss.Table[Any], db: fluss.Database) -
 def test_a_reader_that_stops_early_ends_the_read(events: fluss.Table[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     closed = threading.Event()
 
-    async def endless(*args: Any, **options: Any) -> Any:
+    async def endless(read: Read) -> Any:
         try:
             while True:
                 yield ROWS.to_batches()[0]
         finally:
             closed.set()
 
-    monkeypatch.setattr(dataset_module, "read_batches", endless)
+    monkeypatch.setattr(Read, "batches", endless)
     monkeypatch.setattr(streams, "AHEAD_BYTES_MAX", 10_000)
     batches = events.dataset().to_batches()
     assert next(batches).num_rows == 20
@@ -242,12 +241,12 @@ def count_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let every read give 200 batches, and note each when it is made."""
     made: list[int] = []
 
-    async def counted(*args: Any, **options: Any) -> Any:
+    async def counted(read: Read) -> Any:
         for number in range(200):
             made.append(number)
             yield ROWS.to_batches()[0]
 
-    monkeypatch.setattr(dataset_module, "read_batches", counted)
+    monkeypatch.setattr(Read, "batches", counted)
     return made
 
 

@@ -437,7 +437,7 @@ def test_members_need_rights_on_the_table_of_groups() -> None:
             with pytest.raises(fluss.AuthorizationError) as refused:
                 read()
             assert "fluss group allow USER" in (refused.value.hint or "")
-        assert [right.operation for right in allow_groups(root, "bob")] == ["read", "write"]
+        assert [right["operation"] for right in allow_groups(root, "bob")] == ["read", "write"]
         assert read() == 1
 
 
