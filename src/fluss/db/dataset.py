@@ -86,20 +86,12 @@ class FlussDataset(ds.Dataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns as Arrow fields.
-
-        Example:
-            table.dataset().schema.names
-        """
+        """The columns as Arrow fields."""
         return self._schema
 
     @property
     def partition_expression(self) -> pc.Expression:
-        """What is known of all rows: nothing.
-
-        Example:
-            table.dataset().partition_expression
-        """
+        """What is known of all rows: nothing."""
         return pc.scalar(True)
 
     def scanner(
@@ -150,19 +142,11 @@ class FlussDataset(ds.Dataset):  # type: ignore[misc]
         return FlussDataset(self._source, joined, as_sql=self._as_sql)
 
     def get_fragments(self, filter: pc.Expression | None = None) -> NoReturn:
-        """Not supported: a table is read as a whole.
-
-        Example:
-            table.dataset().to_batches()
-        """
+        """Not supported: a table is read as a whole."""
         raise NotImplementedError("the dataset of a table has no fragments; read it with scanner() or to_batches()")
 
     def replace_schema(self, schema: pa.Schema) -> NoReturn:
-        """Not supported: the columns are those of the table.
-
-        Example:
-            table.dataset().to_table().cast(schema)
-        """
+        """Not supported: the columns are those of the table."""
         raise NotImplementedError("the columns of a dataset are those of its table; cast what to_table() gives")
 
     def sort_by(self, sorting: Any, **options: Any) -> ds.Dataset:
@@ -243,78 +227,42 @@ class FlussScanner(ds.Scanner):  # type: ignore[misc]
 
     @property
     def dataset_schema(self) -> pa.Schema:
-        """The columns of the table.
-
-        Example:
-            table.dataset().scanner(columns=["id"]).dataset_schema
-        """
+        """The columns of the table."""
         return self._source.info.schema.arrow_schema
 
     @property
     def projected_schema(self) -> pa.Schema:
-        """The columns that are read.
-
-        Example:
-            table.dataset().scanner(columns=["id"]).projected_schema
-        """
+        """The columns that are read."""
         return self._schema
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """The rows, batch by batch.
-
-        Example:
-            rows = sum(batch.num_rows for batch in table.dataset().scanner().to_batches())
-        """
+        """The rows, batch by batch."""
         return self._batches(None)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as an Arrow reader.
-
-        Example:
-            table.dataset().scanner().to_reader().read_next_batch()
-        """
+        """The rows as an Arrow reader."""
         return pa.RecordBatchReader.from_batches(self._schema, self._batches(None))
 
     def to_table(self) -> pa.Table:
-        """All rows.
-
-        Example:
-            table.dataset().scanner(columns=["id"]).to_table()
-        """
+        """All rows."""
         return pa.Table.from_batches(list(self._batches(None)), self._schema)
 
     def scan_batches(self) -> Generator[ds.TaggedRecordBatch, None, None]:
-        """The rows, batch by batch; there are no fragments to name.
-
-        Example:
-            table.dataset().scanner().scan_batches()
-        """
+        """The rows, batch by batch; there are no fragments to name."""
         return (ds.TaggedRecordBatch(batch, None) for batch in self._batches(None))
 
     def head(self, num_rows: int) -> pa.Table:
-        """Some rows, no more of which are read than needed.
-
-        Example:
-            table.dataset().scanner().head(5)
-        """
+        """Some rows, no more of which are read than needed."""
         if num_rows <= 0:
             return self._schema.empty_table()
         return pa.Table.from_batches(list(self._batches(num_rows)), self._schema)
 
     def take(self, indices: Any) -> pa.Table:
-        """Rows by position; the order of rows is not defined unless a log table has one bucket.
-
-        Example:
-            table.dataset().scanner().take([0, 5])
-        """
+        """Rows by position; the order of rows is not defined unless a log table has one bucket."""
         return self.to_table().take(indices)
 
     def count_rows(self) -> int:
-        """The number of rows.
-
-        Example:
-            table.dataset().scanner(filter=pc.field("price") > 10).count_rows()
-        """
+        """The number of rows."""
         if self._predicate is None and self._residual is None:
             return self._source.run(self._source.count())
         return sum(batch.num_rows for batch in self._batches(None))
