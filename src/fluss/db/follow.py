@@ -312,15 +312,19 @@ class Feed(Generic[T]):
             if not self._read:  # a partitioned table that has no partition yet
                 await asyncio.sleep(min(left_ms / 1000, PARTITION_CHECK_S))
             else:
-                try:
-                    found = await self._poll(left_ms)
-                except (PartitionNotExistsError, UnknownTableOrBucketError):
-                    if not await self._drop_partitions():
-                        raise
-                    continue
-                self._waiting.extend(batch for batch in found if batch.num_records)
+                await self._fetch(left_ms)
             if deadline is not None and loop.time() >= deadline:
                 return
+
+    async def _fetch(self, timeout_ms: int) -> None:
+        """Poll, and stop reading partitions that were dropped meanwhile."""
+        try:
+            found = await self._poll(timeout_ms)
+        except (PartitionNotExistsError, UnknownTableOrBucketError):
+            if not await self._drop_partitions():
+                raise
+        else:
+            self._waiting.extend(batch for batch in found if batch.num_records)
 
     async def _poll(self, timeout_ms: int) -> list[RecordBatch]:
         """Poll, and begin the next poll before what came is looked at: it is fetched meanwhile."""

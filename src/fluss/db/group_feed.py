@@ -20,7 +20,7 @@ from fluss.db.changes import ChangeBatch, position_of
 from fluss.db.follow import Feed, Start, cancel, full_rows, next_rows
 from fluss.db.models import RowModel
 from fluss.db.reads import list_buckets
-from fluss.errors import InvalidArgumentError, PartitionNotExistsError, UnknownTableOrBucketError
+from fluss.errors import InvalidArgumentError
 from fluss.metadata import ChangeType, OffsetSpec, TableBucket, TableInfo, TablePath
 from fluss.metadata.group_rows import FULL
 from fluss.net.deadline import wait_for
@@ -155,15 +155,9 @@ class GroupFeed(Feed[T]):
                 return None
             if not self._read:
                 await self._wait_for_change(left_s)
-                continue
-            try:
-                arrived = await self._poll(int(left_s * 1000))
-            except (PartitionNotExistsError, UnknownTableOrBucketError):
-                # They stay among the grants until the membership gives them up, and are not subscribed to again.
-                if not await self._drop_partitions():
-                    raise
-                continue
-            self._waiting.extend(batch for batch in arrived if batch.num_records)
+            else:
+                # Dropped partitions stay among the grants until the membership gives them up, but are not read again.
+                await self._fetch(int(left_s * 1000))
         return None
 
     def take_waiting(self) -> None:
