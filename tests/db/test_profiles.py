@@ -74,8 +74,3 @@ def test_mistakes_are_named(folder: Path, text: str, problem: str) -> None:
     write(folder, text)
     with pytest.raises(fluss.errors.ConfigError, match=problem):
         active_profile()
-    elsewhere = folder / "elsewhere"
-    elsewhere.mkdir()
-    write(elsewhere, "active: b")
-    with pytest.raises(fluss.errors.ConfigError, match=f"no profile 'b' in '{elsewhere}"):
-        active_profile(elsewhere)

@@ -94,9 +94,7 @@ class CliTarget:
     as_json: bool = False
 
     @contextlib.contextmanager
-    def database(
-        self, name: str = "fluss", options: dict[str, Any] | None = None, *, create: bool = False
-    ) -> Iterator[Database]:
+    def database(self, name: str = "fluss", *, create: bool = False) -> Iterator[Database]:
         """Connect, and close at the end. With `create`, an empty folder becomes a database."""
         import fluss
 
@@ -106,7 +104,7 @@ class CliTarget:
         elif not create:
             check_folder(servers)
         try:
-            db = fluss.connect(servers, **asdict(login), database=name, timeout=_TIMEOUT_S, options=options)
+            db = fluss.connect(servers, **asdict(login), database=name, timeout=_TIMEOUT_S)
         except NetworkError as error:
             raise error.replace(hint="is this the address of a Fluss server?") from None
         with db:

@@ -52,9 +52,8 @@ def cell(value: Any) -> str:
 class Grid:
     """Prints rows under a header. Columns grow with the rows that come; numbers and times are never cut."""
 
-    def __init__(self, names: Sequence[str], *, header: bool = True, width: int | None = None) -> None:
+    def __init__(self, names: Sequence[str], *, width: int | None = None) -> None:
         self._names = [escaped(name) for name in names]
-        self._header = header
         self._limit = terminal_width() if width is None else width
         self._wanted = [len(name) for name in self._names]
         self._least = [_WIDTH_MIN] * len(self._names)
@@ -66,7 +65,7 @@ class Grid:
         texts = [[cell(value) for value in row] for row in rows]
         is_first = not self._widths
         self._measure(rows, texts)
-        if is_first and self._header:
+        if is_first:
             echo(click.style(self._line(self._names), bold=True))
         for text, style in zip(texts, styles or [None] * len(texts)):
             line = self._line(text)

@@ -54,9 +54,7 @@ class Condition:
         return list(dict.fromkeys([*pushed, *(() if self.computed is None else self.computed.columns)]))
 
 
-def parse_condition(
-    text: str, schema: Schema, params: Params | None = None, *, zone_required: bool = False
-) -> Condition:
+def parse_condition(text: str, schema: Schema, params: Params | None = None) -> Condition:
     """Read a condition as it stands after WHERE in SQL; see `fluss.metadata.where.parse_where`.
 
     Raises:
@@ -66,7 +64,7 @@ def parse_condition(
         condition = parse_condition("price * 2 > ? and lower(item) = 'tea'", schema, [10])
     """
     try:
-        return Condition(parse_where(text, schema, params, zone_required=zone_required))
+        return Condition(parse_where(text, schema, params))
     except UnreadableConditionError as error:
         computed = _computed(text, schema, params, error)
     pushed = None if computed.pushed is None else translate(computed.pushed, schema, as_sql=True)

@@ -79,9 +79,9 @@ def config_dir() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "fluss"
 
 
-def load_profiles(folder: Path | None = None) -> tuple[dict[str, Profile], str | None]:
+def load_profiles() -> tuple[dict[str, Profile], str | None]:
     """All profiles by name, and the name of the active one. Without a file there are none."""
-    path = (folder or config_dir()) / FILE_NAME
+    path = config_dir() / FILE_NAME
     if not path.exists():
         return {}, None
     document = read_yaml(path, "the profiles in") or {}
@@ -92,14 +92,14 @@ def load_profiles(folder: Path | None = None) -> tuple[dict[str, Profile], str |
     return profiles, None if active is None else str(active)
 
 
-def active_profile(folder: Path | None = None) -> Profile | None:
+def active_profile() -> Profile | None:
     """The profile that ``$FLUSS_PROFILE`` or the file names as the active one; None if neither does."""
-    profiles, active = load_profiles(folder)
+    profiles, active = load_profiles()
     name = os.environ.get("FLUSS_PROFILE") or active
     if name is None:
         return None
     if name not in profiles:
-        path = (folder or config_dir()) / FILE_NAME
+        path = config_dir() / FILE_NAME
         raise ConfigError(f"there is no profile {name!r} in '{path}'{did_you_mean(name, profiles)}")
     return profiles[name]
 

@@ -88,7 +88,7 @@ def write_backup(
     return done
 
 
-def read_manifest(folder: str, *, check: bool = True) -> dict[str, Any]:
+def read_manifest(folder: str) -> dict[str, Any]:
     """Read the manifest of a backup, and compare the files with their checksums."""
     path = Path(folder) / MANIFEST
     try:
@@ -99,7 +99,7 @@ def read_manifest(folder: str, *, check: bool = True) -> dict[str, Any]:
         raise InvalidArgumentError(f"'{path}' is damaged: it is not JSON") from None
     if manifest.get("format") != _FORMAT:
         raise InvalidArgumentError(f"'{path}' is of format {manifest.get('format')}; this version reads {_FORMAT}")
-    for entry in manifest["tables"] if check else ():
+    for entry in manifest["tables"]:
         file = Path(folder) / entry["file"]
         if not file.is_file() or _checksum(file) != entry["sha256"]:
             raise InvalidArgumentError(f"'{file}' of table {entry['name']} is damaged: its checksum is wrong")

@@ -206,12 +206,12 @@ def probe(address: str, timeout: float = _PROBE_TIMEOUT_S) -> Probe:
     return Probe(address, None)
 
 
-def unreachable(servers: str, timeout: float = _PROBE_TIMEOUT_S) -> list[Probe]:
+def unreachable(servers: str) -> list[Probe]:
     """The failed attempts if none of the addresses can be reached; an empty list if one can."""
     failed = []
     for address in servers.split(","):
         with contextlib.suppress(UnicodeError):
-            found = probe(address.strip(), timeout)
+            found = probe(address.strip())
             if found.problem is None:
                 return []
             failed.append(found)

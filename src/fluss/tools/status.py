@@ -293,13 +293,13 @@ def all_tables(db: Database) -> list[str]:
     return [f"{name}.{table}" for name in databases for table in sorted(db.tables(name))]
 
 
-def parse_time(text: str, now: dt.datetime | None = None) -> dt.datetime | None:
+def parse_time(text: str) -> dt.datetime | None:
     """A time as users write it: ``2026-01-01T00:00``, or ``10m`` for ten minutes ago. None if it is neither."""
     units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     number, unit = text[:-1], text[-1:]
     if unit in units and number.replace(".", "", 1).isdecimal():
         try:
-            return (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(**{units[unit]: float(number)})
+            return dt.datetime.now(dt.timezone.utc) - dt.timedelta(**{units[unit]: float(number)})
         except OverflowError:
             raise InvalidArgumentError(f"{text!r} is too long ago") from None
     try:
