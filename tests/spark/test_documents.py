@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.docs.blocks import ROOT, Block, LazyServer, read_blocks, run_page
+from tests.spark.conftest import BRIDGE
 from tests.spark.marks import needs_start
 
 from fluss.spark import configure
@@ -53,6 +54,7 @@ def runs_here(block: Block) -> bool:
     return block.needs in (None, "spark")
 
 
+@pytest.mark.skipif(not BRIDGE, reason="pages load the jar, and it would stay loaded")
 @needs_start  # pages show how limits cut a stream into micro-batches
 @pytest.mark.usefixtures("shared_session")
 @pytest.mark.parametrize(
