@@ -105,7 +105,7 @@ class BatchReader:
         # A timestamp without a zone is one of UTC in a TIMESTAMP_LTZ column, as it is for the values of rows.
         data_type = column.data_type
         if isinstance(data_type, _TIMES) and (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
-            return self._from_texts(array, column, first_row)
+            return self._converted(array.to_pylist(), column, first_row)
         try:
             return conform(array, data_type)
         except InvalidRowError as error:
@@ -115,10 +115,10 @@ class BatchReader:
             value = f"{array[row].as_py()!r:.80}"
             raise self._error(f"{value} does not fit without loss: {error.message}", column, first_row + row) from None
 
-    def _from_texts(self, array: pa.Array, column: Column, first_row: int) -> pa.Array:
-        """Dates and times from texts in ISO form, as the values of rows are read."""
+    def _converted(self, values: Sequence[Any], column: Column, first_row: int = 0) -> pa.Array:
+        """Python values, and dates and times as texts in ISO form, as the values of rows are read."""
         try:
-            return ColumnConverter(column.data_type, column.name).to_arrow(array.to_pylist())
+            return ColumnConverter(column.data_type, column.name).to_arrow(values)
         except BadValues as found:
             row, error = next(iter(found.errors.items()))
             raise error.replace(table=self.table, row=first_row + row) from None
@@ -155,11 +155,7 @@ class BatchReader:
             column, series = by_name[name], frame[name]
             if series.dtype == object:
                 values = [None if gone else value for value, gone in zip(series.tolist(), series.isna().tolist())]
-                try:
-                    array = ColumnConverter(column.data_type, name).to_arrow(values)
-                except BadValues as found:
-                    row, error = next(iter(found.errors.items()))
-                    raise error.replace(table=self.table, row=row) from None
+                array = self._converted(values, column)
             else:
                 array = pa.Array.from_pandas(series)
                 if isinstance(array, pa.ChunkedArray):
