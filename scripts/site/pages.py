@@ -39,7 +39,14 @@ def names(face: str, *modules: str) -> dict[str, str]:
     return {face: " ".join(tables[f"fluss.{module}"] for module in modules)}
 
 
-_ADMIN = ("client.admin", "client.admin.types", "client.admin.balance", "client.admin.leases")
+_ADMIN = (
+    "client.admin",
+    "client.admin.types",
+    "client.admin.balance",
+    "client.admin.leases",
+    "metadata.acl",
+    "metadata.info",
+)
 REFERENCE: list[Group] = [
     ("connect", "The high-level API", names("fluss", "db.connect", "db.blocking", "db.changes", "db.results")),
     ("aio-connect", "The high-level API for asyncio", names("fluss.aio", "db.database", "db.table")),

@@ -12,22 +12,14 @@ from fluss.client.admin.balance import RebalanceProgress as RebalanceProgress
 from fluss.client.admin.balance import RebalanceStatus as RebalanceStatus
 from fluss.client.admin.balance import ServerTag as ServerTag
 from fluss.client.admin.leases import KvSnapshotLease as KvSnapshotLease
-from fluss.client.admin.types import AclBinding as AclBinding
-from fluss.client.admin.types import AclFilter as AclFilter
-from fluss.client.admin.types import AlterConfig as AlterConfig
-from fluss.client.admin.types import AlterConfigOp as AlterConfigOp
 from fluss.client.admin.types import ClusterHealth as ClusterHealth
-from fluss.client.admin.types import ConfigEntry as ConfigEntry
 from fluss.client.admin.types import DatabaseSummary as DatabaseSummary
 from fluss.client.admin.types import FileSystemToken as FileSystemToken
 from fluss.client.admin.types import HealthStatus as HealthStatus
 from fluss.client.admin.types import KvSnapshot as KvSnapshot
 from fluss.client.admin.types import KvSnapshotMetadata as KvSnapshotMetadata
-from fluss.client.admin.types import OperationType as OperationType
-from fluss.client.admin.types import PermissionType as PermissionType
 from fluss.client.admin.types import ProducerOffsets as ProducerOffsets
 from fluss.client.admin.types import RemoteLogManifest as RemoteLogManifest
-from fluss.client.admin.types import ResourceType as ResourceType
 from fluss.client.admin.types import SchemaInfo as SchemaInfo
 from fluss.client.admin.types import TableStats as TableStats
 from fluss.client.admin.types import TieringHeartbeat as TieringHeartbeat
@@ -127,6 +119,14 @@ from fluss.metadata import TableDescriptor as TableDescriptor
 from fluss.metadata import TableInfo as TableInfo
 from fluss.metadata import TablePath as TablePath
 from fluss.metadata import col as col
+from fluss.metadata.acl import AclBinding as AclBinding
+from fluss.metadata.acl import AclFilter as AclFilter
+from fluss.metadata.acl import OperationType as OperationType
+from fluss.metadata.acl import PermissionType as PermissionType
+from fluss.metadata.acl import ResourceType as ResourceType
+from fluss.metadata.info import AlterConfig as AlterConfig
+from fluss.metadata.info import AlterConfigOp as AlterConfigOp
+from fluss.metadata.info import ConfigEntry as ConfigEntry
 from fluss.server.local import LocalServer as LocalServer
 
 __version__: str

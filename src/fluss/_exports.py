@@ -18,9 +18,8 @@ COMMON: dict[str, str] = {
     "fluss.client.admin.balance": "BucketMove GoalType RebalanceProgress RebalanceStatus ServerTag",
     "fluss.client.admin.leases": "KvSnapshotLease",
     "fluss.client.admin.types": """
-        AclBinding AclFilter AlterConfig AlterConfigOp ClusterHealth ConfigEntry DatabaseSummary FileSystemToken
-        HealthStatus KvSnapshot KvSnapshotMetadata OperationType PermissionType ProducerOffsets RemoteLogManifest
-        ResourceType SchemaInfo TableStats TieringHeartbeat TieringStats TieringTable
+        ClusterHealth DatabaseSummary FileSystemToken HealthStatus KvSnapshot KvSnapshotMetadata ProducerOffsets
+        RemoteLogManifest SchemaInfo TableStats TieringHeartbeat TieringStats TieringTable
     """,
     "fluss.client.lookup": "Lookuper PrefixLookuper TableLookup TablePrefixLookup",
     "fluss.client.metrics": "PrometheusCollector",
@@ -47,6 +46,8 @@ COMMON: dict[str, str] = {
         EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot MergeMode OffsetSpec PartitionInfo PartitionSpec Predicate Schema
         ServerNode TableBucket TableDescriptor TableInfo TablePath col
     """,
+    "fluss.metadata.acl": "AclBinding AclFilter OperationType PermissionType ResourceType",
+    "fluss.metadata.info": "AlterConfig AlterConfigOp ConfigEntry",
     "fluss.server.local": "LocalServer",
 }
 """The names that mean the same in `fluss` and `fluss.aio`, by the module that defines them."""

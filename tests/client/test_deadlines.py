@@ -17,8 +17,8 @@ from tests.faults.proxy import Answer, Fault, FaultProxy, ProxiedServer, Refusal
 
 import fluss
 import fluss.aio
-from fluss.client.admin.types import AclBinding, AclFilter, OperationType, ResourceType
 from fluss.errors import ErrorCode
+from fluss.metadata.acl import AclBinding, AclFilter, OperationType, ResourceType
 
 TIMEOUT_S = 0.3
 SLACK_S = 1.0

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from fluss.client.admin.base import AdminBase, check_name
-from fluss.client.admin.types import AlterConfigOp, DatabaseSummary, SchemaInfo, TableStats
+from fluss.client.admin.types import DatabaseSummary, SchemaInfo, TableStats
 from fluss.client.arguments import also_called, instance, strings
 from fluss.client.cluster import Cluster
 from fluss.client.fanout import buckets_of, list_offsets, per_leader, run_all
@@ -32,6 +32,7 @@ from fluss.metadata import (
     partition_name,
     table_path_of,
 )
+from fluss.metadata.info import AlterConfigOp
 from fluss.net.connection import Connection
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis

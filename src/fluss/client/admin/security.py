@@ -7,19 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fluss.client.admin.base import AdminBase
-from fluss.client.admin.types import (
-    AclBinding,
-    AclFilter,
-    AlterConfig,
-    AlterConfigOp,
-    ClusterHealth,
-    ConfigEntry,
-    HealthStatus,
-    OperationType,
-    PermissionType,
-    ResourceType,
-)
+from fluss.client.admin.types import ClusterHealth, HealthStatus
 from fluss.client.requests import raise_for_code
+from fluss.metadata.acl import AclBinding, AclFilter, OperationType, PermissionType, ResourceType
+from fluss.metadata.info import AlterConfig, AlterConfigOp, ConfigEntry
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 

@@ -7,15 +7,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from fluss.metadata import Schema, TableBucket, TablePath
-from fluss.metadata.acl import CLUSTER_RESOURCE_NAME as CLUSTER_RESOURCE_NAME
-from fluss.metadata.acl import AclBinding as AclBinding
-from fluss.metadata.acl import AclFilter as AclFilter
-from fluss.metadata.acl import OperationType as OperationType
-from fluss.metadata.acl import PermissionType as PermissionType
-from fluss.metadata.acl import ResourceType as ResourceType
-from fluss.metadata.info import AlterConfig as AlterConfig
-from fluss.metadata.info import AlterConfigOp as AlterConfigOp
-from fluss.metadata.info import ConfigEntry as ConfigEntry
 
 
 @dataclass(frozen=True)
