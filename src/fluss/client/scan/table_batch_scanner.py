@@ -79,7 +79,7 @@ class TableBatchScanner(OneShotScanner):
 
     async def _lake_rows(self) -> AsyncGenerator[RecordBatch, None]:
         """The rows of the newest lake snapshot. They stand at no offset of a bucket's log."""
-        table = await self._plan.read_with_lake(self._deadline.remaining_ms / 1000)
+        table = await self._plan.read_with_lake(self._timeout_s())
         nowhere = TableBucket(self._plan.info.table_id, _NO_BUCKET)
         for batch in table.cast(self._arrow_schema).to_batches():
             found = self._cut(RecordBatch(batch, nowhere, 0, batch.num_rows - 1))
@@ -88,8 +88,11 @@ class TableBatchScanner(OneShotScanner):
 
     async def _buckets(self) -> list[TableBucket]:
         admin, plan = FlussAdmin(Direct(self._plan.cluster)), self._plan
-        timeout = self._deadline.remaining_ms / 1000
-        return list(await table_buckets(admin, plan.info, predicate=plan.predicate, timeout=timeout))
+        return list(await table_buckets(admin, plan.info, predicate=plan.predicate, timeout=self._timeout_s()))
+
+    def _timeout_s(self) -> float:
+        """What is left of the call; never nothing, which is no timeout."""
+        return self._deadline.limit_ms(self._deadline.total_ms) / 1000
 
     def _cut(self, found: RecordBatch) -> RecordBatch:
         """Leave no more rows than the limit allows."""
