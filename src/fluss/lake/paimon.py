@@ -41,7 +41,7 @@ from fluss.lake.api import (
     WrittenFiles,
 )
 from fluss.lake.layout import SYSTEM_COLUMNS, LakeBatchConverter, read_schema, to_fluss
-from fluss.lake.paimon_files import NATIVE, Landed, PaimonStore, guard, with_kinds
+from fluss.lake.paimon_files import NATIVE, PaimonStore, with_kinds
 from fluss.lake.paimon_schema import differences, layout_differences, paimon_schema, paimon_type
 from fluss.metadata import (
     Column,
@@ -154,17 +154,8 @@ class PaimonTable(PaimonStore):
         return _PaimonWriter(self.table, bucket.bucket, self.what)
 
     def commit(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
-        messages = self.messages(results)
-        builder = self.table.new_batch_write_builder()._with_commit_user(TIERING_USER)
-        commit = builder.new_commit()
-        try:
-            landed = Landed()
-            commit.add_commit_callback(landed)
-            guard(commit.file_store_commit, self, known_id)
-            commit.commit(messages, snapshot_properties={OFFSETS_PROPERTY: offsets_path})
-        finally:
-            commit.close()
-        return landed.check(offsets_path, self.path)
+        messages, properties = self.messages(results), {OFFSETS_PROPERTY: offsets_path}
+        return self.land(lambda commit: commit.commit(messages, snapshot_properties=properties), offsets_path, known_id)
 
     def abort(self, results: Sequence[WrittenFiles]) -> None:
         for message in self.messages(results):

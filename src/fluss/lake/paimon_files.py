@@ -334,12 +334,9 @@ class PaimonStore(OpenLakeTable):
                         deleted_files=payload["old"],
                     )
                 )
-        commit = self.table.new_batch_write_builder()._with_commit_user(TIERING_USER).new_commit()
-        landed = Landed()
-        try:
-            commit.add_commit_callback(landed)
+
+        def compact(commit: Any) -> None:
             store = commit.file_store_commit
-            guard(store, self, known_id)
             entries = store._collect_manifest_entries(messages)
             store._try_commit(
                 commit_kind="COMPACT",
@@ -350,9 +347,24 @@ class PaimonStore(OpenLakeTable):
                 changelog_entries=[],
                 snapshot_properties={OFFSETS_PROPERTY: offsets_path},
             )
+
+        return self.land(compact, offsets_path, known_id)
+
+    def land(self, make: Callable[[Any], None], offsets_path: str, known_id: int | None) -> int:
+        """Let `make` use a commit that only goes ahead while no other tiered snapshot has come; returns its id."""
+        commit = self.table.new_batch_write_builder()._with_commit_user(TIERING_USER).new_commit()
+        landed = _Landed()
+        try:
+            commit.add_commit_callback(landed)
+            _guard(commit.file_store_commit, self, known_id)
+            make(commit)
         finally:
             commit.close()
-        return landed.check(offsets_path, self.path)
+        # A commit that raced with another of the same user may look as if it landed when the other one did.
+        snapshot = landed.snapshot
+        if snapshot is None or (snapshot.properties or {}).get(OFFSETS_PROPERTY) != offsets_path:
+            raise LakeCommitConflictError(f"the commit to {self.what} was overtaken by another one")
+        return int(snapshot.id)
 
     def history_times(self) -> list[tuple[int, float]]:
         return [(snapshot.id, snapshot.time_millis) for snapshot in self.snapshots_from()]
@@ -395,7 +407,7 @@ class PaimonStore(OpenLakeTable):
         return bool(self.table.file_io.exists(f"{self.table.table_path}/branch"))
 
 
-def guard(file_store_commit: Any, table: PaimonStore, known_id: int | None) -> None:
+def _guard(file_store_commit: Any, table: PaimonStore, known_id: int | None) -> None:
     """Let a commit, and every retry of it, go ahead only while no other tiered snapshot has come."""
     attempt: Callable[..., Any] = file_store_commit._try_commit
 
@@ -417,24 +429,16 @@ def guard(file_store_commit: Any, table: PaimonStore, known_id: int | None) -> N
     file_store_commit._try_commit = guarded
 
 
-class Landed:
+class _Landed:
     """A commit callback that remembers the snapshot."""
 
-    def __init__(self) -> None:
-        self.snapshot: Any = None
+    snapshot: Any = None
 
     def call(self, context: Any) -> None:
         self.snapshot = context.snapshot
 
     def close(self) -> None:
         pass
-
-    def check(self, offsets_path: str, path: TablePath) -> int:
-        # A commit that raced with another of the same user may look as if it landed when the other one did.
-        snapshot = self.snapshot
-        if snapshot is None or (snapshot.properties or {}).get(OFFSETS_PROPERTY) != offsets_path:
-            raise LakeCommitConflictError(f"the commit to the Paimon table {path} was overtaken by another one")
-        return int(snapshot.id)
 
 
 def with_kinds(batch: pa.RecordBatch, change_types: bytes | None) -> pa.RecordBatch:
