@@ -147,7 +147,6 @@ class _Parser:
         self._beyond = any(token.kind == "beyond" for token in self._tokens)
         self._next = 0
         self._depth = 0
-        self._names = {name: name for name in schema.column_names}
         self._folded: dict[str, list[str]] = {}
         for name in schema.column_names:
             self._folded.setdefault(name.casefold(), []).append(name)
@@ -261,9 +260,9 @@ class _Parser:
 
     def _test(self) -> Predicate:
         start = self._token
-        literal = self._literal_or_none()
-        if literal is None:
+        if not self._at_literal():
             return self._column_test(self._column(), start)
+        literal = self._literal()
         token = self._token
         sign = self._take_sign(*_COMPARISONS)
         if sign is None:
@@ -379,7 +378,7 @@ class _Parser:
             raise self._expected("a column")
         if self._token.kind == "sign" and self._token.text == "(":
             raise self._unreadable_error(f"functions such as {name}(…) are not supported", token.at)
-        if name in self._names:
+        if name in self._schema.column_names:
             return self._schema.column(name)
         alike = self._folded.get(name.casefold(), [])
         if len(alike) == 1:
@@ -410,9 +409,6 @@ class _Parser:
             return True
         following = self._tokens[min(self._next + 1, len(self._tokens) - 1)]
         return word in _TYPED and following.kind == "text"
-
-    def _literal_or_none(self) -> _Literal | None:
-        return self._literal() if self._at_literal() else None
 
     def _literal(self) -> _Literal:
         if not self._at_literal():
