@@ -374,10 +374,6 @@ def seal_header(header: LogBatchHeader, statistics: bytes, parts: list[Part]) ->
     return [bytes(head), *parts]
 
 
-_V0, _V1, _V2 = HEADER_LAYOUTS
-_CRC_START = SCHEMA_ID_POSITIONS[MAGIC_V0]
-
-
 class BatchSpan(NamedTuple):
     """Where a batch lies in a buffer, and what storage must know of it."""
 
@@ -411,37 +407,24 @@ def read_span(view: memoryview, pos: int, *, whole: bool = True) -> BatchSpan:
 
     Raises:
         NeedMoreBytes: the buffer ends before the batch does (the needed size, as far as it is known).
-        ValueError: the bytes are no batch header; the text says why.
+        FormatError: the bytes are no batch header; the text says why.
     """
     left = len(view) - pos
-    if left < HEADER_SIZE_MIN:
-        raise NeedMoreBytes(HEADER_SIZE_MIN)
-    base, length, magic, timestamp, crc, schema_id, _, delta, writer, sequence, count = _V0.unpack_from(view, pos)
-    statistics = 0
-    header = HEADER_SIZE_MIN
-    crc_start = _CRC_START
-    if magic:
-        if magic not in (MAGIC_V1, MAGIC_V2):
-            raise ValueError(f"the magic byte is {magic}, expected 0, 1 or 2")
-        header = HEADER_SIZES[magic]
-        crc_start = SCHEMA_ID_POSITIONS[magic]
-        if left < header:
-            raise NeedMoreBytes(header)
-        if magic == MAGIC_V1:
-            statistics = _V1.unpack_from(view, pos)[11]
-        else:
-            crc, schema_id, _, delta, writer, sequence, count, statistics = _V2.unpack_from(view, pos)[5:13]
-    size = LENGTH_END + length
-    if size < header:
-        raise ValueError(f"the length field is {length}, less than a header")
-    if base < 0 or delta < 0 or count < 0 or not 0 <= statistics <= size - header:
-        raise ValueError("a header field is out of range")
-    if whole and left < size:
-        raise NeedMoreBytes(size)
+    magic = view[pos + MAGIC_POSITION] if left > MAGIC_POSITION else MAGIC_V0
+    needed = HEADER_SIZES[magic] if magic <= MAGIC_V2 else HEADER_SIZE_MIN
+    if left < needed:
+        raise NeedMoreBytes(needed)
+    # Its fields by position, not by name: servers walk through many small batches.
+    base, length, _, timestamp, _, crc, schema_id, _, delta, writer, sequence, count, statistics = read_header(
+        view, pos
+    )
+    end = pos + LENGTH_END + length
+    if whole and len(view) < end:
+        raise NeedMoreBytes(end - pos)
+    crc_start = pos + SCHEMA_ID_POSITIONS[magic]
     return BatchSpan(
-        pos, pos + size, base, base + delta, timestamp, writer, sequence, count, schema_id, crc,
-        pos + crc_start, statistics,
-    )  # fmt: skip
+        pos, end, base, base + delta, timestamp, writer, sequence, count, schema_id, crc, crc_start, statistics
+    )
 
 
 def crc_fits(view: memoryview, span: BatchSpan) -> bool:

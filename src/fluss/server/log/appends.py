@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fluss.errors import CorruptRecordError, LogStorageError, RequestTimeOutError
+from fluss.errors import CorruptRecordError, FormatError, LogStorageError, RequestTimeOutError
 from fluss.metadata import TableBucket
 from fluss.net.eager import retrieve_exception
 from fluss.records.log_batch import BatchSpan, NeedMoreBytes, crc_fits, read_span
@@ -58,8 +58,8 @@ def split_batches(records: memoryview) -> list[BatchSpan]:
             raise CorruptRecordError(
                 f"the batch at byte {at} of the records is cut: {len(records) - at} bytes are left"
             ) from None
-        except ValueError as error:
-            raise CorruptRecordError(f"the batch at byte {at} of the records is malformed: {error}") from None
+        except FormatError as error:
+            raise CorruptRecordError(f"the batch at byte {at} of the records is malformed: {error.message}") from None
         if span.last_offset - span.base_offset != max(span.record_count - 1, 0):
             raise CorruptRecordError(
                 f"the batch at byte {at} of the records has {span.record_count} records but says that its last offset "

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fluss.errors import UnknownServerError
+from fluss.errors import FormatError, UnknownServerError
 from fluss.records import HEADER_SIZE_MIN
 from fluss.records.log_batch import BatchSpan, NeedMoreBytes, read_span
 from fluss.server import disk
@@ -322,8 +322,8 @@ def walk_file(
                     raise BadBatch(position, "the batch is cut off") from None
                 view = read_whole(file, position, more.size_bytes)
                 continue
-            except ValueError as error:
-                raise BadBatch(position + at, str(error)) from None
+            except FormatError as error:
+                raise BadBatch(position + at, error.message) from None
             if position + span.end > end:
                 raise BadBatch(position + at, "the batch is cut off")
             yield view, span, position + at
