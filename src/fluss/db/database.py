@@ -7,8 +7,8 @@ import asyncio
 import contextlib
 import functools
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from fluss.client.arguments import wrong_argument
 from fluss.client.connection import FlussConnection, open_connection
@@ -17,7 +17,6 @@ from fluss.config import Login
 from fluss.db.bridge import offload
 from fluss.db.bulk_write import checked_table
 from fluss.db.models import is_model
-from fluss.db.opening import opening
 from fluss.db.results import RowRejectedError
 from fluss.db.schemas import TableSource, check_existing, names, source_of, split_properties
 from fluss.db.session import DatabaseSession
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from fluss.db.sql import Engine
 
 M = TypeVar("M")
+P = ParamSpec("P")
 
 
 class Database(DatabaseSession):
@@ -350,7 +350,48 @@ class Database(DatabaseSession):
         return f"Database({self._name!r} at {self.address}{', closed' if self._closed else ''})"
 
 
-@opening
+class Connecting(Coroutine[Any, Any, Database]):
+    """What `connect` returns: it can be awaited, and entered without being awaited first.
+
+    Example:
+        async with fluss.aio.connect("./shop") as db:
+            print(await db.tables())
+    """
+
+    def __init__(self, coro: Coroutine[Any, Any, Database]) -> None:
+        self._coro = coro
+        self._opened: Database | None = None
+
+    def send(self, value: Any) -> Any:
+        return self._coro.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._coro.throw(*error)
+
+    def close(self) -> None:
+        self._coro.close()
+
+    def __await__(self) -> Generator[Any, Any, Database]:
+        return self._coro.__await__()
+
+    async def __aenter__(self) -> Database:
+        self._opened = await self._coro
+        return self._opened
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._opened is not None
+        await self._opened.close()
+
+
+def _entered(call: Callable[P, Coroutine[Any, Any, Database]]) -> Callable[P, Connecting]:
+    @functools.wraps(call)
+    def begin(*args: P.args, **kwargs: P.kwargs) -> Connecting:
+        return Connecting(call(*args, **kwargs))
+
+    return begin
+
+
+@_entered
 async def connect(
     target: str | os.PathLike[str] | None = None,
     *,
