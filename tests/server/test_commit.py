@@ -17,7 +17,7 @@ from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
 from fluss.server.log import reader
 from fluss.server.log.files import OpenFiles, SegmentFile
-from fluss.server.log.flush import SyncPlan
+from fluss.server.log.flush import SyncPlan, run_checkpoint
 from fluss.server.log.segment import LogSettings
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import ServerMetrics
@@ -227,6 +227,25 @@ async def test_without_sync_nothing_is_flushed(tmp_path: Path, gate: Gate) -> No
     await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
     assert gate[1] == [0]
     gate[0].set()
+    await bench.close()
+
+
+@pytest.mark.parametrize("is_due", [True, False])
+async def test_without_sync_recovery_points_cover_only_what_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_due: bool
+) -> None:
+    """After a power cut, a log that ends before its recovery point counts as damaged."""
+    steps: list[str] = []
+    sync = SegmentFile.sync
+    monkeypatch.setattr(SegmentFile, "sync", lambda self: (steps.append(self.path.name), sync(self)))
+    monkeypatch.setattr(
+        commit, "run_checkpoint", lambda checkpoint: (steps.append("point"), run_checkpoint(checkpoint))
+    )
+    bench = Bench(tmp_path / "log", sync=False, recovery_point_interval_bytes=1 if is_due else 1 << 30)
+    result = append(bench.log, make_batch(0))
+    await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+    assert await bench.committer.checkpoint([bench.log])
+    assert steps == [f"{0:020d}.log", "point"]
     await bench.close()
 
 

@@ -13,13 +13,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
 from fluss.server.distribution import Distribution
 from fluss.server.environment import Worker
 from fluss.server.garbage import clear_tracebacks
+from fluss.server.log.appends import complete
 from fluss.server.log.flush import CommittableLog, SyncPlan, run_checkpoint, run_sync
 from fluss.server.metrics import ServerMetrics
 
@@ -51,82 +51,94 @@ class GroupCommitter:
         self._latencies = Distribution.of_latencies()
         self._metrics.histogram("tabletserver_logFlushLatencyMs", self._latencies)
         self._dirty: dict[CommittableLog, None] = {}
+        self._asked: dict[CommittableLog, asyncio.Future[bool]] = {}
+        """Logs whose recovery points the next round writes, and whether that succeeded."""
+        self._awaited: dict[CommittableLog, asyncio.Future[bool]] = {}
+        """The same of the round that is in flight."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        # One flush at a time: a second one would not know of the files that the first has not finished, acknowledge
+        # One round at a time: a second one would not know of the files that the first has not finished, acknowledge
         # what is in them, and write a committed mark that the older one of the first then replaces.
         self._flushing = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        """Callers that flush next, in their order."""
+        self._ended: asyncio.Future[None] | None = None
+        """Set by a stop, which waits until no round is in flight."""
         self._threads_busy = 0
         self._checkpoints: set[asyncio.Future[None]] = set()
-        self._requested: set[asyncio.Task[bool]] = set()
-        """Checkpoints that a caller asked for, which may have been cancelled since."""
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._begin_if_dirty()
+        self._begin_if_needed()
 
     async def stop(self) -> None:
         """Flush what is dirty and end."""
-        self._loop = asyncio.get_running_loop()
-        while self._flushing or self._dirty:
-            await self._acquire_flush_slot()
-            self._release_flush_slot()
+        self.start()
+        self._ended = asyncio.get_running_loop().create_future()
+        if self._flushing:
+            await self._ended
         self._flusher.stop()
-        await asyncio.gather(*self._checkpoints, *self._requested, return_exceptions=True)
+        await asyncio.gather(*self._checkpoints, return_exceptions=True)
 
     def dirty(self, tablet: CommittableLog) -> None:
         """The log has bytes that are not committed."""
         self._dirty[tablet] = None
-        self._begin_if_dirty()
+        self._begin_if_needed()
 
-    # Slots -------------------------------------------------------------------------------------------------------
+    async def checkpoint(self, tablets: Iterable[CommittableLog]) -> bool:
+        """Flush the logs and write their recovery points; False when one of them failed.
 
-    def _begin_if_dirty(self) -> None:
-        if self._dirty and not self._flushing and self._loop is not None:
+        It goes on when the caller is cancelled: the logs do not list as dirty what it flushes, and the next round would
+        acknowledge that unflushed.
+        """
+        if self._checkpoints:
+            await asyncio.gather(*self._checkpoints, return_exceptions=True)
+        self._loop = asyncio.get_running_loop()
+        wanted = [tablet for tablet in tablets if tablet.needs_checkpoint]
+        written = [self._asked.setdefault(tablet, self._loop.create_future()) for tablet in wanted]
+        self._begin_if_needed()
+        if written:
+            await asyncio.wait(written)
+        return all(future.result() for future in written)
+
+    # Rounds ------------------------------------------------------------------------------------------------------
+
+    def _begin_if_needed(self) -> None:
+        if (self._dirty or self._asked) and not self._flushing and self._loop is not None:
             self._flushing = True
             # Not at once: what else came in with this append belongs to the same round.
             self._loop.call_soon(self._begin)
 
-    async def _acquire_flush_slot(self) -> None:
-        """Wait until nothing is flushed; the next flush is the caller's, who ends it with `_release_flush_slot`."""
-        if self._flushing:
-            slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(slot)
-            await slot
-        self._flushing = True
-
-    def _release_flush_slot(self) -> None:
-        while self._waiting:
-            slot = self._waiting.popleft()
-            if not slot.done():
-                slot.set_result(None)
-                return
-        if self._dirty and self._loop is not None:
-            self._begin()
-        else:
-            self._flushing = False
-
-    # Rounds ------------------------------------------------------------------------------------------------------
-
     def _begin(self) -> None:
-        tablets, self._dirty = self._dirty, {}
-        plans = [
-            plan
-            for tablet in tablets
-            if not tablet.idle and (plan := self._plan(tablet, checkpoint_due=not tablet.checkpointing)) is not None
-        ]
+        dirty, self._dirty = self._dirty, {}
+        asked, self._asked = self._asked, {}
+        plans: list[SyncPlan] = []
+        for tablet in (*dirty, *(tablet for tablet in asked if tablet not in dirty)):
+            checkpoint = tablet in asked and not tablet.checkpointing
+            plan = self._plan(tablet, checkpoint=checkpoint) if checkpoint or not tablet.idle else None
+            if plan is not None:
+                plans.append(plan)
+            if checkpoint and plan is not None:
+                self._awaited[tablet] = asked[tablet]
+            elif tablet in asked:
+                complete(asked[tablet], True)
         if not self._sync or not plans:
             for plan in plans:
                 self._finish(plan, None)
-            self._release_flush_slot()
+            self._end_round()
             return
         started = time.perf_counter()
         first, *others = _chunks(plans)
         self._threads_busy = 1 + len(others)
         for chunk in others:
             self._submit(self._executor.submit, chunk, started)
-        self._submit(self._flusher.submit, first, started)
+        # The thread for the first ones ends with a stop, after which logs are closed.
+        self._submit(self._flusher.submit if self._ended is None else self._executor.submit, first, started)
+
+    def _end_round(self) -> None:
+        if (self._dirty or self._asked) and self._loop is not None:
+            self._begin()
+            return
+        self._flushing = False
+        if self._ended is not None:
+            complete(self._ended, None)
 
     def _submit(self, submit: Callable[..., object], plans: list[SyncPlan], started: float) -> None:
         try:
@@ -134,21 +146,19 @@ class GroupCommitter:
         except RuntimeError as error:  # there cannot be another thread now
             self._to_loop(self._flushed, [(plan, OSError(str(error))) for plan in plans], started)
 
-    def _plan(
-        self, tablet: CommittableLog, *, checkpoint: bool = False, checkpoint_due: bool = True
-    ) -> SyncPlan | None:
+    def _plan(self, tablet: CommittableLog, *, checkpoint: bool) -> SyncPlan | None:
         """What to flush of a log; None when there is nothing, or the plan cannot be made."""
         if tablet.deleted or tablet.failure is not None or not tablet.segments:
             return None
         try:
-            return tablet.sync_plan(checkpoint=checkpoint, checkpoint_due=checkpoint_due, mark=self._sync)
+            return tablet.sync_plan(checkpoint=checkpoint, checkpoint_due=not tablet.checkpointing, mark=self._sync)
         except Exception as error:
             _fail(tablet, error)
             return None
 
     def _flush(self, plans: list[SyncPlan], started: float) -> None:
         """Runs in a thread."""
-        outcomes = _each(run_sync, plans)
+        outcomes = _sync_each(plans)
         with contextlib.suppress(RuntimeError):  # the loop is closed, and no caller waits
             self._to_loop(self._flushed, outcomes, started)
 
@@ -165,20 +175,18 @@ class GroupCommitter:
             self._metrics.add("tabletserver_logFlush_total", len(outcomes))
             if not self._threads_busy:
                 self._latencies.add_seconds(time.perf_counter() - started)
-                self._release_flush_slot()
-
-    async def _in_threads(self, work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outcome]:
-        loop = asyncio.get_running_loop()
-        jobs = (loop.run_in_executor(self._executor, _each, work, chunk) for chunk in _chunks(plans))
-        return [outcome for chunk in await asyncio.gather(*jobs) for outcome in chunk]
+                self._end_round()
 
     def _finish(self, plan: SyncPlan, error: OSError | None) -> None:
         try:
             self._conclude(plan, error)
         except Exception as problem:
             _fail(plan.tablet, problem)
+            self._answer(plan, False)
 
     def _conclude(self, plan: SyncPlan, error: OSError | None) -> None:
+        if plan.tablet.deleted or error is not None:
+            self._answer(plan, error is None)
         if plan.tablet.deleted:
             return
         if error is not None:
@@ -188,65 +196,45 @@ class GroupCommitter:
         if plan.checkpoint is not None:
             # Beside the acknowledgements, not before them.
             try:
-                work = asyncio.get_running_loop().run_in_executor(self._executor, run_checkpoint, plan.checkpoint)
+                work = asyncio.get_running_loop().run_in_executor(self._executor, self._write_point, plan)
             except RuntimeError as problem:  # there cannot be another thread now
-                _checkpoint_ended(plan, problem)
+                self._checkpoint_ended(plan, problem)
                 return
             plan.tablet.checkpointing = True
             self._checkpoints.add(work)
             work.add_done_callback(lambda done: self._checkpointed(done, plan))
 
+    def _write_point(self, plan: SyncPlan) -> None:
+        """Write a recovery point. Runs in a thread."""
+        assert plan.checkpoint is not None
+        if not self._sync:
+            # What lies below a recovery point is never missing after a power cut, also where the rest may be.
+            run_sync(plan)
+        run_checkpoint(plan.checkpoint)
+
     def _checkpointed(self, done: asyncio.Future[None], plan: SyncPlan) -> None:
         self._checkpoints.discard(done)
         plan.tablet.checkpointing = False
-        if not done.cancelled():
-            _checkpoint_ended(plan, done.exception())
+        self._checkpoint_ended(plan, asyncio.CancelledError() if done.cancelled() else done.exception())
 
-    async def checkpoint(self, tablets: Iterable[CommittableLog]) -> bool:
-        """Flush the logs and write their recovery points; False when one of them failed.
+    def _checkpoint_ended(self, plan: SyncPlan, error: BaseException | None) -> None:
+        tablet, checkpoint = plan.tablet, plan.checkpoint
+        self._answer(plan, error is None)
+        if tablet.deleted or checkpoint is None:
+            return
+        if error is None:
+            tablet.checkpoint_written(checkpoint)
+            return
+        logger.error("cannot write the recovery point of %s: %s", tablet, error)
+        tablet.checkpoint_failed(checkpoint)
+        if not self._sync and isinstance(error, Exception):
+            tablet.fail(error)  # perhaps it could not be flushed
 
-        It goes on when the caller is cancelled: the logs do not list as dirty what it flushes, and the next round would
-        acknowledge that unflushed.
-        """
-        work = asyncio.ensure_future(self._checkpoint(tablets))
-        self._requested.add(work)
-        work.add_done_callback(self._requested.discard)
-        return await asyncio.shield(work)
-
-    async def _checkpoint(self, tablets: Iterable[CommittableLog]) -> bool:
-        if self._checkpoints:
-            await asyncio.gather(*self._checkpoints, return_exceptions=True)
-        clean = True
-        await self._acquire_flush_slot()
-        try:
-            plans = [
-                plan
-                for tablet in tablets
-                if tablet.needs_checkpoint
-                and not tablet.checkpointing
-                and (plan := self._plan(tablet, checkpoint=True)) is not None
-            ]
-            flushed: list[SyncPlan] = []
-            for plan, error in await self._in_threads(run_sync, plans):
-                if plan.tablet.deleted:
-                    continue
-                if error is None:
-                    plan.tablet.commit(plan)
-                    plan.tablet.checkpointing = True
-                    flushed.append(plan)
-                else:
-                    clean = False
-                    plan.tablet.fail(error)
-        finally:
-            self._release_flush_slot()
-        try:
-            for plan, error in await self._in_threads(_checkpoint_plan, flushed):
-                clean = clean and error is None
-                _checkpoint_ended(plan, error)
-        finally:
-            for plan in flushed:
-                plan.tablet.checkpointing = False
-        return clean
+    def _answer(self, plan: SyncPlan, is_written: bool) -> None:
+        """Report to the one who asked for a recovery point, if it was asked for."""
+        future = self._awaited.pop(plan.tablet, None)
+        if future is not None:
+            complete(future, is_written)
 
 
 _Outcome = tuple[SyncPlan, "OSError | None"]
@@ -257,12 +245,12 @@ def _chunks(plans: list[SyncPlan]) -> list[list[SyncPlan]]:
     return [plans[at : at + LOGS_PER_THREAD] for at in range(0, len(plans), LOGS_PER_THREAD)]
 
 
-def _each(work: Callable[[SyncPlan], None], plans: list[SyncPlan]) -> list[_Outcome]:
-    """Work on some logs, one after the other; an error concerns its own log only. Runs in a thread."""
+def _sync_each(plans: list[SyncPlan]) -> list[_Outcome]:
+    """Flush some logs, one after the other; an error concerns its own log only. Runs in a thread."""
     outcomes: list[_Outcome] = []
     for plan in plans:
         try:
-            work(plan)
+            run_sync(plan)
             outcomes.append((plan, None))
         except OSError as error:
             clear_tracebacks(error)
@@ -280,19 +268,3 @@ def _fail(tablet: CommittableLog, error: Exception) -> None:
         tablet.fail(error)
     except Exception:
         logger.exception("%s cannot be repaired; its writes are refused until the server is restarted", tablet)
-
-
-def _checkpoint_ended(plan: SyncPlan, error: BaseException | None) -> None:
-    tablet = plan.tablet
-    if tablet.deleted or plan.checkpoint is None:
-        return
-    if error is None:
-        tablet.checkpoint_written(plan.checkpoint)
-        return
-    logger.error("cannot write the recovery point of %s: %s", tablet, error)
-    tablet.checkpoint_failed(plan.checkpoint)
-
-
-def _checkpoint_plan(plan: SyncPlan) -> None:
-    if plan.checkpoint is not None:
-        run_checkpoint(plan.checkpoint)

@@ -405,13 +405,17 @@ class LogTablet:
     def sync_plan(self, *, checkpoint: bool = False, checkpoint_due: bool = True, mark: bool = True) -> SyncPlan:
         """What to flush now. Taken on the event loop; the files themselves are flushed elsewhere.
 
-        A checkpoint is part of it when asked for, or when one is due and ``checkpoint_due`` permits it.
+        A checkpoint is part of it when asked for, or when one is due and ``checkpoint_due`` permits it. A log without a
+        committed mark (``mark``) is flushed for a checkpoint only.
         """
-        files, self._dirty_files = tuple(self._dirty_files), []
-        new_names, self._new_names = self._new_names, False
-        folders = self.open_files.unsynced.among(self.ancestors) if new_names else ()
         segment = self.segments[-1]
         taken = self._checkpoint() if checkpoint or (checkpoint_due and self._checkpoint_due) else None
+        files: tuple[SegmentFile, ...] = ()
+        folders: tuple[Path, ...] = ()
+        if mark or taken is not None:
+            files, self._dirty_files = tuple(self._dirty_files), []
+            new_names, self._new_names = self._new_names, False
+            folders = self.open_files.unsynced.among(self.ancestors) if new_names else ()
         return SyncPlan(
             self, files, self.end_offset, segment, segment.size_bytes, taken, self._mark if mark else None, folders
         )
