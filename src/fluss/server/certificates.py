@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fluss.errors import ConfigError
+from fluss.server import disk
 
 SELF_SIGNED_FILE = "self-signed.pem"
 _VALID_DAYS = 825
@@ -31,11 +31,7 @@ def ensure_self_signed(folder: Path, hosts: Iterable[str]) -> Path:
         if left > datetime.timedelta(days=_RENEW_BEFORE_DAYS):
             return path
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(make_self_signed(hosts))
-    temporary.replace(path)
+    disk.write_atomically(path, make_self_signed(hosts))
     return path
 
 

@@ -134,10 +134,7 @@ class TlsListener:
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self._files = tls_files(config)
         self._versions = _file_versions(self._files)
-        self._context = self._make_context()
-
-    def _make_context(self) -> ssl.SSLContext:
-        return _context(self._config, self._listener)
+        self._context = _context(config, listener)
 
     def begin(self, sock: socket.socket, peer: str) -> None:
         """Start the handshake of an accepted socket; `accept` gets the encrypted one when it is done."""
@@ -194,7 +191,7 @@ class TlsListener:
             return
         self._versions = versions
         try:
-            self._context = await self._loop.run_in_executor(self._executor, self._make_context)
+            self._context = await self._loop.run_in_executor(self._executor, _context, self._config, self._listener)
         except FlussError as error:
             logger.warning("the new TLS certificate is not used, the one before is kept: %s", error.message)
         else:

@@ -124,17 +124,10 @@ class UserFile:
                 name: {mechanism: _to_json(one) for mechanism, one in keys.items()} for name, keys in users.items()
             },
         }
-        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
-        try:
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(document, file, indent=1, sort_keys=True)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
-            disk.sync_folder(self.path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+        temporary = self.path.with_name(f".{self.path.name}.tmp")
+        disk.write_file(temporary, json.dumps(document, indent=1, sort_keys=True).encode())
+        disk.rename(temporary, self.path)
+        disk.sync_folder(self.path.parent)
 
 
 def _check_name(name: str) -> str:
