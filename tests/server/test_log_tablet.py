@@ -10,10 +10,11 @@ import pytest
 from tests.server.log_support import FakeClock, LogHarness, append, make_batch, run
 
 from fluss.errors import CorruptRecordError, LogStorageError, OutOfOrderSequenceError
+from fluss.net.eager import complete
 from fluss.records import iter_log_batches
 from fluss.server import disk
 from fluss.server.log import tablet, writers
-from fluss.server.log.appends import AppendResult, complete
+from fluss.server.log.appends import AppendResult
 from fluss.server.log.writers import SEQUENCE_MAX, WrittenBatch
 
 
@@ -333,9 +334,9 @@ def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
 
     with monkeypatch.context() as patch:
         patch.setattr(disk, "unlink_if_there", fail)
-        assert run(harness.log.delete_expired()) == 1
+        assert run(harness.log.expired.delete(harness.executor)) == 1
     assert threading.main_thread() not in threads
     assert harness.read_all() == list(range(9, 12)), "readers find only what is kept"
     assert not harness.log.is_busy
-    assert run(harness.log.delete_expired()) == 2
+    assert run(harness.log.expired.delete(harness.executor)) == 2
     assert not (tmp_path / "log-0" / f"{6:020d}.log").exists()

@@ -155,7 +155,7 @@ def test_a_repaired_log_keeps_files_that_it_serves_again(tmp_path: Path, monkeyp
     harness.log.repaired(recovered)
     assert harness.log.start_offset == 0
     harness.commit(checkpoint=True)
-    assert run(harness.log.delete_expired()) == 0
+    assert run(harness.log.expired.delete(harness.executor)) == 0
     assert harness.read_all() == list(range(12))
 
 

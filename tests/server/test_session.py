@@ -513,7 +513,7 @@ async def test_a_large_request_waits_unread_until_there_is_memory(tmp_path: Path
         second.writer.write(whole)
         assert (await second.response())[1] == 3
         await wait_until(lambda: server.memory.is_wanted)
-        [waiting] = [session for session in server.sessions if session.channel.is_blocked]
+        [waiting] = [session for session in server.sessions if session._reader.blocked_bytes]
         assert waiting.channel.buffered_bytes <= 64 * 1024
         assert server.memory.large_bytes < 2 * size
         third = await RawClient.open(server)

@@ -52,3 +52,14 @@ def retrieve_exception(future: asyncio.Future[Any]) -> None:
     """Retrieve the exception of a future whose waiter may be gone: asyncio would log it as never retrieved."""
     if not future.cancelled():
         future.exception()
+
+
+def complete(future: asyncio.Future[Any], outcome: object = None) -> None:
+    """Complete a future with a result or an exception, if its waiter still waits."""
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+        retrieve_exception(future)
+    else:
+        future.set_result(outcome)

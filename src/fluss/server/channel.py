@@ -97,11 +97,6 @@ class Channel:
         return self._reader.in_large
 
     @property
-    def is_blocked(self) -> bool:
-        """Whether a large frame waits for memory, unread."""
-        return self._reader.blocked_bytes > 0
-
-    @property
     def frame_position(self) -> int | None:
         """Where in the stream the frame that is arriving began; None if none is, or it is this server that waits."""
         if not self._reader.in_frame or self._reader.blocked_bytes:

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
+from fluss.net.eager import complete
 from fluss.server.distribution import Distribution
 from fluss.server.environment import Worker
 from fluss.server.garbage import clear_tracebacks
-from fluss.server.log.appends import complete
 from fluss.server.log.flush import CommittableLog, SyncPlan, run_checkpoint, run_sync
 from fluss.server.metrics import ServerMetrics
 

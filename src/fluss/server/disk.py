@@ -12,7 +12,6 @@ Everything is private to the user of the server: files have the mode 0600, folde
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -325,11 +324,3 @@ def remove_tree(path: StrPath) -> bool:
     except OSError:
         left = True
     return not left
-
-
-def copy_file(source: StrPath, target: StrPath) -> None:
-    write_file(target, read_file(source))
-
-
-def is_out_of_handles(error: OSError) -> bool:
-    return error.errno in (errno.EMFILE, errno.ENFILE)

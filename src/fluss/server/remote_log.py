@@ -47,7 +47,6 @@ class RemoteLogManager:
         self._clock = clock
         self._executor = executor
         self._snapshot_offset_of = snapshot_offset_of
-        self._removals: set[asyncio.Task[None]] = set()
         self._moving: LogTablet | None = None
         """The log whose segments are moved now, and when that has ended."""
         self._moved = asyncio.Event()
@@ -157,16 +156,10 @@ class RemoteLogManager:
         """Delete the folder of a table or partition in the background."""
         folder = f"{self._root}/{dropped.folder}"
         await self._catalog.removals.add(folder)
-        work = asyncio.get_running_loop().create_task(self._remove_when_moved(folder, dropped.owns))
-        self._removals.add(work)
-        work.add_done_callback(self._removals.discard)
+        self._catalog.spawn(self._remove_when_moved(folder, dropped.owns))
 
     async def _remove_when_moved(self, folder: str, owns: Callable[[TableBucket], bool]) -> None:
         if self._moving is not None and owns(self._moving.bucket):
             # An upload that has begun would put its files back.
             await self._moved.wait()
         await self._catalog.removals.remove(folder, self.store, self._executor)
-
-    async def close(self) -> None:
-        if self._removals:
-            await asyncio.gather(*self._removals, return_exceptions=True)

@@ -18,6 +18,7 @@ from time import monotonic, thread_time
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
+from fluss.net.eager import complete
 from fluss.server.quotas import Usage
 
 T = TypeVar("T")
@@ -216,7 +217,7 @@ class TimeSlice:
     async def next(self) -> None:
         """Wait for the next slice; others are served meanwhile."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._share.enqueue(partial(_complete, future))
+        self._share.enqueue(partial(complete, future))
         await future
         self._ends_at = monotonic() + _SLICE_SECONDS
 
@@ -250,8 +251,3 @@ def timed(work: Callable[..., T], *args: object) -> tuple[T, float]:
     began = thread_time()
     result = work(*args)
     return result, thread_time() - began
-
-
-def _complete(future: asyncio.Future[None]) -> None:
-    if not future.done():  # not that of a request whose client has gone
-        future.set_result(None)

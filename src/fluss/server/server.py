@@ -231,7 +231,6 @@ class Server(Services):
             if self.replicator is not None:
                 await self.replicator.stop()
             await asyncio.get_running_loop().run_in_executor(None, lambda: self.kv.close(keep=True))
-            await self.kv.snapshotter.close()
             clean = await self.tablets.close(deadline)
             await self.catalog.close()
         finally:

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
-from fluss.net.eager import start_eagerly
+from fluss.net.eager import complete, start_eagerly
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, PRODUCE_LOG, PUT_KV, api_name
 from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.protocol.frames import (
@@ -294,8 +294,8 @@ class ServerSession:
         self.services.memory.release(_WAITING_REQUEST_BYTES)
         if self._closes_soon:
             self.close_after_sending()
-        if self._no_replies is not None and not self._replies and not self._no_replies.done():
-            self._no_replies.set_result(None)
+        if self._no_replies is not None and not self._replies:
+            complete(self._no_replies)
         if self.channel.unsent_bytes or not self.channel.reading:
             self._adjust_reading()
 
@@ -333,7 +333,7 @@ class ServerSession:
     async def _reserve(self, bytes_max: int) -> None:
         answers, owner = self.services.answers, (self.principal, self.host)
         granted: asyncio.Future[None] = self._loop.create_future()
-        grant = partial(_set_done, granted)
+        grant = partial(complete, granted)
         if answers.reserve(bytes_max, owner, grant):
             return
         try:
@@ -347,8 +347,7 @@ class ServerSession:
         if self._room_waiters and self.channel.unsent_bytes <= self._unsent_bytes_max:
             waiters, self._room_waiters = self._room_waiters, []
             for future in waiters:
-                if not future.done():
-                    future.set_result(None)
+                complete(future)
         self._adjust_reading()
 
     def _adjust_reading(self) -> None:
@@ -402,11 +401,6 @@ class ServerSession:
 
     def close_after_sending(self) -> None:
         self.channel.close_after_sending()
-
-
-def _set_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class _Reply:

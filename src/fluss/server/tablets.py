@@ -366,8 +366,6 @@ class Tablets:
             )
         if self._removals:
             await asyncio.gather(*self._removals, return_exceptions=True)
-        if self._remote is not None:
-            await self._remote.close()
         for log in self._logs.values():
             log.release()
         return clean and not any(log.failure for log in self._logs.values())
@@ -431,7 +429,7 @@ class Tablets:
         if waiting:
             await self._committer.checkpoint(waiting)
         for log in waiting:
-            deleted = await log.delete_expired()
+            deleted = await log.expired.delete(self._executor)
             if deleted:
                 logger.info("deleted %d old segments of %s", deleted, log.bucket)
 

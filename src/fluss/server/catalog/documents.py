@@ -227,7 +227,7 @@ def _keep_previous(path: Path, previous: Path) -> None:
     except FileNotFoundError:
         return
     except OSError:
-        disk.copy_file(path, spare)
+        disk.write_file(spare, disk.read_file(path))
     disk.rename(spare, previous)
 
 

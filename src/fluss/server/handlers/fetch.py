@@ -19,6 +19,7 @@ from fluss.errors import (
     UnknownServerError,
 )
 from fluss.metadata import Predicate
+from fluss.net.eager import complete
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import FETCH_LOG
 from fluss.protocol.frames import join_small_parts
@@ -35,7 +36,6 @@ from fluss.server.handlers.answers import count_bytes_out, wire_error
 from fluss.server.handlers.request import Buffer, RequestContext, bucket_of, in_codec_thread, receive_message
 from fluss.server.handlers.rights import permitted_table
 from fluss.server.log import reader
-from fluss.server.log.appends import complete
 from fluss.server.log.files import DamagedLogError
 from fluss.server.log.projection import Projection
 from fluss.server.log.tablet import LogTablet
@@ -260,7 +260,7 @@ async def _wait_for_bytes(
                 context.server.metrics.add("tabletserver_delayedFetchFromClientExpires_total")
             if readable >= bytes_min or left <= 0:
                 return
-            timer = loop.call_later(left, complete, changed, None)
+            timer = loop.call_later(left, complete, changed)
             try:
                 await changed
             finally:

@@ -109,12 +109,6 @@ def _partition_of(context: RequestContext, partition_id: int | None) -> Partitio
     return None if found is None else found[1]
 
 
-def _check_writable(context: RequestContext, partition_id: int | None) -> None:
-    partition = _partition_of(context, partition_id)
-    if partition is not None:
-        partition.check_writable()
-
-
 # PUT_KV --------------------------------------------------------------------------------------------------------------
 
 
@@ -200,7 +194,8 @@ async def _start_puts(context: RequestContext, request: WriteRequest, response: 
                 raise UnknownServerError(f"table '{entry.table_path}' has no primary key; write to it with PRODUCE_LOG")
             _check_key_encoding(context, entry)
             bucket = bucket_of(context, request.table_id, part.partition_id, part.bucket_id, part.routing_bucket_count)
-            _check_writable(context, part.partition_id)
+            if (partition := _partition_of(context, part.partition_id)) is not None:
+                partition.check_writable()
             tablet = context.server.kv.tablet(entry, bucket)
             put = tablet.put(part.records, request.target_columns, request.agg_mode or 0, context.session.share)
             waiting.append((answer, tablet, context.server.kv.start(context.session.share.run(put))))

@@ -51,16 +51,12 @@ class Outcome:
     """The largest auto-increment number given out, 0 if none was."""
 
 
-def refuse_delete(where: str) -> DeletionDisabledError:
-    return DeletionDisabledError(f"{where} forbids deletes: its property 'table.delete.behavior' is DISABLE")
-
-
 def apply_delete_behavior(batch: KvBatch, behavior: str, where: str) -> KvBatch:
     """The batch as the table's delete behaviour lets it through."""
     if behavior == "ALLOW" or not bool(batch.deletes.any()):
         return batch
     if behavior == "DISABLE":
-        raise refuse_delete(where)
+        raise DeletionDisabledError(f"{where} forbids deletes: its property 'table.delete.behavior' is DISABLE")
     kept = np.flatnonzero(~batch.deletes)
     return batch._replace(keys=batch.keys.take(kept), rows=batch.rows.take(kept), deletes=batch.deletes[kept])
 

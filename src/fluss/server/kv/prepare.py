@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from fluss.errors import FormatError, InvalidTargetColumnError, SchemaNotExistError
 from fluss.metadata import TableInfo
 from fluss.metadata.validation import check_target_columns
+from fluss.net.eager import complete
 from fluss.records import NO_WRITER_ID, KvBatch, encode_arrow_body, encode_row_body, seal_log_batch
 from fluss.rows import KeyEncoder
 from fluss.server.kv.changes import Outcome, ReadOld, apply_delete_behavior, is_distinct, replace_rows
@@ -33,7 +34,7 @@ from fluss.server.kv.merge import (
     versioned_rules,
 )
 from fluss.server.kv.values import ValueCodec, narrowed_key_encoder
-from fluss.server.log.appends import AppendResult, complete
+from fluss.server.log.appends import AppendResult
 from fluss.server.log.writers import WriterStates
 from fluss.server.scheduler import Share, timed
 

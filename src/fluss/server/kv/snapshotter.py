@@ -194,7 +194,6 @@ class Snapshotter:
         self._files = RemoteFiles(catalog.remote_data_dir, catalog.configs.initial.store_options)
         self._root = f"{self._files.root}/kv"
         self._buckets: dict[TableBucket, BucketSnapshots] = {}
-        self._removals: set[asyncio.Task[None]] = set()
         self._saving = asyncio.Lock()
         self.leases = SnapshotLeases(catalog.data_dir, clock.now_ms)
         self.leases.load()
@@ -238,7 +237,9 @@ class Snapshotter:
         self.leases.expire()
         for log in self._tablets:
             entry = self._catalog.table_by_id(log.bucket.table_id)
-            if entry is None or not entry.table_info.has_primary_key() or not _is_usable(log):
+            if entry is None or not entry.table_info.has_primary_key() or not log.segments:
+                continue
+            if log.damage is not None or log.failure is not None or log.deleted:
                 continue
             snapshots = self.of(entry, log.bucket)
             try:
@@ -318,22 +319,11 @@ class Snapshotter:
             del self._buckets[bucket]
         removals, folder = self._catalog.removals, f"{self._root}/{dropped.folder}"
         await removals.add(folder)
-        work = asyncio.get_running_loop().create_task(removals.remove(folder, self._files, self._executor))
-        self._removals.add(work)
-        work.add_done_callback(self._removals.discard)
+        self._catalog.spawn(removals.remove(folder, self._files, self._executor))
 
     async def remove_what_is_left(self) -> None:
         """Delete remote folders of tables and partitions that could not be deleted when these were dropped."""
         await self._catalog.removals.retry(self._files, self._executor)
 
-    async def close(self) -> None:
-        """Wait for what is being removed."""
-        if self._removals:
-            await asyncio.gather(*self._removals, return_exceptions=True)
-
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
-
-
-def _is_usable(log: LogTablet) -> bool:
-    return bool(log.segments) and log.damage is None and log.failure is None and not log.deleted

@@ -29,6 +29,7 @@ from rocksdict import Cache, Rdict
 
 from fluss.errors import StorageBackpressureError
 from fluss.net.deadline import wait_for
+from fluss.net.eager import complete
 from fluss.server import disk
 from fluss.server.distribution import Distribution
 from fluss.server.kv import ordered
@@ -229,8 +230,7 @@ class StoreBudget:
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            complete(waiter)
 
 
 class Store:

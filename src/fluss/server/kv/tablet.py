@@ -24,6 +24,7 @@ import numpy as np
 from fluss._arrow_buffers import array_of, numpy_of
 from fluss.errors import FormatError, KvStorageError, UnknownServerError
 from fluss.metadata import BigIntType, ChangeType, TableInfo
+from fluss.net.eager import complete
 from fluss.records import LogBatch, decode_log_batch, iter_log_batches
 from fluss.rows import kv_key_encoder
 from fluss.server.catalog import TableEntry
@@ -36,7 +37,7 @@ from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberR
 from fluss.server.kv.store import Checkpointed, Store
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
-from fluss.server.log.appends import AppendResult, complete
+from fluss.server.log.appends import AppendResult
 from fluss.server.log.tablet import LogTablet
 from fluss.server.scheduler import Scheduler, Share, TimeSlice
 

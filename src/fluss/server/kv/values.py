@@ -50,10 +50,6 @@ Row = tuple[Any, ...]
 """The logical values of one row in table order."""
 
 
-def schema_prefix(schema_id: int) -> bytes:
-    return _SCHEMA_ID.pack(schema_id)
-
-
 def values_of(rows: Slices, schema_id: int | npt.NDArray[np.int64]) -> Slices:
     """Rows of KV batches as stored values, made in one copy of the batches; `schema_id` is that of all or of each.
 
@@ -76,7 +72,7 @@ class ValueCodec:
         self.schema_id = schema_id
         self.schema = schemas[schema_id]
         self.types = [column.data_type for column in self.schema.columns]
-        self.prefix = schema_prefix(schema_id)
+        self.prefix = _SCHEMA_ID.pack(schema_id)
         # Nullability may have been looser when a row was written by an odd client: the batch takes any null.
         self.arrow_schema = pa.schema([pa.field(c.name, c.data_type.to_arrow()) for c in self.schema.columns])
 

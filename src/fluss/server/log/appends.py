@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from fluss.errors import CorruptRecordError, FormatError, LogStorageError, RequestTimeOutError
 from fluss.metadata import TableBucket
-from fluss.net.eager import retrieve_exception
 from fluss.records.log_batch import BatchSpan, NeedMoreBytes, crc_fits, read_span
 from fluss.server.log.files import SegmentFile
 from fluss.server.log.segment import Segment
@@ -140,17 +139,6 @@ def report(done: Callable[[Any], None], outcome: object) -> None:
         done(outcome)
     except Exception:
         logger.exception("the outcome of a write could not be reported")
-
-
-def complete(future: asyncio.Future[Any], outcome: object) -> None:
-    """Complete a future with an outcome, if its waiter still waits."""
-    if future.done():
-        return
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-        retrieve_exception(future)
-    else:
-        future.set_result(outcome)
 
 
 WhenCommitted = Callable[[Exception | None], None]

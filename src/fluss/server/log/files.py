@@ -203,7 +203,7 @@ class OpenFiles:
         try:
             file = SegmentFile(path, create=create, pool=self)
         except OSError as error:
-            if not disk.is_out_of_handles(error):
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
             # Other parts of the process took what was left; idle files are the ones that can wait.
             self._close_idle(0)

@@ -423,7 +423,10 @@ class ExpiredSegments:
         self._segments.append(segment)
 
     async def delete(self, executor: Executor) -> int:
-        """Delete the files in a thread; returns how many segments are gone. What fails is tried again next time."""
+        """Delete the files in a thread, once a recovery point lies behind them; returns how many segments are gone.
+
+        What fails is tried again next time.
+        """
         if not self._segments or self.is_deleting:
             return 0
         self.is_deleting = True

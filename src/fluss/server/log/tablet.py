@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fluss.errors import LogStorageError, UnknownTableOrBucketError
 from fluss.metadata import TableBucket
+from fluss.net.eager import complete
 from fluss.records.log_batch import BatchSpan, patch_batch
 from fluss.server import disk
 from fluss.server.clock import Clock
@@ -30,7 +31,6 @@ from fluss.server.log.appends import (
     WhenAppended,
     WhenCommitted,
     cannot_open,
-    complete,
     find_duplicates,
     repeated,
     report,
@@ -316,18 +316,14 @@ class LogTablet:
             last = offset + span.last_offset - span.base_offset
             placed.append(span._replace(base_offset=offset, last_offset=last, timestamp=timestamp))
             offset = last + 1
-        segment = self._segment_for(len(records), offset)
+        has_room = bool(self.segments) and self.segments[-1].has_room(len(records), offset)
+        segment = self.segments[-1] if has_room else self._roll()
         try:
             file = segment.file
         except DamagedLogError as error:
             self.fail(error)
             raise self.failure or error from None
         return Append(records, placed, timestamp, segment, segment.size_bytes, file, base_offset, offset)
-
-    def _segment_for(self, size_bytes: int, end_offset: int) -> Segment:
-        if self.segments and self.segments[-1].has_room(size_bytes, end_offset):
-            return self.segments[-1]
-        return self._roll()
 
     def _roll(self) -> Segment:
         """Close the open segment and begin the next one at the end of the log."""
@@ -511,7 +507,7 @@ class LogTablet:
     def wake_fetches(self) -> None:
         waiters, self.fetch_waiters = self.fetch_waiters, set()
         for future in waiters:
-            complete(future, None)
+            complete(future)
 
     # Reading support ---------------------------------------------------------------------------------------------
 
@@ -544,10 +540,6 @@ class LogTablet:
             del self.segments[0]
             self.start_offset = self.segments[0].base_offset
             self._newly_sealed = [entry for entry in self._newly_sealed if entry[0] is not segment]
-
-    async def delete_expired(self) -> int:
-        """Delete the files of detached segments, once a recovery point lies behind them; returns how many are gone."""
-        return await self.expired.delete(self.executor)
 
     def drop(self) -> None:
         """The bucket was dropped: fail everything that waits and close the files."""
