@@ -251,7 +251,8 @@ def test_a_frame_that_is_not_admitted_waits_without_memory() -> None:
 
 @pytest.mark.parametrize("step", [1, 3, 64, 1000])
 def test_the_shared_buffer_grows_when_it_is_used(step: int) -> None:
-    reader = frames.FrameReader(buffer_bytes=256, first_buffer_bytes=16)
+    reader = frames.FrameReader(buffer_bytes=16)
+    reader.set_limits(frames.FRAME_BYTES_MAX, 256)
     assert len(reader.get_buffer()) == 16
     sizes = [1, 5, 12, 13, 100, 252, 253, 1000, 3]
     data = b"".join(struct.pack(">i", size) + bytes([size % 251]) * size for size in sizes)

@@ -180,7 +180,7 @@ async def test_waiting_fetches_are_shown(tmp_path: Path) -> None:
         scanner = await table.new_scan().create_log_scanner()
         scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
         await scanner.poll(10)
-        await wait_until(lambda: server.metrics.value("tabletserver_delayedFetchCount") == 1)
+        await wait_until(lambda: figures(server.metrics.text())["tabletserver_delayedFetchCount"] == 1)
 
 
 async def test_snapshots_and_leases_are_shown(tmp_path: Path) -> None:

@@ -205,8 +205,8 @@ class FrameReader:
     `admit` is asked with the length of a large frame before memory is allocated for it. If it returns False the reader
     is blocked: `blocked_bytes` is the length, nothing may be received, and `unblock` goes on with the frame.
 
-    The shared buffer starts with `first_buffer_bytes` and grows to `buffer_bytes` once a peer fills it, so that an idle
-    connection holds little. `set_limits` changes both limits later, for peers that have identified themselves.
+    The shared buffer has `buffer_bytes`. `set_limits` changes both limits later, for peers that have identified
+    themselves; the buffer grows once such a peer fills it, so that an idle connection holds little.
     """
 
     def __init__(
@@ -215,7 +215,6 @@ class FrameReader:
         *,
         frame_bytes_min: int = 1,
         buffer_bytes: int = 64 * 1024,
-        first_buffer_bytes: int | None = None,
         allocate: Callable[[int], memoryview] | None = None,
         align: Callable[[memoryview, int], int] | None = None,
         admit: Callable[[int], bool] | None = None,
@@ -225,7 +224,7 @@ class FrameReader:
         self._allocate = allocate or _uncleared
         self._align = align
         self._admit = admit
-        self._shared = memoryview(bytearray(min(first_buffer_bytes or buffer_bytes, buffer_bytes)))
+        self._shared = memoryview(bytearray(buffer_bytes))
         self._filled = 0  # bytes of the shared buffer that wait for the rest of a length prefix or frame
         self._large: memoryview | None = None
         self._large_filled = 0

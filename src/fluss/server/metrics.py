@@ -76,12 +76,6 @@ class ServerMetrics:
         """Figures that their owner distributes."""
         self._histograms[name] = values
 
-    def value(self, name: str, labels: Labels = ()) -> float:
-        if name in self._gauges:
-            return self._gauges[name]()
-        self._settle()
-        return self._counters.get(name, {}).get(labels, 0)
-
     def request(self, api_key: int, *, seconds: float, size_bytes: int, error_code: int) -> None:
         requests = self._requests.get(api_key)
         if requests is None:
@@ -92,16 +86,6 @@ class ServerMetrics:
         requests.sizes.add_bytes(size_bytes)
         if error_code not in _EXPECTED_CODES:
             self.add("tabletserver_request_errors_total", 1, requests.labels)
-
-    def _settle(self) -> None:
-        """Bring what is counted in the quick way to where it is read."""
-        for requests in self._requests.values():
-            for name, amount in (
-                ("tabletserver_request_requests_total", requests.latencies.count),
-                ("tabletserver_request_totalTimeMs_total", requests.latencies.total),
-                ("tabletserver_request_requestBytes_total", requests.sizes.total),
-            ):
-                self._counters.setdefault(name, {})[requests.labels] = amount
 
     def latencies(self) -> dict[str, dict[str, Any]]:
         """Per request: how many there were since the start, and how many in each slot of time; see `percentile_ms`."""
@@ -120,7 +104,6 @@ class ServerMetrics:
 
     def parts(self) -> Iterator[str]:
         """The figures in Prometheus' text form, one metric after the other. Counts may change between two of them."""
-        self._settle()
         for name, read in sorted(self._gauges.items()):
             yield _series(name, "gauge", [((), read())])
         for name, read_all in sorted(self._series.items()):
@@ -130,8 +113,16 @@ class ServerMetrics:
         for name, values in sorted(self._histograms.items()):
             yield _histogram(name, [((), values)])
         requests = list(self._requests.values())
-        yield _histogram("tabletserver_request_totalTimeMs", [(one.labels, one.latencies) for one in requests])
-        yield _histogram("tabletserver_request_requestBytes", [(one.labels, one.sizes) for one in requests])
+        latencies = [(one.labels, one.latencies) for one in requests]
+        sizes = [(one.labels, one.sizes) for one in requests]
+        for name, figures in (
+            ("tabletserver_request_requests_total", [(labels, times.count) for labels, times in latencies]),
+            ("tabletserver_request_totalTimeMs_total", [(labels, times.total) for labels, times in latencies]),
+            ("tabletserver_request_requestBytes_total", [(labels, values.total) for labels, values in sizes]),
+        ):
+            yield _series(name, "counter", figures)
+        yield _histogram("tabletserver_request_totalTimeMs", latencies)
+        yield _histogram("tabletserver_request_requestBytes", sizes)
 
     def text(self) -> str:
         return "".join(self.parts())
