@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.server.log_support import Client, connected, make_batch, running_server
+from tests.server.metrics_support import figures
 from tests.server.test_session import SASL
 from tests.waiting import wait_until
 
@@ -44,7 +45,7 @@ async def test_a_user_beyond_a_rate_waits_until_it_is_paid_whatever_connections_
     usage = scheduler.share("mallory").usage
     assert usage.is_throttled, "a user who connects anew still has to pay"
     paid: list[float] = []
-    usage.wait_until_paid(lambda: paid.append(time.monotonic() - began))
+    usage.wait_for_room(lambda: paid.append(time.monotonic() - began))
     usage.charge_bytes("produce", 100, 1_000)
     await wait_until(lambda: bool(paid))
     assert paid[0] >= 0.25
@@ -82,7 +83,7 @@ async def test_a_quota_that_was_wrong_can_be_taken_back(server: Server) -> None:
     for kind in ("produce", "consume"):
         usage.charge_bytes(kind, 100_000_000, 1_000)
     assert usage.throttled_ms <= 60_000, "nor does a request cost more than a minute"
-    usage.wait_until_paid(lambda: paid.append(usage.is_throttled))
+    usage.wait_for_room(lambda: paid.append(usage.is_throttled))
     set_quotas(server, max_connections=9)
     assert paid == [False]
 
@@ -117,7 +118,7 @@ async def test_connections_of_a_user_are_limited(tmp_path: Path, monkeypatch: py
         with pytest.raises(AuthenticateError, match=r"User:alice has 2 connections, .* 'quota.max_connections'"):
             await stack.enter_async_context(connected(server, "CLIENT", credentials=ALICE))
         await stack.enter_async_context(connected(server, "CLIENT", credentials=BOB))
-        assert server.metrics.value("tabletserver_refusedConnections_total") == 1
+        assert figures(server.metrics.text())["tabletserver_refusedConnections_total"] == 1
         await wait_until(lambda: len(server.sessions) == 3)
         # A connection that is idle makes room for one that is wanted.
         monkeypatch.setattr("fluss.server.connections._IDLE_SECONDS_MIN", 0.0)

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import resource
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import nsmallest
 from time import monotonic
@@ -107,20 +108,16 @@ class Connections:
 
     def _close_idle_of(self, share: Share, kept: ServerSession) -> bool:
         """Close the connection of a user that was idle for longest; False if none is."""
-        latest = monotonic() - _IDLE_SECONDS_MIN
-        idle = [
-            session
-            for session in self.sessions
-            if session is not kept
-            and session.share is share
-            and session.is_idle
-            and session.channel.last_activity < latest
-        ]
+        idle = [session for session in self._idle() if session is not kept and session.share is share]
         if not idle:
             return False
         oldest = min(idle, key=lambda one: one.channel.last_activity)
         self._close(oldest, "idle", f"its place was needed by another connection of {share.owner}")
         return True
+
+    def _idle(self) -> Iterator[ServerSession]:
+        latest = monotonic() - _IDLE_SECONDS_MIN
+        return (one for one in self.sessions if one.is_idle and one.channel.last_activity < latest)
 
     def make_room(self) -> bool:
         """Close the oldest connection that is not established, or else idle ones; False if there is none."""
@@ -136,8 +133,7 @@ class Connections:
             return False
         counts = Counter(session.principal for session in self.sessions)
         user = max(counts, key=counts.__getitem__, default=None)
-        latest = now - _IDLE_SECONDS_MIN
-        idle = [s for s in self.sessions if s.principal == user and s.is_idle and s.channel.last_activity < latest]
+        idle = [session for session in self._idle() if session.principal == user]
         if not idle:
             self._next_search = now + _IDLE_SEARCH_SECONDS
             return False

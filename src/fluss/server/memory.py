@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from fluss.server.quotas import USER_SHARE
+from fluss.server.quotas import USER_SHARE, Waiters
 
 LARGE_BYTES_MIN: Final = 64 * 1024
 """Frames of this size and more are charged before they are received."""
 
 
-class UnsentAnswers:
+class UnsentAnswers(Waiters):
     """Counts the bytes of answers that wait in memory for their clients to take them, over all connections.
 
     Parts of files are not counted: they are sent from the file. Beyond the limit no further large answer is made, and
@@ -26,13 +26,13 @@ class UnsentAnswers:
     """
 
     def __init__(self, limit_bytes: int) -> None:
+        super().__init__()
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self.reserved_bytes = 0
         """What the answers that are being made may take."""
         self._queues: dict[object, dict[Callable[[], None], int]] = {}
         """Answers that wait to be charged, by owner, the next one first."""
-        self._waiting: dict[Callable[[], None], None] = {}
 
     @property
     def exhausted(self) -> bool:
@@ -90,19 +90,10 @@ class UnsentAnswers:
         if self._queues:
             self._grant()
         if self._waiting and self.held_bytes <= self.limit_bytes:
-            waiting, self._waiting = self._waiting, {}
-            for callback in waiting:
-                callback()
-
-    def wait_for_room(self, callback: Callable[[], None]) -> None:
-        """Call back once when the limit is no longer exceeded."""
-        self._waiting[callback] = None
-
-    def stop_waiting(self, callback: Callable[[], None]) -> None:
-        self._waiting.pop(callback, None)
+            self._call_waiting()
 
 
-class RequestMemory:
+class RequestMemory(Waiters):
     """Counts bytes. Large frames are granted in the order in which they were announced, except that those of a user
     who holds three quarters of the bytes wait for this user's own.
 
@@ -111,6 +102,7 @@ class RequestMemory:
     """
 
     def __init__(self, limit_bytes: int) -> None:
+        super().__init__()
         self.limit_bytes = limit_bytes
         self.taken_bytes = 0
         """Everything that is charged."""
@@ -119,7 +111,6 @@ class RequestMemory:
         self._by_user: Counter[object] = Counter()
         """The part of it that large frames of each user take."""
         self._queue: dict[Callable[[], None], tuple[int, object]] = {}
-        self._waiting: dict[Callable[[], None], None] = {}
 
     @property
     def exhausted(self) -> bool:
@@ -174,13 +165,6 @@ class RequestMemory:
         if self._queue or self._waiting:
             self._wake()
 
-    def wait_for_room(self, callback: Callable[[], None]) -> None:
-        """Call back once when the budget is no longer exhausted."""
-        self._waiting[callback] = None
-
-    def stop_waiting(self, callback: Callable[[], None]) -> None:
-        self._waiting.pop(callback, None)
-
     def _fits(self, size_bytes: int) -> bool:
         return self.taken_bytes + size_bytes <= self.limit_bytes or not self.large_bytes
 
@@ -209,6 +193,4 @@ class RequestMemory:
             self._charge(*self._queue.pop(granted))
             granted()
         if self._waiting and not self.exhausted:
-            waiting, self._waiting = self._waiting, {}
-            for callback in waiting:
-                callback()
+            self._call_waiting()

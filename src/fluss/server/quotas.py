@@ -37,17 +37,35 @@ class Quotas:
         return cls(producer, consumer, connections)
 
 
-class Usage:
+class Waiters:
+    """Callbacks that wait until there is room again. Each is called once."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Callable[[], None], None] = {}
+
+    def wait_for_room(self, callback: Callable[[], None]) -> None:
+        self._waiting[callback] = None
+
+    def stop_waiting(self, callback: Callable[[], None]) -> None:
+        self._waiting.pop(callback, None)
+
+    def _call_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for callback in waiting:
+            callback()
+
+
+class Usage(Waiters):
     """What a user has of the limits now. A user beyond a rate is not read from until the time is paid."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.connections = 0
         self.throttled_ms = 0.0
         """How long it had to wait, in total."""
         self.login = asyncio.Lock()
         """Held while a login of an address is checked."""
         self._paid_until: dict[str, float] = {}
-        self._waiting: dict[Callable[[], None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -61,13 +79,6 @@ class Usage:
         self._paid_until[kind] = until = min(until, now + _DEBT_SECONDS_MAX)
         if until > now and self._timer is None:
             self._start_timer(until - now)
-
-    def wait_until_paid(self, callback: Callable[[], None]) -> None:
-        """Call back once when the user may be read from again."""
-        self._waiting[callback] = None
-
-    def stop_waiting(self, callback: Callable[[], None]) -> None:
-        self._waiting.pop(callback, None)
 
     def forgive(self) -> None:
         """Let the user go on at once: the rate that its debt was computed with has changed."""
@@ -86,7 +97,5 @@ class Usage:
         left = max(self._paid_until.values(), default=0.0) - monotonic()
         if left > 0:
             self._start_timer(left)
-            return
-        waiting, self._waiting = self._waiting, {}
-        for callback in waiting:
-            callback()
+        else:
+            self._call_waiting()

@@ -218,7 +218,7 @@ class Server(Services):
             for waiting in in_work:
                 waiting.cancel()
         for session in tuple(self.sessions):
-            session.close_after_sending()
+            session.channel.close_after_sending()
         if self.sessions:
             await self.connections.wait_until_closed(_DRAIN_SECONDS_MAX)
         for session in tuple(self.sessions):
@@ -274,7 +274,7 @@ class Server(Services):
             return
         if session.principal is not ANONYMOUS:
             self.audit.logged_in(session, "certificate")
-        session.start()
+        session.channel.resume_reading()
 
     def _config_changed(self, config: ServerConfig) -> None:
         self.config = config

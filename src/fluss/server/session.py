@@ -160,9 +160,6 @@ class ServerSession:
             self._no_replies = self._loop.create_future()
             await self._no_replies
 
-    def start(self) -> None:
-        self.channel.resume_reading()
-
     @property
     def is_idle(self) -> bool:
         channel = self.channel
@@ -258,7 +255,7 @@ class ServerSession:
         if size_bytes >= LARGE_BYTES_MIN:
             self.services.memory.give_back(size_bytes, self.share.owner)
         if self._closes_soon:
-            self.close_after_sending()
+            self.channel.close_after_sending()
         elif self.channel.unsent_bytes or self.share.usage.is_throttled:
             self._adjust_reading()
 
@@ -293,7 +290,7 @@ class ServerSession:
         self.services.memory.give_back(reply.size_bytes, self.share.owner)
         self.services.memory.release(_WAITING_REQUEST_BYTES)
         if self._closes_soon:
-            self.close_after_sending()
+            self.channel.close_after_sending()
         if self._no_replies is not None and not self._replies:
             complete(self._no_replies)
         if self.channel.unsent_bytes or not self.channel.reading:
@@ -359,7 +356,7 @@ class ServerSession:
         if self._holds or in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
             self.channel.pause_reading()
         elif self.share.usage.is_throttled:
-            self.share.usage.wait_until_paid(self._adjust_reading)
+            self.share.usage.wait_for_room(self._adjust_reading)
             self.channel.pause_reading()
         elif self.channel.held_bytes and self.services.answers.exhausted:
             self.services.answers.wait_for_room(self._adjust_reading)
@@ -398,9 +395,6 @@ class ServerSession:
         """Close when the request in flight is answered."""
         self.hold()
         self._closes_soon = True
-
-    def close_after_sending(self) -> None:
-        self.channel.close_after_sending()
 
 
 class _Reply:

@@ -157,11 +157,6 @@ async def _produce_to_many(context: RequestContext, body: memoryview, reply: Rep
 class _Produce:
     """One PRODUCE_LOG: its buckets are written at once, and it is answered when the last of them is durable."""
 
-    __slots__ = (
-        "_acks", "_answers", "_check_bytes_left", "_context", "_entry", "_failure", "_left", "_messages", "_refused",
-        "_reply", "_size_bytes", "_table_id", "_timeout_ms",
-    )  # fmt: skip
-
     def __init__(self, context: RequestContext, reply: Reply, request: WriteRequest) -> None:
         self._context = context
         self._reply = reply
