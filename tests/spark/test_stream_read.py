@@ -118,6 +118,23 @@ def test_rate_limits(harness: SparkHarness, tmp_path: Path) -> None:
     assert 2 <= len(sizes) <= 10
 
 
+@pytest.mark.skipif(not KNOWS_START, reason="this Spark asks for the first end without its start")
+@pytest.mark.parametrize("mode", ["latest", "earliest"])
+def test_a_first_micro_batch_that_runs_again_starts_where_it_did(harness: SparkHarness, mode: str) -> None:
+    path = harness.create(EVENTS, buckets=1)
+    given = {"path": path, "bootstrap.servers": harness.bootstrap, "startingOffsets": mode}
+    readers = [FlussStreamReader(given, harness.stream(path).schema) for _ in range(2)]
+    start = readers[0].initialOffset()
+    assert readers[0].latestOffset(start, ReadAllAvailable()) == start, "nothing new"
+    harness.put(path, events(0, 20))
+    end = readers[0].latestOffset(start, ReadAllAvailable())
+    for reader in readers:  # the second one in a driver that was started again
+        assert sum(split.rows_max for split in reader.partitions(reader.initialOffset(), end)) == 20
+    harness.put(path, events(20, 5))
+    later = readers[0].latestOffset(end, ReadAllAvailable())
+    assert sum(split.rows_max for split in readers[1].partitions(end, later)) == 5
+
+
 def test_positions_never_go_back_where_spark_does_not_name_them(harness: SparkHarness) -> None:
     """Spark 4.0 and 4.1 ask for the end of the first micro-batch, then for its start, and then only for ends."""
     path = harness.create(EVENTS, buckets=1)

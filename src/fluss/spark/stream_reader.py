@@ -4,7 +4,8 @@
 An offset of a stream is a document of the next offset of every bucket. For `full` on a primary-key table, or one that
 has a lake, it starts as `{"snapshot": true}`: the first micro-batch is the rows as of the offsets it ends with, the log
 follows them. Where those rows come from a snapshot of the lake, the end of the first micro-batch names it: Spark asks
-for the start again when it runs that micro-batch again, and the lake may have newer snapshots by then.
+for the start again when it runs that micro-batch again, and the lake may have newer snapshots by then. The end of any
+other first micro-batch names the offsets it started with: the log may start, or end, later by then.
 
 Spark before 4.2 asks for the first end without saying whether the query is new. That end is the end of the log, and it
 names the snapshot and the offsets where the log goes on after it, which only a new query reads.
@@ -46,6 +47,8 @@ from fluss.spark.versions import (
 SNAPSHOT = "snapshot"
 LAKE = "lake"
 REST = "rest"
+FIRST = "first"
+"""The mark of the start of a query that does not start with a snapshot."""
 _SAMPLE_ROWS = 1_000
 ROWS_PER_TRIGGER = 10_000_000
 ROWS_PER_BUCKET = 1_000_000
@@ -114,7 +117,7 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
             start = layout.given("scan.startup.offsets", options["scan.startup.offsets"], EARLIEST)
         else:
             start = layout.earliest()
-        return to_json(self._info, start)
+        return {**to_json(self._info, start), FIRST: True}
 
     @driver_side
     def latestOffset(  # noqa: N802
@@ -171,12 +174,12 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
             self._check_dropped(begin, layout)
             end = {bucket: max(latest[bucket], begin.get(bucket, 0)) for bucket in latest}
             end = self._limited(begin, end, limit)
-            if start.get(SNAPSHOT):
+            if start.get(SNAPSHOT) or start.get(FIRST):
                 # Kept, so that the micro-batch starts there again when it runs again: by then the log may start later.
                 lake = {REST: to_json(self._info, begin)}
         self._planned = end
         document = to_json(self._info, end)
-        if document == {name: value for name, value in start.items() if name != LAKE}:
+        if document == {name: value for name, value in start.items() if name not in (LAKE, FIRST)}:
             return start
         return document if lake is None else {**document, LAKE: lake}
 
@@ -286,7 +289,7 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
         # A query that goes on after a restart has planned nothing yet in this process.
         self._planned = self._planned or stop
         self._position = self._position or end
-        if start.get(SNAPSHOT) and LAKE in end:
+        if (start.get(SNAPSHOT) or start.get(FIRST)) and LAKE in end:
             lake = end[LAKE]
             parts = self._snapshot_parts(stop, lake) if SNAPSHOT in lake else []
             return parts + (self._log_parts(from_json(lake[REST]), stop, self._layout()) if REST in lake else [])
