@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from fluss.errors import InvalidArgumentError
+from fluss.errors import ConfigError, InvalidArgumentError
 from fluss.spark import lookup_join
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def test_wrong_joins_are_refused(harness: SparkHarness) -> None:
     users = harness.create(USERS, primary_key=["id"])
     log = harness.create(USERS)
     frame = harness.spark.range(3)
+    with pytest.raises(ConfigError, match=r"write 'database\.table'"):
+        lookup_join(frame, "users", "id", harness.bootstrap)
     with pytest.raises(InvalidArgumentError, match="whole primary key"):
         lookup_join(frame, log, "id", harness.bootstrap)
     with pytest.raises(InvalidArgumentError, match="has no column 'user'"):

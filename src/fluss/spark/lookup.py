@@ -15,6 +15,7 @@ from fluss.client.blocking_client import BlockingClient
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import TablePath
 from fluss.spark.connect import client_of
+from fluss.spark.options import table_path
 from fluss.spark.types import to_spark_schema
 from fluss.spark.versions import arrow_schema
 
@@ -46,7 +47,7 @@ def lookup_join(
     """
     given = {"bootstrap.servers": bootstrap_servers, **(options or {})}
     pairs = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else {name: name for name in on}
-    path = TablePath(*table.split("."))
+    path = table_path(table)
     with BlockingClient(given) as client:
         info = client.info(path)
     if not info.has_primary_key() or set(pairs.values()) != set(info.schema.primary_key):

@@ -487,7 +487,7 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
         filed = _from_file(values.pop("client.options.file"))
         lake = {**{name.lower(): str(value) for name, value in filed.items() if is_lake_option(name)}, **lake}
         client = {**{name: value for name, value in filed.items() if not is_lake_option(name)}, **client}
-    path, view = split_virtual(_table_path(values.get("table")))
+    path, view = split_virtual(_named_table(values.get("table")))
     return SourceOptions(path, _checked_client(client), values, lake, view)
 
 
@@ -590,7 +590,7 @@ def _unknown(given: str, side: str) -> str:
     return f"unknown option {given!r:.100} for format 'fluss'; {hint}"
 
 
-def _table_path(text: str | None) -> TablePath:
+def _named_table(text: str | None) -> TablePath:
     if not text:
         raise ConfigError(
             "no table is named: write load('database.table'), save('database.table'), or the option table. Without the "
@@ -598,6 +598,11 @@ def _table_path(text: str | None) -> TablePath:
             "make tables for SQL with fluss.spark.tables(), or name the table in the statement: INSERT INTO t WITH "
             "(table = 'database.table') ..."
         )
+    return table_path(text)
+
+
+def table_path(text: str) -> TablePath:
+    """The path of a table that is named `database.table`."""
     parts = text.split(".")
     if len(parts) != 2 or not all(parts):
         raise ConfigError(f"{text!r:.200} is not the name of a table; write 'database.table'")
