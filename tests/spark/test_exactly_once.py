@@ -118,11 +118,13 @@ def test_a_micro_batch_may_write_to_a_table_twice(harness: SparkHarness, tmp_pat
 
     def halves(batch: DataFrame, number: int) -> None:
         for half in (0, 1):
-            harness.write(batch.where(f"id % 2 = {half}"), target, write__delivery="exactly-once")
+            options = {"write__delivery": "exactly-once", "write__ledger": "fluss.jobs_ledger"}
+            harness.write(batch.where(f"id % 2 = {half}"), target, **options)
 
     query = harness.stream(source).writeStream.foreachBatch(halves).trigger(availableNow=True)
     assert query.option("checkpointLocation", str(tmp_path)).start().awaitTermination(200)
     assert counts(harness, target) == Counter(range(20))
+    assert harness.read("fluss.jobs_ledger").count() == 0, "no later write asks for these"
 
 
 def test_exactly_once_needs_idempotent_writers(harness: SparkHarness, tmp_path: Path) -> None:

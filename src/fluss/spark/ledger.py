@@ -122,6 +122,10 @@ class Ledger:
     def commit(self, query: str, batch: int) -> None:
         """Note that a batch is complete; what was noted about its tasks is needed no more."""
         self._client.run(self._note(Delivery(query, COMMITTED, COMMITTED), COMMITTED, str(batch)).wait())
+        self.discard(query, batch)
+
+    def discard(self, query: str, batch: int) -> None:
+        """Remove what was noted about the tasks of a batch."""
         for row in self._notes(query):
             if row["batch"] == batch:
                 self._writer.delete({name: row[name] for name in _SCHEMA.primary_key})

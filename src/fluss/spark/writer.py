@@ -23,7 +23,7 @@ from fluss.spark.failures import driver_side
 from fluss.spark.layout import Layout
 from fluss.spark.ledger import DRIVER, Attempt, Delivery, Ledger, create_ledger
 from fluss.spark.ledger import TABLE as LEDGER_TABLE
-from fluss.spark.options import SourceOptions
+from fluss.spark.options import SourceOptions, table_path
 from fluss.spark.overwrite import Overwrite, discard
 from fluss.spark.rows_in import RowsIn
 from fluss.spark.versions import StreamArrowWriter
@@ -72,6 +72,7 @@ class SparkWriter:
         self._transaction = f"txn:{options['txnAppId']}:{info.table_id}"
         """What the ledger has a transaction under: a name may be that of several tables, one after another."""
         self._run = str(uuid.uuid4())
+        self._job = f"job:{self._run}"
         if streaming and overwrite and not info.has_primary_key():
             raise ConfigError(
                 f"log table {info.table_path} cannot take output mode complete, which replaces all rows each time; "
@@ -115,10 +116,7 @@ class SparkWriter:
         named = self._options["write.ledger"]
         if named is None:
             return TablePath(self._options.table_path.database_name, LEDGER_TABLE)
-        parts = named.split(".")
-        if len(parts) != 2 or not all(parts):
-            raise ConfigError(f"write.ledger: {named!r:.100} is not the name of a table; write 'database.table'")
-        return TablePath(*parts)
+        return table_path(named)
 
     # -- in the tasks ---------------------------------------------------------------------------------------------
 
@@ -190,7 +188,7 @@ class SparkWriter:
         batch = None if context is None else context.getLocalProperty(BATCH_PROPERTY)
         # A function for micro-batches (foreachBatch) may write to a table more than once.
         if not self._streaming or query is None or batch is None:
-            return Delivery(f"job:{self._run}", 0, task)
+            return Delivery(self._job, 0, task)
         return Delivery(f"query:{query}:{self._table_id}", int(batch), task)
 
     # -- on the driver --------------------------------------------------------------------------------------------
@@ -205,7 +203,10 @@ class SparkWriter:
         first = known[0].delivery
         assert first is not None
         self._restore(client, ledger, Delivery(first.query, first.batch, DRIVER), known)
-        ledger.commit(first.query, first.batch)
+        if first.query == self._job:
+            ledger.discard(self._job, 0)  # no other run asks for it
+        else:
+            ledger.commit(first.query, first.batch)
 
     def _restore(self, client: BlockingClient, ledger: Ledger, delivery: Delivery, done: Sequence[TaskDone]) -> None:
         """Append the rows that tasks left out too often: rows that are alike, in the input of several tasks."""
@@ -255,8 +256,11 @@ class FlussWriter(SparkWriter, d.DataSourceArrowWriter):  # type: ignore[misc]
     @driver_side
     def abort(self, messages: list[Any]) -> None:
         """Rows that are in the log stay there; a run of the same transaction again leaves them out."""
+        client = client_of(self._options.client)
         if self._overwrite is not None:
-            discard(client_of(self._options.client), self._overwrite.staging)
+            discard(client, self._overwrite.staging)
+        if self._exactly_once:
+            Ledger(client, self._ledger_path()).discard(self._job, 0)
 
 
 class FlussStreamWriter(SparkWriter, StreamArrowWriter):  # type: ignore[misc]
