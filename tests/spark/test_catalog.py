@@ -18,6 +18,7 @@ from tests.spark.conftest import BRIDGE
 from tests.spark.test_planner import children
 from tests.waiting import wait_for
 
+from fluss.client.blocking_client import BlockingClient
 from fluss.errors import TableAlreadyExistError
 from fluss.spark.catalog import CatalogCalls
 
@@ -249,6 +250,34 @@ def test_spark_knows_the_size_of_tables(sql: Sql) -> None:
     for table, size in {"sized": 1000 * 16, "keyed": 10 * 8}.items():
         plan = sql.spark.table(f"fluss.cat.{table}")._jdf.queryExecution().optimizedPlan()
         assert str(plan.stats().sizeInBytes()) == str(size)
+def test_a_table_that_is_replaced_is_staged_once(sql: Sql) -> None:
+    servers = sql.harness.bootstrap
+
+    def staging(_: int) -> str:
+        with BlockingClient({"bootstrap.servers": servers}) as client:
+            return ",".join(name for name in client.run(client.admin.list_tables("cat")) if "once__" in name)
+
+    sql.spark.udf.register("staging", staging)
+    sql("CREATE TABLE fluss.cat.once TBLPROPERTIES ('Primary.Key' 'id') AS SELECT 1 AS id")
+    assert sql.info("cat.once").get_primary_keys() == ["id"]
+    sql("CREATE OR REPLACE TABLE fluss.cat.once AS SELECT staging(id) AS names FROM range(1)")
+    [(names,)] = sql.rows("cat.once")
+    assert names.count("__overwrite_") == 1, names
+
+
+def test_cached_rows_are_used_until_the_table_is_written_to(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.cached AS SELECT 1 AS id")
+    frame = sql.spark.table("fluss.cat.cached").cache()
+    assert frame.count() == 1
+    plan = sql.spark.table("fluss.cat.cached")._jdf.queryExecution().executedPlan().toString()
+    assert "InMemoryTableScan" in plan
+    sql("INSERT INTO fluss.cat.cached VALUES (2)")
+    assert frame.count() == 2
+    sql("TRUNCATE TABLE fluss.cat.cached")
+    assert frame.count() == 0
+    frame.unpersist()
+
+
     joined = sql.spark.table("fluss.cat.sized").join(sql.spark.table("fluss.cat.keyed"), "id")
     assert "BroadcastHashJoin" in joined._jdf.queryExecution().executedPlan().toString()
     assert joined.count() == 10

@@ -5,6 +5,8 @@ import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsTruncate;
+import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 
 /**
@@ -30,7 +32,18 @@ class StagedFlussTable extends FlussTable implements StagedTable {
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     stage(info.options().asCaseSensitiveMap());
-    return newWriteBuilder(info, Map.of("table", staged));
+    WriteBuilder builder = newWriteBuilder(info, Map.of("table", staged));
+    return new SupportsTruncate() {
+      @Override
+      public WriteBuilder truncate() {
+        return builder; // it has no rows yet
+      }
+
+      @Override
+      public Write build() {
+        return builder.build();
+      }
+    };
   }
 
   private void stage(Map<String, String> options) {
