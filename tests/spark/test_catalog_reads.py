@@ -109,3 +109,8 @@ def test_times_of_the_julian_calendar_are_filtered_by_their_instant(sql: Sql) ->
             assert sql(f"SELECT date_format(ts, 'y-MM-dd') FROM fluss.cat.old WHERE ts = timestamp'{day}'") == [(day,)]
     finally:
         sql.spark.conf.unset("spark.sql.session.timeZone")
+
+
+def test_days_before_the_first_year_are_found(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.ides AS SELECT date'-0043-03-15' AS day, 1 AS n")
+    assert sql("SELECT n FROM fluss.cat.ides WHERE day = date'-0043-03-15'") == [(1,)]

@@ -97,7 +97,8 @@ final class Conditions {
       return quoted(text);
     }
     if (value instanceof java.sql.Date day) {
-      return "date " + quoted(day.toLocalDate().toString());
+      // Its own conversion loses the era.
+      return "date " + quoted(LocalDate.ofEpochDay(DateTimeUtils.fromJavaDate(day)).toString());
     }
     if (value instanceof LocalDate day) {
       return "date " + quoted(day.toString());
