@@ -100,8 +100,11 @@ record ColumnarReaders(PartitionReaderFactory python) implements PartitionReader
 
     @Override
     public void close() throws IOException {
-      release();
-      packed.close();
+      try {
+        release();
+      } finally {
+        packed.close();
+      }
     }
   }
 }
