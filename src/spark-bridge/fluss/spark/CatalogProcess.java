@@ -26,7 +26,7 @@ final class CatalogProcess {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final CatalogProcess SHARED = new CatalogProcess();
 
-  private Process process;
+  private volatile Process process;
   private BufferedWriter requests;
   private BufferedReader answers;
   private SparkContext watched;
@@ -62,6 +62,13 @@ final class CatalogProcess {
     }
     try {
       start();
+    } catch (IOException error) {
+      throw new IllegalStateException(
+          "The catalog process of Fluss cannot be started: " + error.getMessage()
+              + ". Set PYSPARK_PYTHON to a Python that has fluss-python.", error);
+    }
+    IOException broken = null;
+    try {
       requests.write(line);
       requests.newLine();
       requests.flush();
@@ -70,15 +77,12 @@ final class CatalogProcess {
         return JSON.readTree(answer);
       }
     } catch (IOException error) {
-      stop();
-      throw new IllegalStateException(
-          "The catalog process of Fluss cannot be used: " + error.getMessage()
-              + ". Set PYSPARK_PYTHON to a Python that has fluss-python.", error);
+      broken = error;
     }
     stop();
     throw new IllegalStateException(
         "The catalog process of Fluss ended during the call " + request.get("call")
-            + ", which may have been carried out. Its error is in the log of the driver; the next call starts it again.");
+            + ", which may have been carried out. Its error is in the log of the driver; the next call starts it again.", broken);
   }
 
   private void start() throws IOException {
@@ -100,7 +104,10 @@ final class CatalogProcess {
           new SparkListener() {
             @Override
             public void onApplicationEnd(SparkListenerApplicationEnd end) {
-              stop();
+              Process running = process; // without the lock, which a call holds until it is answered
+              if (running != null) {
+                running.destroy();
+              }
             }
           });
     }

@@ -93,7 +93,7 @@ class CatalogTable extends FlussTable
     try {
       JsonNode found = catalog.call(call, arguments);
       return found.isNull() ? OptionalLong.empty() : OptionalLong.of(found.asLong());
-    } catch (CatalogProcess.Failure failure) {
+    } catch (RuntimeException failure) {
       return OptionalLong.empty(); // the query runs without, and reports what is wrong
     }
   }
