@@ -216,6 +216,9 @@ def test_partitions(sql: Sql) -> None:
     sql("CREATE TABLE fluss.cat.whole (n INT)")
     with pytest.raises(PySparkException, match="not partitioned"):
         sql("SHOW PARTITIONS fluss.cat.whole")
+    sql("CREATE TABLE fluss.cat.moments (n INT, at TIMESTAMP_NTZ) PARTITIONED BY (at)")
+    with pytest.raises(PySparkException, match="by a column of type TIMESTAMP_NTZ cannot be listed or named"):
+        sql("ALTER TABLE fluss.cat.moments ADD PARTITION (at = TIMESTAMP_NTZ'2024-01-01 00:00:00')")
 
 
 def test_metadata_columns_of_log_tables(sql: Sql) -> None:

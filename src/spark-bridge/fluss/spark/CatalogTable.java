@@ -24,7 +24,6 @@ import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
 import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -214,9 +213,16 @@ class CatalogTable extends FlussTable
 
   /** A value as it stands in the name of a partition. */
   private static String text(InternalRow row, int at, DataType type) {
-    return type.equals(DataTypes.DateType)
-        ? LocalDate.ofEpochDay(row.getInt(at)).toString()
-        : String.valueOf(row.get(at, type));
+    return switch (type.typeName()) {
+      case "string", "boolean", "byte", "short", "integer", "long" -> String.valueOf(row.get(at, type));
+      case "date" -> LocalDate.ofEpochDay(row.getInt(at)).toString();
+      default -> throw unnamed(type);
+    };
+  }
+
+  private static UnsupportedOperationException unnamed(DataType type) {
+    return new UnsupportedOperationException(
+        "partitions by a column of type " + type.sql() + " cannot be listed or named; rows that need one create it");
   }
 
   private static InternalRow row(JsonNode values, StructType schema) {
@@ -236,7 +242,7 @@ class CatalogTable extends FlussTable
       case "integer" -> Integer.valueOf(text);
       case "long" -> Long.valueOf(text);
       case "date" -> (int) LocalDate.parse(text).toEpochDay();
-      default -> throw new UnsupportedOperationException("partitions by a column of type " + type.sql() + " cannot be listed");
+      default -> throw unnamed(type);
     };
   }
 }
