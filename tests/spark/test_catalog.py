@@ -183,6 +183,9 @@ def test_alter_table(sql: Sql) -> None:
         "ADD COLUMN first INT FIRST": "no AddColumn",
         "SET TBLPROPERTIES ('primary.key' = 'name')": r"primary\.key cannot be changed",
         "RENAME TO fluss.cat.other": "cannot rename tables",
+        "ADD COLUMN flag BOOLEAN DEFAULT false": "no default values",
+        "SET TBLPROPERTIES ('comment' = 'other')": "cannot change the comment of a table",
+        "SET LOCATION 'elsewhere'": "cannot change the location of a table",
     }.items():
         with pytest.raises(PySparkException, match=message):
             sql(f"ALTER TABLE fluss.cat.altered {change}")

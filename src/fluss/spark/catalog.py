@@ -91,7 +91,7 @@ class CatalogCalls:
             "primary_key": [] if view is not None else list(info.primary_keys),
             "cut": [column.name for column in info.schema.columns if is_cut_by_spark(column.data_type)],
             "metadata": _metadata(info, view).json(),
-            "properties": {"provider": "fluss", **comment, **shown, **info.properties, **info.custom_properties},
+            "properties": {"provider": "fluss", **shown, **info.properties, **info.custom_properties, **comment},
         }
 
     def count_rows(self, table: str) -> int | None:
@@ -132,7 +132,7 @@ class CatalogCalls:
     ) -> None:
         path = _path(table)
         info = self._client.info(path)
-        now = {**_layout(info), "comment": info.comment}
+        now = {**_layout(info), "comment": info.comment or ""}
         # Pipelines of Spark set all properties of a table again in each run.
         set = {name: value for name, value in set.items() if name != "provider" and value != now.get(name)}
         fixed = sorted(_LAYOUT.keys() & {*set, *remove})
@@ -146,6 +146,9 @@ class CatalogCalls:
         columns = [Column(one["name"], _column_type(one), one.get("comment")) for one in add]
         if set or remove:
             self._client.run(self._admin.alter_table(path, set_properties=set, reset_properties=remove))
+        unknown = sorted({"comment", "location", "collation"} & {*set, *remove})
+        if unknown:
+            raise InvalidArgumentError(f"table {path}: Fluss cannot change the {unknown[0]} of a table")
         if columns:
             self._client.run(self._admin.alter_table(path, add_columns=columns))
 
@@ -294,7 +297,7 @@ def _split(
     own: dict[str, str] = {}
     behind_options = {name[len(_OPTION) :] for name in properties if name.startswith(_OPTION)}
     for name, value in {**properties, **options}.items():
-        key = _LAYOUT.get(name)
+        key = _LAYOUT.get(name.lower())
         option = OPTIONS.find(name if key is None else f"create.{key}")
         if option is not None and option.key.startswith("create."):
             layout[option.key.removeprefix("create.")] = option.parse(value.strip())

@@ -229,6 +229,9 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
   private static Map<String, Object> added(TableChange.AddColumn column) {
     Map<String, Object> found = new HashMap<>();
     String name = column.fieldNames()[0];
+    if (column.defaultValue() != null) {
+      throw new UnsupportedOperationException("column " + name + ": columns of Fluss have no default values; leave DEFAULT out");
+    }
     found.put("name", name);
     found.put("comment", column.comment());
     StructField field = new StructField(name, column.dataType(), column.isNullable(), org.apache.spark.sql.types.Metadata.empty());
