@@ -278,6 +278,15 @@ def test_cached_rows_are_used_until_the_table_is_written_to(sql: Sql) -> None:
     plan = sql.spark.table("fluss.cat.cached")._jdf.queryExecution().executedPlan().toString()
     assert "InMemoryTableScan" in plan
     sql("INSERT INTO fluss.cat.cached VALUES (2)")
+def test_spark_knows_the_size_of_tables(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.sized AS SELECT id, id % 3 AS k FROM range(1000)")
+    sql("CREATE TABLE fluss.cat.keyed TBLPROPERTIES ('primary.key' 'id') AS SELECT id % 10 AS id FROM range(1000)")
+    for table, size in {"sized": 1000 * 16, "keyed": 10 * 8}.items():
+        plan = sql.spark.table(f"fluss.cat.{table}")._jdf.queryExecution().optimizedPlan()
+        assert str(plan.stats().sizeInBytes()) == str(size)
+    for name, value in {"read.changelog": "true", "startingOffsets": "earliest", "scan.as-of.timestamp": "0"}.items():
+        plan = sql.spark.read.option(name, value).table("fluss.cat.keyed")._jdf.queryExecution().optimizedPlan()
+        assert len(str(plan.stats().sizeInBytes())) > 15, "unknown"
     assert frame.count() == 2
     sql("TRUNCATE TABLE fluss.cat.cached")
     assert frame.count() == 0

@@ -22,7 +22,7 @@ from fluss.spark.filters import is_cut_by_spark
 from fluss.spark.flows import flows_of_batch, flows_of_stream
 from fluss.spark.history import SEQUENCE, has_sequence, with_sequence
 from fluss.spark.layout import Layout, rows_between
-from fluss.spark.options import OPTIONS
+from fluss.spark.options import OPTIONS, read_options
 from fluss.spark.overwrite import Overwrite, discard
 from fluss.spark.reader import FlussReader
 from fluss.spark.source import FlussDataSource
@@ -35,6 +35,9 @@ _LAYOUT = {"primary.key": "primary-key", "bucket.key": "bucket-key", "bucket.num
 
 _OPTION = "option."
 """Spark's prefix for what a statement has behind OPTIONS; each is there without the prefix as well."""
+
+_OTHER_ROWS = ("endingOffsets", "scan.incremental.start.timestamp", "scan.as-of.timestamp")
+"""Options of reads that may give more rows than a table has now."""
 
 _OF_SPARK = frozenset({"provider", "owner", "external", "is_managed_location", "comment", "collation", "table_type"})
 
@@ -94,11 +97,16 @@ class CatalogCalls:
             "properties": {"provider": "fluss", **shown, **info.properties, **info.custom_properties, **comment},
         }
 
-    def count_rows(self, table: str) -> int | None:
-        """How many rows a table has, for Spark's optimizer; None if it takes more than a few requests to say."""
-        path, view = split_virtual(_path(table))
+    def count_rows(self, options: dict[str, str]) -> int | None:
+        """About how many rows a read gives, for Spark's optimizer; None if it takes more than a few requests to say.
+
+        A filter is not regarded: Spark estimates what it leaves.
+        """
+        given = read_options(FlussDataSource(options).readable_options())
+        path = given.table_path
         info = self._client.info(path)
-        if view is not None or info.config.lake_enabled:
+        others = any(given[name] is not None for name in _OTHER_ROWS) or given["scan.startup.mode"] != "full"
+        if given.view is not None or given["read.changelog"] or others or info.config.lake_enabled:
             return None
         if info.has_primary_key():
             return self._client.run(self._admin.get_table_stats(path)).row_count
@@ -138,6 +146,9 @@ class CatalogCalls:
         fixed = sorted(_LAYOUT.keys() & {*set, *remove})
         if fixed:
             raise InvalidArgumentError(f"table {path}: {fixed[0]} cannot be changed; create another table")
+        unknown = sorted({"comment", "location", "collation"} & {*set, *remove})
+        if unknown:
+            raise InvalidArgumentError(f"table {path}: Fluss cannot change the {unknown[0]} of a table")
         for name, wanted in nullable.items():
             # Pipelines of Spark make all columns nullable again in each run. Those of a key stay as they are.
             same = info.schema.column(name).data_type.nullable == wanted
@@ -146,9 +157,6 @@ class CatalogCalls:
         columns = [Column(one["name"], _column_type(one), one.get("comment")) for one in add]
         if set or remove:
             self._client.run(self._admin.alter_table(path, set_properties=set, reset_properties=remove))
-        unknown = sorted({"comment", "location", "collation"} & {*set, *remove})
-        if unknown:
-            raise InvalidArgumentError(f"table {path}: Fluss cannot change the {unknown[0]} of a table")
         if columns:
             self._client.run(self._admin.alter_table(path, add_columns=columns))
 

@@ -45,7 +45,7 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
 
     @driver_side
     def schema(self) -> StructType:
-        options = read_options(self._only_readable())
+        options = read_options(self.readable_options())
         info = client_of(options.client).info(options.table_path)
         schema = source_schema(
             info,
@@ -67,7 +67,7 @@ class FlussDataSource(d.DataSource):  # type: ignore[misc]
             preset = override(preset, layer)
         return override({name: value for name, value in preset.items() if is_option_of(name, side)}, given)
 
-    def _only_readable(self) -> dict[str, str]:
+    def readable_options(self) -> dict[str, str]:
         """The options without those of streams, which this method cannot tell from batches; checked later."""
         streaming = ("maxrowspertrigger", "maxbytespertrigger", "maxoffsetspertrigger")
         given = self._given("reads")

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.EnumSet;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -34,7 +35,7 @@ class CatalogTable extends FlussTable
   private final FlussCatalog catalog;
   private final String path;
   private final JsonNode described;
-  private OptionalLong rows;
+  private final Map<Map<String, String>, OptionalLong> rows = new HashMap<>();
 
   CatalogTable(FlussCatalog catalog, String path, JsonNode described, Map<String, String> options) {
     super(schemaOf(described.get("schema")), options);
@@ -76,11 +77,8 @@ class CatalogTable extends FlussTable
 
   /** Asked for once: Spark loads a table anew for each query. */
   @Override
-  synchronized OptionalLong rowCount() {
-    if (rows == null) {
-      rows = counted("count_rows", Map.of("table", path));
-    }
-    return rows;
+  synchronized OptionalLong rowCount(Map<String, String> given) {
+    return rows.computeIfAbsent(given, options -> counted("count_rows", Map.of("options", options)));
   }
 
   @Override

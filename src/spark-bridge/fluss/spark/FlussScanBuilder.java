@@ -75,6 +75,9 @@ class FlussScanBuilder
   /** Counts all rows without reading them, where that is exact. Spark asks only if it has no filters of its own. */
   @Override
   public boolean pushAggregation(Aggregation aggregation) {
+    if (counted.isPresent()) {
+      return true; // Spark asks twice
+    }
     AggregateFunc[] wanted = aggregation.aggregateExpressions();
     if (wanted.length != 1 || !(wanted[0] instanceof CountStar) || aggregation.groupByExpressions().length > 0) {
       return false;
@@ -178,7 +181,7 @@ class FlussScanBuilder
 
     @Override
     public Statistics estimateStatistics() {
-      OptionalLong rows = table.rowCount();
+      OptionalLong rows = table.rowCount(options);
       return new Size(rows, rows.isPresent() ? OptionalLong.of(rows.getAsLong() * schema.defaultSize()) : rows);
     }
 

@@ -71,8 +71,8 @@ class FlussTable implements SupportsRead, SupportsWrite {
     return new FlussWriteBuilder(info, withTable(given), partitionedBy());
   }
 
-  /** About how many rows there are, where that is known. */
-  OptionalLong rowCount() {
+  /** About how many rows a read with these options gives, where that is known. */
+  OptionalLong rowCount(Map<String, String> given) {
     return OptionalLong.empty();
   }
 
