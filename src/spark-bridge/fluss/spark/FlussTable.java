@@ -20,6 +20,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 class FlussTable implements SupportsRead, SupportsWrite {
   private final StructType schema;
   private final Map<String, String> options;
+  private final Map<String, String> session = FlussSource.sessionOptions();
 
   FlussTable(StructType schema, Map<String, String> options) {
     this.schema = schema;
@@ -36,6 +37,21 @@ class FlussTable implements SupportsRead, SupportsWrite {
   public final String toString() {
     CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
     return FlussSource.NAME + " " + given.getOrDefault("table", given.getOrDefault("path", ""));
+  }
+
+  /** Spark finds what it has cached of a table, and what a write makes stale, by this: it loads tables anew per query. */
+  @Override
+  public final boolean equals(Object other) {
+    return other instanceof FlussTable table
+        && getClass() == table.getClass()
+        && name().equals(table.name())
+        && options.equals(table.options)
+        && session.equals(table.session); // it may name another server
+  }
+
+  @Override
+  public final int hashCode() {
+    return name().hashCode();
   }
 
   @Override
