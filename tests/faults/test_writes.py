@@ -58,6 +58,21 @@ async def append_all(writer, rows, *, pause_every=40):
     return handles
 
 
+async def test_a_writer_that_waits_for_the_server_does_not_spin(writing, proxy):
+    """Also one whose batches wait for no further rows."""
+    async with writing(**{"writer.batch-timeout-ms": 0}) as (_, _, writer):
+        await writer.append((0, "")).wait()
+        proxy.stall()
+        began = time.thread_time()
+        for number in range(1, 20):
+            writer.append((number, ""))
+            await asyncio.sleep(0.02)
+        spent_s = time.thread_time() - began
+        proxy.resume()
+        await writer.flush()
+    assert spent_s < 0.1
+
+
 def check_order(table):
     """Rows of one writer were written in the order they were given, bucket by bucket."""
     ids = table.column("id").to_pylist()

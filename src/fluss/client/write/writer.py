@@ -75,6 +75,8 @@ _EARLY_BYTES = 128 * 1024
 """A batch of this size need not wait for more when the server has too little to do for its bucket."""
 _LINGER_BATCHES = 2
 """While so many batches of a bucket are queued or in flight, rows that have waited long enough wait for more."""
+_LINGER_AGAIN_S = 0.01
+"""How often is looked whether overdue rows can be sent, if they wait for no others."""
 _LINGER_BATCHES_TOTAL = 64
 """The same for all buckets together: with many of them, each would otherwise get several small batches at a time."""
 
@@ -351,9 +353,9 @@ class WriterBase:
 
     # -- on the loop ----------------------------------------------------------------------------------------------
 
-    def _start_linger(self) -> None:
+    def _start_linger(self, at_least_s: float = 0.0) -> None:
         if self._linger is None and not self._shut:
-            self._linger = self._loop.call_later(self._linger_s, self._linger_over)
+            self._linger = self._loop.call_later(max(self._linger_s, at_least_s), self._linger_over)
 
     def _stop_linger(self) -> None:
         if self._linger is not None:
@@ -378,7 +380,7 @@ class WriterBase:
             builder.is_overdue = True
         self._seal_overdue()
         if self._builders:
-            self._start_linger()
+            self._start_linger(_LINGER_AGAIN_S)
 
     def _seal_overdue(self) -> None:
         """Send the rows that have waited long enough, of all buckets or of none: they travel in one request."""
