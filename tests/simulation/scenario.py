@@ -8,6 +8,7 @@ server serves is compared with what the writers were told: the rows of all keys 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections.abc import Awaitable, Callable
@@ -27,6 +28,10 @@ DAYS = fluss.TablePath("fluss", "days")
 """A log with partitions, which are created while rows are written."""
 SHORT = fluss.TablePath("fluss", "short")
 """Rows whose changelog expires at once: only snapshots, and what they do not have yet, lead to them."""
+NUMBERED = fluss.TablePath("fluss", "numbered")
+"""Rows that the server numbers. Every key is written once."""
+PIPELINED = {"writer.batch-timeout": "0 ms", "writer.batch-size": "256b"}
+"""Options of a client that has several batches of a bucket on their way."""
 BUCKETS = 2
 KEYS_PER_WRITER = 6
 WRITES_MAX = 12
@@ -62,15 +67,18 @@ class Writer:
     dated: list[Operation] = field(default_factory=list)
     upserted: list[Operation] = field(default_factory=list)
     shortly: list[Operation] = field(default_factory=list)
+    numbered: list[Operation] = field(default_factory=list)
     in_flight: list[tuple[Operation, Any]] = field(default_factory=list)
 
     async def open(self, world: World) -> None:
-        self.connection = await world.connect()
+        self.connection = await world.connect(**(PIPELINED if self.number else {}))
         await self.use_new_columns()
         state = await self.connection.get_table(STATE)
         self._append_dated = (await self.connection.get_table(DAYS)).new_append().create_writer()
         self._upsert = state.new_upsert().create_writer()
         self._upsert_short = (await self.connection.get_table(SHORT)).new_upsert().create_writer()
+        numbered = (await self.connection.get_table(NUMBERED)).new_upsert().partial_update_by_name(["k"])
+        self._upsert_numbered = numbered.create_writer()
 
     async def use_new_columns(self) -> None:
         """Write rows with all columns of the table from now on."""
@@ -88,6 +96,9 @@ class Writer:
                 row = self.number * 1_000_000 + len(self.dated)
                 handle = self._append_dated.append((row, self.number, _text(row), self.rng.choice(partitions)))
                 self._keep(self.dated, Operation(row, row), handle)
+            elif self.rng.random() < 0.1:
+                key = self.number * 1_000_000 + len(self.numbered)
+                self._keep(self.numbered, Operation(key, key), self._upsert_numbered.upsert({"k": key}))
             elif self.rng.random() < 0.7:
                 self._change(self._upsert, self.upserted)
             else:
@@ -131,11 +142,15 @@ async def create_tables(world: World) -> None:
     rows, dated = Schema(pa.schema(columns)), Schema(pa.schema([*columns, ("day", pa.string())]))
     key = Column("k", DataTypes.int().with_nullable(False))
     keyed = Schema.of([key, Column("v", DataTypes.bigint()), Column("text", DataTypes.string())], primary_key=("k",))
+    numbered = Schema.of(
+        [key, Column("number", DataTypes.bigint())], primary_key=("k",), auto_increment_columns=("number",)
+    )
     week = {"table.log.ttl": "7 d", "table.log.tiered.local-segments": "1"}
     await admin.create_table(EVENTS, TableDescriptor(rows, bucket_count=BUCKETS, properties=week))
     await admin.create_table(DAYS, TableDescriptor(dated, bucket_count=1, partition_keys=["day"], properties=week))
     await admin.create_table(STATE, TableDescriptor(keyed, bucket_count=BUCKETS))
     await admin.create_table(SHORT, TableDescriptor(keyed, bucket_count=1, properties={"table.log.ttl": "1 s"}))
+    await admin.create_table(NUMBERED, TableDescriptor(numbered, bucket_count=1))
     await connection.close()
 
 
@@ -153,6 +168,8 @@ class Scenario:
         self._served: dict[TableBucket, list[Change]] = {}
         self._added_columns = 0
         self._partitions: list[str] = []
+        self._listed: set[str] = set()
+        """Partitions that the server has shown."""
 
     async def __call__(self, world: World) -> None:
         await world.start_server()
@@ -168,15 +185,22 @@ class Scenario:
             self.faults[name] = self.faults.get(name, 0) + 1
             await self._change_tables(reader.get_admin(), world.rng, writers)
             count = world.rng.randint(3, WRITES_MAX)
-            await asyncio.gather(fault(world), *(writer.write(count, self._partitions) for writer in writers))
+            await asyncio.gather(
+                fault(world),
+                self._try_partition(reader.get_admin(), f"maybe{number}", world.rng),
+                *(writer.write(count, self._partitions) for writer in writers),
+            )
             await _heal(world)
             await asyncio.gather(*(writer.settle() for writer in writers))
             self._reads_all |= name not in NETWORK_FAULTS
+            await self._check_partitions(reader.get_admin())
             await self._check_keys(lookupers, writers)
             if world.rng.random() < LOGS_READ_SHARE:
                 await self._check_logs(world, writers)
         operations = [
-            one for writer in writers for one in (*writer.appended, *writer.dated, *writer.upserted, *writer.shortly)
+            one
+            for writer in writers
+            for one in (*writer.appended, *writer.dated, *writer.upserted, *writer.shortly, *writer.numbered)
         ]
         self.acknowledged = sum(one.acknowledged for one in operations)
         self.failed = len(operations) - self.acknowledged
@@ -203,6 +227,20 @@ class Scenario:
                 if rng.random() < 0.5:
                     await writer.use_new_columns()
 
+    async def _try_partition(self, admin: fluss.FlussAdmin, name: str, rng: random.Random) -> None:
+        """Create a partition in the middle of a fault, of which it may fail."""
+        if rng.random() < 0.1:
+            await _pause_for(rng)
+            with contextlib.suppress(fluss.FlussError):
+                await admin.create_partition(DAYS, {"day": name})
+
+    async def _check_partitions(self, admin: fluss.FlussAdmin) -> None:
+        """What was there once stays: none was dropped."""
+        found = {one.get_partition_name() for one in await admin.list_partition_infos(DAYS)}
+        if gone := self._listed - found:
+            raise LostOrDoubledError(f"partitions of {DAYS} are gone: {sorted(gone)}")
+        self._listed = found
+
     async def _check_keys(self, lookupers: dict[fluss.TablePath, Any], writers: list[Writer]) -> None:
         """Look up all keys, and compare their rows with the last writes."""
         keys = list(range(self.writer_count * KEYS_PER_WRITER))
@@ -219,6 +257,7 @@ class Scenario:
         try:
             await self._check_events(connection, writers)
             await self._check_state(connection)
+            await self._check_numbers(connection, writers)
         finally:
             await connection.close()
         self._reads_all = False
@@ -267,6 +306,17 @@ class Scenario:
         changes = {bucket: await self._read(connection, STATE, bucket) for bucket in buckets}
         await read_state(connection, STATE, "k", changes, keys)
 
+    async def _check_numbers(self, connection: fluss.FlussConnection, writers: list[Writer]) -> None:
+        """No number is given twice, and no acknowledged key is without one."""
+        table_id = (await connection.get_table(NUMBERED)).get_table_info().table_id
+        changes = await self._read(connection, NUMBERED, TableBucket(table_id, 0))
+        numbers = {change.row["k"]: change.row["number"] for change in changes}
+        if len(set(numbers.values())) < len(numbers) or len(numbers) < len(changes) or None in numbers.values():
+            raise LostOrDoubledError(f"numbers of {NUMBERED}: {sorted(numbers.items(), key=lambda one: str(one[1]))}")
+        lost = [one.key for writer in writers for one in writer.numbered if one.acknowledged and one.key not in numbers]
+        if lost:
+            raise LostOrDoubledError(f"acknowledged rows of {NUMBERED} are not there: {lost[:5]} ({len(lost)})")
+
     async def _read(
         self, connection: fluss.FlussConnection, path: fluss.TablePath, bucket: TableBucket
     ) -> list[Change]:
@@ -298,7 +348,11 @@ def _check_values(operations: list[Operation], state: dict[int, int]) -> None:
 
 
 async def _pause(world: World) -> None:
-    await asyncio.sleep(world.rng.expovariate(1 / 0.05))
+    await _pause_for(world.rng)
+
+
+async def _pause_for(rng: random.Random) -> None:
+    await asyncio.sleep(rng.expovariate(1 / 0.05))
 
 
 async def _nothing(world: World) -> None:
