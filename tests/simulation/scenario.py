@@ -413,6 +413,37 @@ async def _bad_disk_then_power(world: World) -> None:
     await _power(world)
 
 
+async def _damage(world: World) -> None:
+    """Bytes of a log or snapshot change or end early while no server runs; later they are put back.
+
+    Meanwhile the server may refuse what it was, and must not serve anything else, nor lose what was acknowledged.
+    """
+    await _pause(world)
+    if world.rng.random() < 0.5:
+        await world.stop_server()
+    else:
+        world.kill_server()
+    put_back = world.damage_file()
+    await world.start_server()
+    await _read_damaged(world)
+    await world.stop_server()
+    put_back()
+    await world.start_server()
+
+
+async def _read_damaged(world: World) -> None:
+    """Read what can be read; every row must be one that was written."""
+    with contextlib.suppress(fluss.FlussError):
+        async with await world.connect(**{"request-timeout": "1 s"}) as connection:
+            table_id = (await connection.get_table(EVENTS)).get_table_info().table_id
+            for number in range(BUCKETS):
+                with contextlib.suppress(fluss.FlussError):
+                    changes, _ = await read_bucket(connection, EVENTS, TableBucket(table_id, number))
+                    for row in (change.row for change in changes):
+                        if row["text"] != _text(row["id"]):
+                            raise LostOrDoubledError(f"damaged row of {EVENTS}: {row}")
+
+
 async def _clock(world: World) -> None:
     """The clock is wrong for less than its tolerance, by up to a year: nothing may expire by it."""
     await _pause(world)
@@ -436,6 +467,7 @@ FAULTS: dict[str, Callable[[World], Awaitable[None]]] = {
     "restart": _restart,
     "disk": _bad_disk,
     "disk and power": _bad_disk_then_power,
+    "damage": _damage,
     "clock": _clock,
 }
 NETWORK_FAULTS = ("nothing", "reset", "cut", "slow", "clock")

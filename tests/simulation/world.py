@@ -181,6 +181,32 @@ class World:
         self.note("disk works")
         self.disk.failing = lambda kind: None
 
+    def damage_file(self) -> Callable[[], None]:
+        """Change a byte of a log that is written to or of a snapshot, or cut it; returns what puts it back.
+
+        A file that the server cut meanwhile, because what was damaged had never been acknowledged, stays as it is.
+        """
+        last_segments = {path.parent: path for path in sorted(self.disk.root.rglob("*.log"))}
+        snapshots = [path for path in sorted(self.disk.root.with_name("remote").rglob("*")) if path.suffix == ".sst"]
+        files = [path for path in (*last_segments.values(), *snapshots) if path.stat().st_size]
+        if not files:
+            return lambda: None
+        path = self.rng.choice(files)
+        whole = path.read_bytes()
+        place = self.rng.randrange(len(whole))
+        cut = self.rng.random() < 0.3
+        damaged = whole[:place] + (b"" if cut else bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        path.write_bytes(damaged)
+        self.note(f"{path.name} {'cut' if cut else 'changed'} at {place} of {len(whole)}")
+
+        def put_back() -> None:
+            found = path.read_bytes() if path.exists() else b""
+            if found == damaged or (not cut and found.startswith(damaged)):
+                path.write_bytes(whole + found[len(damaged) :])
+                self.note(f"{path.name} put back")
+
+        return put_back
+
     def set_clock_off(self, seconds: float) -> None:
         """Let the machine's clock jump to this far from the true time."""
         self.note(f"clock off by {seconds:.0f} s")
