@@ -279,6 +279,9 @@ class UnsyncedFolders:
                 del self._versions[known]
 
 
+_SMALL_BATCHES_BYTES = 256 * 1024
+
+
 class BadBatch(Exception):
     """The bytes at a position of a file are no batch, or not a whole one."""
 
@@ -305,11 +308,13 @@ def walk_file(
 
     Checksums are left to the caller. Raises BadBatch where the bytes stop being whole batches. `wanted` is asked, with
     its size, whether more has to be read for a batch that goes on beyond what was read; if not, the walk ends. With
-    `headers_only`, what was read may lack the end of a batch, which the caller knows to be there.
+    `headers_only`, what was read may lack the end of a batch, which the caller knows to be there; where batches are so
+    small that several are read at once, more is read at a time.
     """
+    size_bytes = window_bytes
     while position < end:
-        view = _read_window(file, position, min(window_bytes, end - position))
-        at = 0
+        view = _read_window(file, position, min(size_bytes, end - position))
+        at = batches = 0
         while at < len(view):
             try:
                 span = read_span(view, at, whole=not headers_only)
@@ -328,9 +333,12 @@ def walk_file(
                 raise BadBatch(position + at, "the batch is cut off")
             yield view, span, position + at
             at = span.end
+            batches += 1
         if at == 0:
             raise BadBatch(position, "the file ends before the log does")
         position += at
+        if headers_only:
+            size_bytes = min(2 * size_bytes, _SMALL_BATCHES_BYTES) if batches > 1 else window_bytes
 
 
 def read_whole(file: ReadableFile, position: int, size_bytes: int) -> memoryview:
