@@ -77,12 +77,10 @@ async def no_tasks_left(anyio_backend: str) -> AsyncIterator[None]:
     assert len(left) <= before, f"tasks left behind: {left}"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def interruptible() -> Iterator[None]:
-    """Handle SIGINT, here and in child processes: one that was started in the background ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Handle SIGINT in every test and its child processes: a suite in the background, or a test before, ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 LONG = ("spark", "lake", "abuse", "crash", "faults", "simulation", "damage", "docs", "cli", "console", "db", "client")
