@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from fluss.errors import LogOffsetOutOfRangeError
 from fluss.records import LogBatch, ProjectedBatch, cut_batch, iter_log_batches
 from fluss.records.log_batch import BatchSpan, crc_fits
 from fluss.server.log import reader
-from fluss.server.log.files import DamagedLogError
+from fluss.server.log.files import DamagedLogError, walk_file
 from fluss.server.log.projection import IntactCuts, Projection
 
 SIZE = len(make_batch(0))
@@ -319,3 +320,21 @@ def test_many_small_batches_are_read_in_a_thread(tmp_path: Path) -> None:
     for number in range(40):
         harness.write(make_batch(number * 3))
     assert not reader.plan_read(harness.log, 0, 1 << 20, first_batch_always=True).is_quick
+
+
+@pytest.mark.parametrize(("rows", "reads_max"), [(1, 12), (1000, 40)], ids=["small", "large"])
+def test_headers_of_small_batches_are_read_many_at_a_time(rows: int, reads_max: int) -> None:
+    batches = [make_batch(number, count=rows) for number in range(1000 if rows == 1 else 30)]
+    data = b"".join(batches)
+    sizes: list[int] = []
+
+    class InMemory:
+        def read(self, position: int, size_bytes: int) -> memoryview:
+            sizes.append(size_bytes)
+            return memoryview(data)[position : position + size_bytes]
+
+    found = list(walk_file(InMemory(), 0, len(data), 4096, headers_only=True))
+    assert [position for _, _, position in found] == [0, *accumulate(map(len, batches[:-1]))]
+    assert len(sizes) <= reads_max
+    if rows > 1:
+        assert sum(sizes) < len(data) // 2, "not the rows behind the headers"
