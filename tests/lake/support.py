@@ -207,6 +207,15 @@ def lake_harness(server: LocalServer, lake_format: str, warehouse: Path, databas
         session.close()
 
 
+def in_small_files(lake: LakeHarness, name: str) -> TablePath:
+    """A table of four rows, each in a file of its own, as a compaction finds it."""
+    path = lake.create(name, buckets=1)
+    for i in range(4):
+        lake.append(path, [row(i)])
+        lake.tier(path)
+    return path
+
+
 def rows_of(table: pa.Table, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Rows in an order that does not depend on where they came from."""
     chosen = table.select(list(columns)) if columns is not None else table
@@ -224,6 +233,7 @@ __all__ = [
     "LakeHarness",
     "every_format",
     "every_format_and_key",
+    "in_small_files",
     "lake_server_options",
     "row",
     "rows_of",

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
-from tests.lake.support import PARTITIONED, ROW, LakeHarness, row, rows_of
+from tests.lake.support import PARTITIONED, ROW, LakeHarness, in_small_files, row, rows_of
 
 from fluss import DataTypes, TablePath
 from fluss.errors import FlussError, InvalidArgumentError, InvalidTableError
 from fluss.lake.layout import LakeConfig
 from fluss.lake.registry import open_lake
+from fluss.lake.rounds import RoundSettings
 
 VECTORS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("embedding", pa.list_(pa.float32()))])
 SIZE = "embedding.arrow.fixed-size-list.size"
@@ -119,6 +122,30 @@ def test_an_append_from_outside_during_the_commit_ends_the_round(lance: LakeHarn
         opened._merge([], "/offsets")  # type: ignore[attr-defined]
     lance.tier(path)
     assert rows_of(lance.alone(path)) == [row(1), row(100)]
+
+
+def test_a_compaction_that_is_overtaken_half_way_keeps_its_files(
+    lance: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fluss.lake.lance import LanceTable
+
+    path = in_small_files(lance, "overtaken")
+    one = lance.round(settings=RoundSettings(compact=True, compact_files_min=2))
+    report = one.run(path)
+    merge = LanceTable._merge
+
+    def other_first(self: LanceTable, *arguments: Any) -> int:
+        # The first of the two versions is there, and another one comes before that with the offsets.
+        dataset(lance, path).insert(pa.Table.from_pylist([row(100)], ROW))
+        return merge(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LanceTable, "_merge", other_first)
+        with pytest.raises(FlussError, match="stay merged"):
+            one.maintain(report, sweep=False)
+    lance.append(path, [row(4)])
+    lance.tier(path)
+    assert rows_of(lance.alone(path)) == [*(row(i) for i in range(5)), row(100)]
 
 
 def test_where_rows_came_from_is_not_known(lance: LakeHarness) -> None:

@@ -7,13 +7,24 @@ import datetime as dt
 import gc
 import threading
 import time
+from dataclasses import replace
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.lake.support import ROW, LakeHarness, every_format, every_format_and_key, row, rows_of, system_columns
+from tests.lake.support import (
+    ROW,
+    LakeHarness,
+    every_format,
+    every_format_and_key,
+    in_small_files,
+    row,
+    rows_of,
+    system_columns,
+)
 from tests.waiting import wait_for
 
 import fluss
@@ -286,15 +297,6 @@ def test_maintenance(lake: LakeHarness, primary_keys: list[str] | None) -> None:
     assert lake.table(path).stats(snapshot.snapshot_id).files == stats.files
 
 
-def in_small_files(lake: LakeHarness, name: str) -> TablePath:
-    """A table of four rows, each in a file of its own, as a compaction finds it."""
-    path = lake.create(name, buckets=1)
-    for i in range(4):
-        lake.append(path, [row(i)])
-        lake.tier(path)
-    return path
-
-
 @every_format
 def test_a_compaction_the_server_was_not_told_of(lake: LakeHarness) -> None:
     path = in_small_files(lake, "untold")
@@ -365,6 +367,93 @@ def test_expiry_keeps_what_the_server_knows(lake: LakeHarness) -> None:
     assert lake.union(path) == [row(i) for i in range(4)]
 
 
+@pytest.mark.parametrize(
+    ("lake", "owner", "method"),
+    [
+        ("delta", "deltalake.DeltaTable", "create_write_transaction"),
+        ("lance", "lance.LanceDataset", "commit"),
+        ("iceberg", "pyiceberg.catalog.sql.SqlCatalog", "commit_table"),
+    ],
+    indirect=["lake"],
+)
+def test_a_commit_whose_answer_got_lost(
+    lake: LakeHarness, owner: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library sends it again, and is told that another one was first: which was its own."""
+    path = lake.create("twice", buckets=1)
+    lake.append(path, [row(1)])
+    module, _, name = owner.rpartition(".")
+    found = getattr(import_module(module), name)
+    commit = getattr(found, method)
+
+    def twice(*arguments: Any, **options: Any) -> Any:
+        commit(*arguments, **options)
+        return commit(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(found, method, staticmethod(twice) if lake.lake_format == "lance" else twice)
+        report = lake.tier(path)
+    snapshot = lake.session.lake_snapshot(path)
+    assert snapshot is not None
+    assert snapshot.snapshot_id == report.snapshot_id
+    lake.append(path, [row(2)])
+    lake.tier(path)
+    assert rows_of(lake.alone(path), ROW.names) == [row(1), row(2)]
+
+
+def test_files_that_a_compaction_moved_to_another_level_stay(paimon: LakeHarness) -> None:
+    """Java does not write a file anew that overlaps with none: it deletes it from one level and adds it to another."""
+    from pypaimon.snapshot.snapshot import BATCH_COMMIT_IDENTIFIER
+    from pypaimon.write.commit_message import CommitMessage
+
+    path = paimon.create("moved", primary_keys=["id"], buckets=1)
+    paimon.upsert(path, [row(1)])
+    paimon.tier(path)
+    table: Any = paimon.table(path)
+    [split] = table.raw_splits(1)
+    moved = [replace(file, level=5) for file in split.files]
+    messages = [CommitMessage(partition=(), bucket=0, new_files=moved, deleted_files=split.files)]
+    commit = table.table.new_batch_write_builder().new_commit()
+    entries = commit.file_store_commit._collect_manifest_entries(messages)
+    commit.file_store_commit._try_commit(
+        commit_kind="COMPACT",
+        commit_identifier=BATCH_COMMIT_IDENTIFIER,
+        commit_entries_plan=lambda latest: entries,
+        detect_conflicts=True,
+        allow_rollback=False,
+        changelog_entries=[],
+    )
+    commit.close()
+    assert table.expire(keep_min=1, older_than_ms=2**53, keep_ids=()) == [1]
+    assert table.sweep(older_than_ms=2**53) == []
+    assert rows_of(paimon.alone(path), ROW.names) == [row(1)]
+
+
+def test_snapshots_that_a_stream_has_still_to_read_stay(paimon: LakeHarness) -> None:
+    from pypaimon.consumer.consumer import Consumer
+
+    path = in_small_files(paimon, "streamed")
+    table: Any = paimon.table(path)
+    table.table.consumer_manager().reset_consumer("job", Consumer(next_snapshot=3))
+    assert table.expire(keep_min=1, older_than_ms=2**53, keep_ids=()) == [1, 2]
+    table.table.consumer_manager().delete_consumer("job")
+    assert table.expire(keep_min=1, older_than_ms=2**53, keep_ids=()) == [3]
+
+
+def test_files_of_a_place_with_another_name_are_not_swept(iceberg: LakeHarness) -> None:
+    """Java catalogs write ``file:/folder`` for a local folder."""
+    path = iceberg.create("named", buckets=1)
+    opened: Any = iceberg.table(path)
+    name = (path.database_name, path.table_name)
+    catalog, schema, spec = opened.table.catalog, opened.table.schema(), opened.table.spec()
+    catalog.drop_table(name)
+    catalog.create_table(name, schema, location=f"file:{iceberg.warehouse}/elsewhere/named", partition_spec=spec)
+    iceberg.append(path, [row(1)])
+    iceberg.tier(path)
+    assert iceberg.table(path).sweep(older_than_ms=2**53) == []
+    assert iceberg.union(path, lake_only=True) == [row(1)]
+
+
 def test_retention_keeps_what_is_not_tiered(paimon: LakeHarness) -> None:
     path = paimon.create("short", buckets=1, **{"table.log.ttl": "500ms"})
     for step in range(10):
@@ -424,9 +513,9 @@ def test_jdbc_options_become_sql_options() -> None:
     from fluss.lake.iceberg import catalog_options
 
     found = catalog_options(
-        {"type": "jdbc", "uri": "jdbc:postgresql://host/db", "jdbc.user": "me", "jdbc.password": "pw", "warehouse": "w"}
+        {"type": "jdbc", "uri": "jdbc:postgresql://h/db", "jdbc.user": "me", "jdbc.password": "p@w/:", "warehouse": "w"}
     )
-    assert found == {"type": "sql", "uri": "postgresql://me:pw@host/db", "warehouse": "w"}
+    assert found == {"type": "sql", "uri": "postgresql://me:p%40w%2F%3A@h/db", "warehouse": "w"}
     assert catalog_options({"type": "jdbc", "uri": "jdbc:sqlite:/a/b.db"})["uri"] == "sqlite:////a/b.db"
 
 

@@ -211,6 +211,9 @@ class OpenLakeTable(ABC):
     def abort(self, results: Sequence[WrittenFiles]) -> None:
         """Remove files that were certainly not committed. Never raises."""
 
+    def refresh(self) -> None:  # noqa: B027 (Paimon's own objects always look at the table as it is)
+        """Look at the table anew."""
+
     @abstractmethod
     def commits(self) -> Iterator[LakeCommit]:
         """Walk through the snapshots that led to the current one, newest first, as far as they are kept."""

@@ -184,7 +184,7 @@ class OpenDeltaTable(FolderTable):
         self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None, more: Mapping[str, str]
     ) -> int:
         bases = {result.payload["base"] for result in results if result.payload["removed"]}
-        self.delta.update_incremental()
+        self.refresh()
         version = self.delta.version()
         self.check_newest(known_id)
         if bases and bases != {version}:
@@ -202,7 +202,7 @@ class OpenDeltaTable(FolderTable):
             )
         except CommitFailedError as error:
             raise self.conflict(error) from None
-        self.delta.update_incremental()
+        self.refresh()
         return int(version + 1)
 
     def abort(self, results: Sequence[WrittenFiles]) -> None:
@@ -210,6 +210,9 @@ class OpenDeltaTable(FolderTable):
             self.delete(unquote(action.path) for action in result.payload["added"])
 
     # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        self.delta.update_incremental()
 
     def _history(self) -> list[dict[str, Any]]:
         """The commits that are still described, newest first."""
@@ -297,7 +300,7 @@ class OpenDeltaTable(FolderTable):
         return results
 
     def history_times(self) -> list[tuple[int, float]]:
-        self.delta.update_incremental()
+        self.refresh()
         return [(int(one["version"]), float(one.get("timestamp") or 0)) for one in self._history()]
 
     def drop_snapshots(self, old: Sequence[int]) -> list[int]:
@@ -330,7 +333,7 @@ class OpenDeltaTable(FolderTable):
         return [name for name in files if name.endswith(".parquet") and not name.startswith("_")]
 
     def unused(self, files: Sequence[str]) -> list[str]:
-        self.delta.update_incremental()
+        self.refresh()
         used = {unquote(path) for path in self._used_from(self._first_version())}
         return [name for name in files if name not in used]
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -100,7 +101,8 @@ def catalog_options(options: Options) -> dict[str, str]:
             uri = "sqlite:///" + uri.removeprefix("sqlite:")
         if user is not None and "://" in uri:
             scheme, rest = uri.split("://", 1)
-            uri = f"{scheme}://{user}{':' + password if password else ''}@{rest}"
+            login = ":".join(quote(one, safe="") for one in (user, password) if one)
+            uri = f"{scheme}://{login}@{rest}"
         found["uri"] = uri
     elif kind is None and "uri" not in found and "catalog-impl" not in found:
         warehouse = found.get("warehouse")
@@ -203,7 +205,7 @@ class IcebergTable(IcebergStore):
         added = [file for result in results for file in result.payload["added"]]
         deleted = [file for result in results for file in result.payload["deleted"]]
         bases = {result.payload["base"] for result in results if result.payload["deleted"]}
-        self.table.refresh()
+        self.refresh()
         self.check_newest(known_id)
         current = self.table.current_snapshot()
         if bases and bases != {current.snapshot_id if current else None}:
@@ -231,6 +233,9 @@ class IcebergTable(IcebergStore):
         self.delete(file.file_path for result in results for file in result.payload["added"])
 
     # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        self.table.refresh()
 
     def commits(self) -> Iterator[LakeCommit]:
         for snapshot in self.history():
@@ -298,7 +303,7 @@ class IcebergTable(IcebergStore):
         return int.from_bytes(bound, "little", signed=True) if bound else 0
 
     def history_times(self) -> list[tuple[int, float]]:
-        self.table.refresh()
+        self.refresh()
         return [(snapshot.snapshot_id, snapshot.timestamp_ms) for snapshot in self.history()]
 
     def drop_snapshots(self, old: Sequence[int]) -> list[int]:
@@ -310,7 +315,7 @@ class IcebergTable(IcebergStore):
         live = self._files_of([snapshot for snapshot in snapshots if snapshot.snapshot_id not in ids])
         gone = self._files_of([snapshot for snapshot in snapshots if snapshot.snapshot_id in ids])
         self.table.maintenance.expire_snapshots().by_ids(ids).commit()
-        self.table.refresh()
+        self.refresh()
         self.delete(gone - live)
         return ids
 
@@ -327,12 +332,12 @@ class IcebergTable(IcebergStore):
         return [scheme + path for path in files if path.endswith((".parquet", ".avro", ".metadata.json"))]
 
     def unused(self, files: Sequence[str]) -> list[str]:
-        self.table.refresh()
+        self.refresh()
         used = self._files_of(self.table.snapshots())
         used |= {entry.metadata_file for entry in self.table.metadata.metadata_log}
         used.add(self.table.metadata_location)
-        used = {path.removeprefix("file://") for path in used}
-        return [path for path in files if path not in used]
+        used = {_without_scheme(path) for path in used}
+        return [path for path in files if _without_scheme(path) not in used]
 
     def _files_of(self, snapshots: Iterable[Snapshot]) -> set[str]:
         """The files that snapshots need."""
@@ -348,6 +353,11 @@ class IcebergTable(IcebergStore):
                     if entry.status != ManifestEntryStatus.DELETED:
                         files.add(entry.data_file.file_path)
         return files
+
+
+def _without_scheme(path: str) -> str:
+    """A place that has several names, such as ``file:/a``, ``file:///a`` and ``/a``, or ``s3://b/a`` and ``s3a://b/a``."""
+    return str(PyArrowFileIO.parse_location(path)[2])
 
 
 def _no_retry() -> None:

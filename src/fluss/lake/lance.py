@@ -24,8 +24,10 @@ from fluss.errors import InvalidTableError
 from fluss.lake.api import (
     LakeBucket,
     LakeCommit,
+    LakeCommitConflictError,
     LakeSplit,
     LakeStats,
+    LakeTableChangedError,
     LakeWriter,
     OpenLakeTable,
     PartitionFilter,
@@ -138,7 +140,7 @@ class LanceTable(FolderTable):
         return list(write_fragments(table, self.dataset.uri, mode="append", storage_options=self.storage, **options))
 
     def commit(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
-        self.dataset = self.dataset.checkout_version(self.dataset.latest_version)
+        self.refresh()
         self.check_newest(known_id)
         return self._merge([fragment for result in results for fragment in result.payload], offsets_path)
 
@@ -176,6 +178,9 @@ class LanceTable(FolderTable):
                     self.delete(f"data/{file.path}" for file in fragment.files)
 
     # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        self.dataset = self.dataset.checkout_version(self.dataset.latest_version)
 
     def commits(self) -> Iterator[LakeCommit]:
         for version in sorted((one["version"] for one in self.dataset.versions()), reverse=True):
@@ -246,10 +251,15 @@ class LanceTable(FolderTable):
         # crash between them leaves a version that nothing refers to.
         try:
             Compaction.commit(self.dataset, [result.payload for result in results])
-        except (CommitConflictError, OSError) as error:
+        except OSError as error:
+            if "conflict" not in str(error).lower():
+                raise
             raise self.conflict(error) from None
-        self.dataset = self.dataset.checkout_version(self.dataset.latest_version)
-        return self.commit((), offsets_path, known_id)
+        try:
+            return self.commit((), offsets_path, known_id)
+        except LakeCommitConflictError as error:
+            # Not a conflict to the round, which would remove the files: the first version uses them.
+            raise LakeTableChangedError(f"{error.message}. The files it merged stay merged") from None
 
     def history_times(self) -> list[tuple[int, float]]:
         times = {one["version"]: one["timestamp"].timestamp() * 1000 for one in self.dataset.versions()}

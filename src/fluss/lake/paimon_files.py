@@ -54,7 +54,7 @@ class _UsedFiles:
         self._lists = ManifestListManager(table.table)
         self._manifests = ManifestFileManager(table.table)
         self._indexes = IndexManifestFile(table.table)
-        self._entries: dict[str, list[tuple[int, list[str]]]] = {}
+        self._entries: dict[str, list[tuple[int, list[tuple[int, str]]]]] = {}
         self.paths: dict[str, str] = {}
         """All files the snapshots mention, also those that one of them deleted."""
         self.live: set[str] = set()
@@ -62,15 +62,15 @@ class _UsedFiles:
 
     def add(self, snapshots: Iterable[Any]) -> _UsedFiles:
         for snapshot in snapshots:
-            added: set[str] = set()
-            deleted: set[str] = set()
+            added: set[tuple[int, str]] = set()
+            deleted: set[tuple[int, str]] = set()
             for meta in self._manifest_list(snapshot.base_manifest_list, snapshot.delta_manifest_list):
-                for kind, names in self._manifest(meta.file_name):
-                    (added if kind == 0 else deleted).update(names)
-            self.live |= added - deleted
+                for kind, files in self._manifest(meta.file_name):
+                    (added if kind == 0 else deleted).update(files)
+            self.live.update(name for _, name in added - deleted)
             for meta in self._manifest_list(snapshot.changelog_manifest_list):
-                for _, names in self._manifest(meta.file_name):
-                    self.live.update(names)
+                for _, files in self._manifest(meta.file_name):
+                    self.live.update(name for _, name in files)
             if snapshot.index_manifest:
                 self._metadata("manifest", snapshot.index_manifest)
                 for entry in self._indexes.read(snapshot.index_manifest):
@@ -85,7 +85,12 @@ class _UsedFiles:
                 self._metadata("manifest", name)
                 yield from self._lists.read(name)
 
-    def _manifest(self, manifest: str) -> list[tuple[int, list[str]]]:
+    def _manifest(self, manifest: str) -> list[tuple[int, list[tuple[int, str]]]]:
+        """The entries of a manifest: whether they add (0) or delete, and their files with their level.
+
+        A compaction that moves a file to another level without writing it anew deletes it from the one and adds it to
+        the other, under the same name.
+        """
         found = self._entries.get(manifest)
         self._metadata("manifest", manifest)
         if found is None:
@@ -96,7 +101,7 @@ class _UsedFiles:
                 names = [file.file_name, *(file.extra_files or [])]
                 folder = path.rsplit("/", 1)[0]
                 self.paths.update({name: f"{folder}/{name}" for name in names})
-                found.append((entry.kind, names))
+                found.append((entry.kind, [(file.level, name) for name in names]))
         return found
 
     def _metadata(self, folder: str, name: str) -> None:
@@ -372,6 +377,11 @@ class PaimonStore(OpenLakeTable):
     def drop_snapshots(self, old: Sequence[int]) -> list[int]:
         if self._has_branches():
             _log.warning("snapshots of %s are not expired: it has branches", self.what)
+            return []
+        # A streaming read that keeps its position in the table needs the snapshots from there on.
+        next_read = self.table.consumer_manager().min_next_snapshot()
+        old = [snapshot_id for snapshot_id in old if next_read is None or snapshot_id < next_read]
+        if not old:
             return []
         snapshots = list(self.snapshots_from())
         kept = [snapshot for snapshot in snapshots if snapshot.id > old[-1]]

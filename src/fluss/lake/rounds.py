@@ -293,9 +293,14 @@ class Round:
         try:
             snapshot_id = commit(written, offsets_path, known.snapshot_id if known else None)
         except LakeCommitConflictError:
-            # After any other error the files may be in use: they stay.
-            table.abort(written)
-            raise
+            # After any other error the files may be in use: they stay. So may they be here: if the answer to a commit
+            # gets lost, a library sends it once more, and is told that it comes too late.
+            table.refresh()
+            landed = next((one for one in table.commits() if one.offsets_path == offsets_path), None)
+            if landed is None:
+                table.abort(written)
+                raise
+            snapshot_id = landed.snapshot_id
         self._on_step("compacted" if compacted else "lake committed")
         self._report_to_server(table, info.table_id, snapshot_id, offsets_path)
         self._on_step("server committed")
