@@ -3,31 +3,24 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import Any as _Any, ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import Any as _Any, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ErrorResponse(_message.Message):
     __slots__ = ("error_code", "error_message")
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     error_code: int
     error_message: str
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class PbTablePath(_message.Message):
     __slots__ = ("database_name", "table_name")
-    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
-    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
     database_name: str
     table_name: str
     def __init__(self, database_name: _Optional[str] = ..., table_name: _Optional[str] = ...) -> None: ...
 
 class PbPhysicalTablePath(_message.Message):
     __slots__ = ("database_name", "table_name", "partition_name")
-    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
-    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     database_name: str
     table_name: str
     partition_name: str
@@ -35,9 +28,6 @@ class PbPhysicalTablePath(_message.Message):
 
 class PbTableBucket(_message.Message):
     __slots__ = ("table_id", "partition_id", "bucket_id")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     bucket_id: int
@@ -45,23 +35,17 @@ class PbTableBucket(_message.Message):
 
 class PbKeyValue(_message.Message):
     __slots__ = ("key", "value")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
     key: str
     value: str
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class PbPartitionSpec(_message.Message):
     __slots__ = ("partition_key_values",)
-    PARTITION_KEY_VALUES_FIELD_NUMBER: _ClassVar[int]
     partition_key_values: _containers.RepeatedCompositeFieldContainer[PbKeyValue]
     def __init__(self, partition_key_values: _Optional[_Iterable[_Union[PbKeyValue, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbAlterConfig(_message.Message):
     __slots__ = ("config_key", "config_value", "op_type")
-    CONFIG_KEY_FIELD_NUMBER: _ClassVar[int]
-    CONFIG_VALUE_FIELD_NUMBER: _ClassVar[int]
-    OP_TYPE_FIELD_NUMBER: _ClassVar[int]
     config_key: str
     config_value: str
     op_type: int
@@ -69,25 +53,18 @@ class PbAlterConfig(_message.Message):
 
 class ApiVersionsRequest(_message.Message):
     __slots__ = ("client_software_name", "client_software_version")
-    CLIENT_SOFTWARE_NAME_FIELD_NUMBER: _ClassVar[int]
-    CLIENT_SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
     client_software_name: str
     client_software_version: str
     def __init__(self, client_software_name: _Optional[str] = ..., client_software_version: _Optional[str] = ...) -> None: ...
 
 class ApiVersionsResponse(_message.Message):
     __slots__ = ("api_versions", "server_type")
-    API_VERSIONS_FIELD_NUMBER: _ClassVar[int]
-    SERVER_TYPE_FIELD_NUMBER: _ClassVar[int]
     api_versions: _containers.RepeatedCompositeFieldContainer[PbApiVersion]
     server_type: int
     def __init__(self, api_versions: _Optional[_Iterable[_Union[PbApiVersion, _Mapping[str, _Any]]]] = ..., server_type: _Optional[int] = ...) -> None: ...
 
 class PbApiVersion(_message.Message):
     __slots__ = ("api_key", "min_version", "max_version")
-    API_KEY_FIELD_NUMBER: _ClassVar[int]
-    MIN_VERSION_FIELD_NUMBER: _ClassVar[int]
-    MAX_VERSION_FIELD_NUMBER: _ClassVar[int]
     api_key: int
     min_version: int
     max_version: int
@@ -95,23 +72,17 @@ class PbApiVersion(_message.Message):
 
 class AuthenticateRequest(_message.Message):
     __slots__ = ("protocol", "token")
-    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
     protocol: str
     token: bytes
     def __init__(self, protocol: _Optional[str] = ..., token: _Optional[bytes] = ...) -> None: ...
 
 class AuthenticateResponse(_message.Message):
     __slots__ = ("challenge",)
-    CHALLENGE_FIELD_NUMBER: _ClassVar[int]
     challenge: bytes
     def __init__(self, challenge: _Optional[bytes] = ...) -> None: ...
 
 class CreateDatabaseRequest(_message.Message):
     __slots__ = ("database_name", "ignore_if_exists", "database_json")
-    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
-    IGNORE_IF_EXISTS_FIELD_NUMBER: _ClassVar[int]
-    DATABASE_JSON_FIELD_NUMBER: _ClassVar[int]
     database_name: str
     ignore_if_exists: bool
     database_json: bytes
@@ -123,9 +94,6 @@ class CreateDatabaseResponse(_message.Message):
 
 class DropDatabaseRequest(_message.Message):
     __slots__ = ("database_name", "ignore_if_not_exists", "cascade")
-    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
-    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
-    CASCADE_FIELD_NUMBER: _ClassVar[int]
     database_name: str
     ignore_if_not_exists: bool
     cascade: bool
@@ -137,23 +105,17 @@ class DropDatabaseResponse(_message.Message):
 
 class ListDatabasesRequest(_message.Message):
     __slots__ = ("include_summary",)
-    INCLUDE_SUMMARY_FIELD_NUMBER: _ClassVar[int]
     include_summary: bool
     def __init__(self, include_summary: bool = ...) -> None: ...
 
 class ListDatabasesResponse(_message.Message):
     __slots__ = ("database_name", "database_summary")
-    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
-    DATABASE_SUMMARY_FIELD_NUMBER: _ClassVar[int]
     database_name: _containers.RepeatedScalarFieldContainer[str]
     database_summary: _containers.RepeatedCompositeFieldContainer[PbDatabaseSummary]
     def __init__(self, database_name: _Optional[_Iterable[str]] = ..., database_summary: _Optional[_Iterable[_Union[PbDatabaseSummary, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbDatabaseSummary(_message.Message):
     __slots__ = ("database_name", "created_time", "table_count")
-    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
-    CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
-    TABLE_COUNT_FIELD_NUMBER: _ClassVar[int]
     database_name: str
     created_time: int
     table_count: int
@@ -161,27 +123,21 @@ class PbDatabaseSummary(_message.Message):
 
 class DatabaseExistsRequest(_message.Message):
     __slots__ = ("database_name",)
-    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
     database_name: str
     def __init__(self, database_name: _Optional[str] = ...) -> None: ...
 
 class DatabaseExistsResponse(_message.Message):
     __slots__ = ("exists",)
-    EXISTS_FIELD_NUMBER: _ClassVar[int]
     exists: bool
     def __init__(self, exists: bool = ...) -> None: ...
 
 class GetDatabaseInfoRequest(_message.Message):
     __slots__ = ("database_name",)
-    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
     database_name: str
     def __init__(self, database_name: _Optional[str] = ...) -> None: ...
 
 class GetDatabaseInfoResponse(_message.Message):
     __slots__ = ("database_json", "created_time", "modified_time")
-    DATABASE_JSON_FIELD_NUMBER: _ClassVar[int]
-    CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
-    MODIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
     database_json: bytes
     created_time: int
     modified_time: int
@@ -189,10 +145,6 @@ class GetDatabaseInfoResponse(_message.Message):
 
 class AlterDatabaseRequest(_message.Message):
     __slots__ = ("database_name", "ignore_if_not_exists", "config_changes", "comment")
-    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
-    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
-    CONFIG_CHANGES_FIELD_NUMBER: _ClassVar[int]
-    COMMENT_FIELD_NUMBER: _ClassVar[int]
     database_name: str
     ignore_if_not_exists: bool
     config_changes: _containers.RepeatedCompositeFieldContainer[PbAlterConfig]
@@ -205,9 +157,6 @@ class AlterDatabaseResponse(_message.Message):
 
 class CreateTableRequest(_message.Message):
     __slots__ = ("table_path", "table_json", "ignore_if_exists")
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
-    IGNORE_IF_EXISTS_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     table_json: bytes
     ignore_if_exists: bool
@@ -219,8 +168,6 @@ class CreateTableResponse(_message.Message):
 
 class DropTableRequest(_message.Message):
     __slots__ = ("table_path", "ignore_if_not_exists")
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     ignore_if_not_exists: bool
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., ignore_if_not_exists: bool = ...) -> None: ...
@@ -231,19 +178,11 @@ class DropTableResponse(_message.Message):
 
 class GetTableInfoRequest(_message.Message):
     __slots__ = ("table_path",)
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class GetTableInfoResponse(_message.Message):
     __slots__ = ("table_id", "schema_id", "table_json", "created_time", "modified_time", "remote_data_dir", "bucket_count_epoch")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
-    TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
-    CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
-    MODIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
-    REMOTE_DATA_DIR_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_COUNT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     schema_id: int
     table_json: bytes
@@ -255,54 +194,38 @@ class GetTableInfoResponse(_message.Message):
 
 class ListTablesRequest(_message.Message):
     __slots__ = ("database_name",)
-    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
     database_name: str
     def __init__(self, database_name: _Optional[str] = ...) -> None: ...
 
 class ListTablesResponse(_message.Message):
     __slots__ = ("table_name",)
-    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
     table_name: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, table_name: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TableExistsRequest(_message.Message):
     __slots__ = ("table_path",)
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class TableExistsResponse(_message.Message):
     __slots__ = ("exists",)
-    EXISTS_FIELD_NUMBER: _ClassVar[int]
     exists: bool
     def __init__(self, exists: bool = ...) -> None: ...
 
 class GetTableSchemaRequest(_message.Message):
     __slots__ = ("table_path", "schema_id")
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     schema_id: int
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., schema_id: _Optional[int] = ...) -> None: ...
 
 class GetTableSchemaResponse(_message.Message):
     __slots__ = ("schema_id", "schema_json")
-    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
     schema_id: int
     schema_json: bytes
     def __init__(self, schema_id: _Optional[int] = ..., schema_json: _Optional[bytes] = ...) -> None: ...
 
 class AlterTableRequest(_message.Message):
     __slots__ = ("table_path", "ignore_if_not_exists", "config_changes", "add_columns", "drop_columns", "rename_columns", "modify_columns", "modify_bucket_count")
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
-    CONFIG_CHANGES_FIELD_NUMBER: _ClassVar[int]
-    ADD_COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    DROP_COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    RENAME_COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    MODIFY_COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    MODIFY_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     ignore_if_not_exists: bool
     config_changes: _containers.RepeatedCompositeFieldContainer[PbAlterConfig]
@@ -315,7 +238,6 @@ class AlterTableRequest(_message.Message):
 
 class PbModifyBucketCount(_message.Message):
     __slots__ = ("new_bucket_count",)
-    NEW_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     new_bucket_count: int
     def __init__(self, new_bucket_count: _Optional[int] = ...) -> None: ...
 
@@ -325,12 +247,6 @@ class AlterTableResponse(_message.Message):
 
 class PbAddColumn(_message.Message):
     __slots__ = ("column_name", "data_type_json", "comment", "column_position_type", "agg_function_type", "agg_function_params")
-    COLUMN_NAME_FIELD_NUMBER: _ClassVar[int]
-    DATA_TYPE_JSON_FIELD_NUMBER: _ClassVar[int]
-    COMMENT_FIELD_NUMBER: _ClassVar[int]
-    COLUMN_POSITION_TYPE_FIELD_NUMBER: _ClassVar[int]
-    AGG_FUNCTION_TYPE_FIELD_NUMBER: _ClassVar[int]
-    AGG_FUNCTION_PARAMS_FIELD_NUMBER: _ClassVar[int]
     column_name: str
     data_type_json: bytes
     comment: str
@@ -341,24 +257,17 @@ class PbAddColumn(_message.Message):
 
 class PbDropColumn(_message.Message):
     __slots__ = ("column_name",)
-    COLUMN_NAME_FIELD_NUMBER: _ClassVar[int]
     column_name: str
     def __init__(self, column_name: _Optional[str] = ...) -> None: ...
 
 class PbRenameColumn(_message.Message):
     __slots__ = ("old_column_name", "new_column_name")
-    OLD_COLUMN_NAME_FIELD_NUMBER: _ClassVar[int]
-    NEW_COLUMN_NAME_FIELD_NUMBER: _ClassVar[int]
     old_column_name: str
     new_column_name: str
     def __init__(self, old_column_name: _Optional[str] = ..., new_column_name: _Optional[str] = ...) -> None: ...
 
 class PbModifyColumn(_message.Message):
     __slots__ = ("column_name", "data_type_json", "comment", "column_position_type")
-    COLUMN_NAME_FIELD_NUMBER: _ClassVar[int]
-    DATA_TYPE_JSON_FIELD_NUMBER: _ClassVar[int]
-    COMMENT_FIELD_NUMBER: _ClassVar[int]
-    COLUMN_POSITION_TYPE_FIELD_NUMBER: _ClassVar[int]
     column_name: str
     data_type_json: bytes
     comment: str
@@ -367,9 +276,6 @@ class PbModifyColumn(_message.Message):
 
 class ListPartitionInfosRequest(_message.Message):
     __slots__ = ("table_path", "partial_partition_spec", "include_system_partitions")
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    PARTIAL_PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
-    INCLUDE_SYSTEM_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partial_partition_spec: PbPartitionSpec
     include_system_partitions: bool
@@ -377,18 +283,12 @@ class ListPartitionInfosRequest(_message.Message):
 
 class ListPartitionInfosResponse(_message.Message):
     __slots__ = ("partitions_info", "system_partitions_included")
-    PARTITIONS_INFO_FIELD_NUMBER: _ClassVar[int]
-    SYSTEM_PARTITIONS_INCLUDED_FIELD_NUMBER: _ClassVar[int]
     partitions_info: _containers.RepeatedCompositeFieldContainer[PbPartitionInfo]
     system_partitions_included: bool
     def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping[str, _Any]]]] = ..., system_partitions_included: bool = ...) -> None: ...
 
 class PbPartitionInfo(_message.Message):
     __slots__ = ("partition_id", "partition_spec", "remote_data_dir", "bucket_count")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
-    REMOTE_DATA_DIR_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     partition_spec: PbPartitionSpec
     remote_data_dir: str
@@ -397,9 +297,6 @@ class PbPartitionInfo(_message.Message):
 
 class CreatePartitionRequest(_message.Message):
     __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists")
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
-    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partition_spec: PbPartitionSpec
     ignore_if_not_exists: bool
@@ -411,9 +308,6 @@ class CreatePartitionResponse(_message.Message):
 
 class DropPartitionRequest(_message.Message):
     __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists")
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
-    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partition_spec: PbPartitionSpec
     ignore_if_not_exists: bool
@@ -425,9 +319,6 @@ class DropPartitionResponse(_message.Message):
 
 class MetadataRequest(_message.Message):
     __slots__ = ("table_path", "partitions_path", "partitions_id")
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    PARTITIONS_PATH_FIELD_NUMBER: _ClassVar[int]
-    PARTITIONS_ID_FIELD_NUMBER: _ClassVar[int]
     table_path: _containers.RepeatedCompositeFieldContainer[PbTablePath]
     partitions_path: _containers.RepeatedCompositeFieldContainer[PbPhysicalTablePath]
     partitions_id: _containers.RepeatedScalarFieldContainer[int]
@@ -435,10 +326,6 @@ class MetadataRequest(_message.Message):
 
 class MetadataResponse(_message.Message):
     __slots__ = ("coordinator_server", "tablet_servers", "table_metadata", "partition_metadata")
-    COORDINATOR_SERVER_FIELD_NUMBER: _ClassVar[int]
-    TABLET_SERVERS_FIELD_NUMBER: _ClassVar[int]
-    TABLE_METADATA_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_METADATA_FIELD_NUMBER: _ClassVar[int]
     coordinator_server: PbServerNode
     tablet_servers: _containers.RepeatedCompositeFieldContainer[PbServerNode]
     table_metadata: _containers.RepeatedCompositeFieldContainer[PbTableMetadata]
@@ -447,11 +334,6 @@ class MetadataResponse(_message.Message):
 
 class PbServerNode(_message.Message):
     __slots__ = ("node_id", "host", "port", "listeners", "rack")
-    NODE_ID_FIELD_NUMBER: _ClassVar[int]
-    HOST_FIELD_NUMBER: _ClassVar[int]
-    PORT_FIELD_NUMBER: _ClassVar[int]
-    LISTENERS_FIELD_NUMBER: _ClassVar[int]
-    RACK_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     host: str
     port: int
@@ -461,15 +343,6 @@ class PbServerNode(_message.Message):
 
 class PbTableMetadata(_message.Message):
     __slots__ = ("table_path", "table_id", "schema_id", "table_json", "bucket_metadata", "created_time", "modified_time", "remote_data_dir", "bucket_count_epoch")
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
-    TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_METADATA_FIELD_NUMBER: _ClassVar[int]
-    CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
-    MODIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
-    REMOTE_DATA_DIR_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_COUNT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     table_id: int
     schema_id: int
@@ -483,11 +356,6 @@ class PbTableMetadata(_message.Message):
 
 class PbPartitionMetadata(_message.Message):
     __slots__ = ("table_id", "partition_name", "partition_id", "bucket_metadata", "bucket_count")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_METADATA_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_name: str
     partition_id: int
@@ -497,12 +365,6 @@ class PbPartitionMetadata(_message.Message):
 
 class PbBucketMetadata(_message.Message):
     __slots__ = ("bucket_id", "leader_id", "replica_id", "leader_epoch", "bucket_epoch", "isr")
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
-    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
-    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    ISR_FIELD_NUMBER: _ClassVar[int]
     bucket_id: int
     leader_id: int
     replica_id: _containers.RepeatedScalarFieldContainer[int]
@@ -513,22 +375,16 @@ class PbBucketMetadata(_message.Message):
 
 class InitWriterRequest(_message.Message):
     __slots__ = ("table_path",)
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     table_path: _containers.RepeatedCompositeFieldContainer[PbTablePath]
     def __init__(self, table_path: _Optional[_Iterable[_Union[PbTablePath, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class InitWriterResponse(_message.Message):
     __slots__ = ("writer_id",)
-    WRITER_ID_FIELD_NUMBER: _ClassVar[int]
     writer_id: int
     def __init__(self, writer_id: _Optional[int] = ...) -> None: ...
 
 class ProduceLogRequest(_message.Message):
     __slots__ = ("acks", "table_id", "timeout_ms", "buckets_req")
-    ACKS_FIELD_NUMBER: _ClassVar[int]
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
     acks: int
     table_id: int
     timeout_ms: int
@@ -537,11 +393,6 @@ class ProduceLogRequest(_message.Message):
 
 class PbProduceLogReqForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "records", "original_partition_name", "routing_bucket_count")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    RECORDS_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
-    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     records: bytes
@@ -551,18 +402,11 @@ class PbProduceLogReqForBucket(_message.Message):
 
 class ProduceLogResponse(_message.Message):
     __slots__ = ("buckets_resp",)
-    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbProduceLogRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbProduceLogRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbProduceLogRespForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "base_offset", "original_partition_name")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
@@ -573,12 +417,6 @@ class PbProduceLogRespForBucket(_message.Message):
 
 class PutKvRequest(_message.Message):
     __slots__ = ("acks", "table_id", "timeout_ms", "target_columns", "buckets_req", "agg_mode")
-    ACKS_FIELD_NUMBER: _ClassVar[int]
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
-    TARGET_COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
-    AGG_MODE_FIELD_NUMBER: _ClassVar[int]
     acks: int
     table_id: int
     timeout_ms: int
@@ -589,11 +427,6 @@ class PutKvRequest(_message.Message):
 
 class PbPutKvReqForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "records", "original_partition_name", "routing_bucket_count")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    RECORDS_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
-    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     records: bytes
@@ -603,19 +436,11 @@ class PbPutKvReqForBucket(_message.Message):
 
 class PutKvResponse(_message.Message):
     __slots__ = ("buckets_resp",)
-    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbPutKvRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbPutKvRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbPutKvRespForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "log_end_offset", "pressure", "original_partition_name")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    PRESSURE_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
@@ -627,12 +452,6 @@ class PbPutKvRespForBucket(_message.Message):
 
 class FetchLogRequest(_message.Message):
     __slots__ = ("follower_server_id", "max_bytes", "tables_req", "max_wait_ms", "min_bytes", "read_preference")
-    FOLLOWER_SERVER_ID_FIELD_NUMBER: _ClassVar[int]
-    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
-    TABLES_REQ_FIELD_NUMBER: _ClassVar[int]
-    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
-    MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
-    READ_PREFERENCE_FIELD_NUMBER: _ClassVar[int]
     follower_server_id: int
     max_bytes: int
     tables_req: _containers.RepeatedCompositeFieldContainer[PbFetchLogReqForTable]
@@ -643,12 +462,6 @@ class FetchLogRequest(_message.Message):
 
 class PbFetchLogReqForTable(_message.Message):
     __slots__ = ("table_id", "projection_pushdown_enabled", "projected_fields", "buckets_req", "filter_predicate", "filter_schema_id")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PROJECTION_PUSHDOWN_ENABLED_FIELD_NUMBER: _ClassVar[int]
-    PROJECTED_FIELDS_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
-    FILTER_PREDICATE_FIELD_NUMBER: _ClassVar[int]
-    FILTER_SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     projection_pushdown_enabled: bool
     projected_fields: _containers.RepeatedScalarFieldContainer[int]
@@ -659,11 +472,6 @@ class PbFetchLogReqForTable(_message.Message):
 
 class PbFetchLogReqForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes", "routing_bucket_count")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    FETCH_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    MAX_FETCH_BYTES_FIELD_NUMBER: _ClassVar[int]
-    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     fetch_offset: int
@@ -673,30 +481,17 @@ class PbFetchLogReqForBucket(_message.Message):
 
 class FetchLogResponse(_message.Message):
     __slots__ = ("tables_resp",)
-    TABLES_RESP_FIELD_NUMBER: _ClassVar[int]
     tables_resp: _containers.RepeatedCompositeFieldContainer[PbFetchLogRespForTable]
     def __init__(self, tables_resp: _Optional[_Iterable[_Union[PbFetchLogRespForTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbFetchLogRespForTable(_message.Message):
     __slots__ = ("table_id", "buckets_resp")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbFetchLogRespForBucket]
     def __init__(self, table_id: _Optional[int] = ..., buckets_resp: _Optional[_Iterable[_Union[PbFetchLogRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbFetchLogRespForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "high_watermark", "log_start_offset", "remote_log_fetch_info", "records", "filtered_end_offset", "min_retain_offset")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
-    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    REMOTE_LOG_FETCH_INFO_FIELD_NUMBER: _ClassVar[int]
-    RECORDS_FIELD_NUMBER: _ClassVar[int]
-    FILTERED_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    MIN_RETAIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
@@ -711,10 +506,6 @@ class PbFetchLogRespForBucket(_message.Message):
 
 class PbRemoteLogFetchInfo(_message.Message):
     __slots__ = ("remote_log_tablet_dir", "partition_name", "remote_log_segments", "first_start_pos")
-    REMOTE_LOG_TABLET_DIR_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
-    REMOTE_LOG_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
-    FIRST_START_POS_FIELD_NUMBER: _ClassVar[int]
     remote_log_tablet_dir: str
     partition_name: str
     remote_log_segments: _containers.RepeatedCompositeFieldContainer[PbRemoteLogSegment]
@@ -723,11 +514,6 @@ class PbRemoteLogFetchInfo(_message.Message):
 
 class PbRemoteLogSegment(_message.Message):
     __slots__ = ("remote_log_segment_id", "remote_log_start_offset", "remote_log_end_offset", "segment_size_in_bytes", "max_timestamp")
-    REMOTE_LOG_SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
-    REMOTE_LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    REMOTE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    SEGMENT_SIZE_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
-    MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     remote_log_segment_id: str
     remote_log_start_offset: int
     remote_log_end_offset: int
@@ -737,13 +523,6 @@ class PbRemoteLogSegment(_message.Message):
 
 class ListOffsetsRequest(_message.Message):
     __slots__ = ("follower_server_id", "offset_type", "table_id", "partition_id", "bucket_id", "startTimestamp", "routing_bucket_count")
-    FOLLOWER_SERVER_ID_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_TYPE_FIELD_NUMBER: _ClassVar[int]
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    STARTTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
-    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     follower_server_id: int
     offset_type: int
     table_id: int
@@ -755,16 +534,11 @@ class ListOffsetsRequest(_message.Message):
 
 class ListOffsetsResponse(_message.Message):
     __slots__ = ("buckets_resp",)
-    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbListOffsetsRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbListOffsetsRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbListOffsetsRespForBucket(_message.Message):
     __slots__ = ("bucket_id", "error_code", "error_message", "offset")
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
     bucket_id: int
     error_code: int
     error_message: str
@@ -773,9 +547,6 @@ class PbListOffsetsRespForBucket(_message.Message):
 
 class PbPredicate(_message.Message):
     __slots__ = ("type", "leaf", "compound")
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    LEAF_FIELD_NUMBER: _ClassVar[int]
-    COMPOUND_FIELD_NUMBER: _ClassVar[int]
     type: int
     leaf: PbLeafPredicate
     compound: PbCompoundPredicate
@@ -783,9 +554,6 @@ class PbPredicate(_message.Message):
 
 class PbLeafPredicate(_message.Message):
     __slots__ = ("function", "field_id", "literals")
-    FUNCTION_FIELD_NUMBER: _ClassVar[int]
-    FIELD_ID_FIELD_NUMBER: _ClassVar[int]
-    LITERALS_FIELD_NUMBER: _ClassVar[int]
     function: int
     field_id: int
     literals: _containers.RepeatedCompositeFieldContainer[PbLiteralValue]
@@ -793,27 +561,12 @@ class PbLeafPredicate(_message.Message):
 
 class PbCompoundPredicate(_message.Message):
     __slots__ = ("function", "children")
-    FUNCTION_FIELD_NUMBER: _ClassVar[int]
-    CHILDREN_FIELD_NUMBER: _ClassVar[int]
     function: int
     children: _containers.RepeatedCompositeFieldContainer[PbPredicate]
     def __init__(self, function: _Optional[int] = ..., children: _Optional[_Iterable[_Union[PbPredicate, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbLiteralValue(_message.Message):
     __slots__ = ("literal_type", "is_null", "boolean_value", "int_value", "bigint_value", "float_value", "double_value", "string_value", "binary_value", "decimal_value", "timestamp_millis_value", "timestamp_nano_of_millis_value", "decimal_bytes")
-    LITERAL_TYPE_FIELD_NUMBER: _ClassVar[int]
-    IS_NULL_FIELD_NUMBER: _ClassVar[int]
-    BOOLEAN_VALUE_FIELD_NUMBER: _ClassVar[int]
-    INT_VALUE_FIELD_NUMBER: _ClassVar[int]
-    BIGINT_VALUE_FIELD_NUMBER: _ClassVar[int]
-    FLOAT_VALUE_FIELD_NUMBER: _ClassVar[int]
-    DOUBLE_VALUE_FIELD_NUMBER: _ClassVar[int]
-    STRING_VALUE_FIELD_NUMBER: _ClassVar[int]
-    BINARY_VALUE_FIELD_NUMBER: _ClassVar[int]
-    DECIMAL_VALUE_FIELD_NUMBER: _ClassVar[int]
-    TIMESTAMP_MILLIS_VALUE_FIELD_NUMBER: _ClassVar[int]
-    TIMESTAMP_NANO_OF_MILLIS_VALUE_FIELD_NUMBER: _ClassVar[int]
-    DECIMAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     literal_type: int
     is_null: bool
     boolean_value: bool
@@ -831,11 +584,6 @@ class PbLiteralValue(_message.Message):
 
 class LookupRequest(_message.Message):
     __slots__ = ("table_id", "buckets_req", "insert_if_not_exists", "acks", "timeout_ms")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
-    INSERT_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
-    ACKS_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbLookupReqForBucket]
     insert_if_not_exists: bool
@@ -845,11 +593,6 @@ class LookupRequest(_message.Message):
 
 class PbLookupReqForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "keys", "original_partition_name", "routing_bucket_count")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    KEYS_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
-    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     keys: _containers.RepeatedScalarFieldContainer[bytes]
@@ -859,18 +602,11 @@ class PbLookupReqForBucket(_message.Message):
 
 class LookupResponse(_message.Message):
     __slots__ = ("buckets_resp",)
-    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbLookupRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbLookupRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbLookupRespForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "values", "original_partition_name")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
@@ -881,24 +617,17 @@ class PbLookupRespForBucket(_message.Message):
 
 class PbValue(_message.Message):
     __slots__ = ("values",)
-    VALUES_FIELD_NUMBER: _ClassVar[int]
     values: bytes
     def __init__(self, values: _Optional[bytes] = ...) -> None: ...
 
 class PrefixLookupRequest(_message.Message):
     __slots__ = ("table_id", "buckets_req")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbPrefixLookupReqForBucket]
     def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbPrefixLookupReqForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbPrefixLookupReqForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "keys", "routing_bucket_count")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    KEYS_FIELD_NUMBER: _ClassVar[int]
-    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     keys: _containers.RepeatedScalarFieldContainer[bytes]
@@ -907,17 +636,11 @@ class PbPrefixLookupReqForBucket(_message.Message):
 
 class PrefixLookupResponse(_message.Message):
     __slots__ = ("buckets_resp",)
-    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbPrefixLookupRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbPrefixLookupRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbPrefixLookupRespForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "value_lists")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    VALUE_LISTS_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
@@ -927,17 +650,11 @@ class PbPrefixLookupRespForBucket(_message.Message):
 
 class PbValueList(_message.Message):
     __slots__ = ("values",)
-    VALUES_FIELD_NUMBER: _ClassVar[int]
     values: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, values: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class LimitScanRequest(_message.Message):
     __slots__ = ("table_id", "partition_id", "bucket_id", "limit", "routing_bucket_count")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    LIMIT_FIELD_NUMBER: _ClassVar[int]
-    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     bucket_id: int
@@ -947,10 +664,6 @@ class LimitScanRequest(_message.Message):
 
 class LimitScanResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "is_log_table", "records")
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    IS_LOG_TABLE_FIELD_NUMBER: _ClassVar[int]
-    RECORDS_FIELD_NUMBER: _ClassVar[int]
     error_code: int
     error_message: str
     is_log_table: bool
@@ -959,11 +672,6 @@ class LimitScanResponse(_message.Message):
 
 class ScanKvRequest(_message.Message):
     __slots__ = ("scanner_id", "bucket_scan_req", "call_seq_id", "batch_size_bytes", "close_scanner")
-    SCANNER_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_SCAN_REQ_FIELD_NUMBER: _ClassVar[int]
-    CALL_SEQ_ID_FIELD_NUMBER: _ClassVar[int]
-    BATCH_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    CLOSE_SCANNER_FIELD_NUMBER: _ClassVar[int]
     scanner_id: bytes
     bucket_scan_req: PbScanReqForBucket
     call_seq_id: int
@@ -973,11 +681,6 @@ class ScanKvRequest(_message.Message):
 
 class PbScanReqForBucket(_message.Message):
     __slots__ = ("table_id", "partition_id", "bucket_id", "limit", "routing_bucket_count")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    LIMIT_FIELD_NUMBER: _ClassVar[int]
-    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     bucket_id: int
@@ -987,12 +690,6 @@ class PbScanReqForBucket(_message.Message):
 
 class ScanKvResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "scanner_id", "has_more_results", "records", "log_offset")
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    SCANNER_ID_FIELD_NUMBER: _ClassVar[int]
-    HAS_MORE_RESULTS_FIELD_NUMBER: _ClassVar[int]
-    RECORDS_FIELD_NUMBER: _ClassVar[int]
-    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
     error_code: int
     error_message: str
     scanner_id: bytes
@@ -1003,9 +700,6 @@ class ScanKvResponse(_message.Message):
 
 class GetTableStatsRequest(_message.Message):
     __slots__ = ("table_id", "buckets_req", "target_columns")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
-    TARGET_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbTableStatsReqForBucket]
     target_columns: _containers.RepeatedScalarFieldContainer[int]
@@ -1013,9 +707,6 @@ class GetTableStatsRequest(_message.Message):
 
 class PbTableStatsReqForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "routing_bucket_count")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     routing_bucket_count: int
@@ -1023,17 +714,11 @@ class PbTableStatsReqForBucket(_message.Message):
 
 class GetTableStatsResponse(_message.Message):
     __slots__ = ("buckets_resp",)
-    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbTableStatsRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbTableStatsRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbTableStatsRespForBucket(_message.Message):
     __slots__ = ("error_code", "error_message", "partition_id", "bucket_id", "row_count")
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
     error_code: int
     error_message: str
     partition_id: int
@@ -1043,17 +728,12 @@ class PbTableStatsRespForBucket(_message.Message):
 
 class GetLatestKvSnapshotsRequest(_message.Message):
     __slots__ = ("table_path", "partition_name")
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partition_name: str
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., partition_name: _Optional[str] = ...) -> None: ...
 
 class GetLatestKvSnapshotsResponse(_message.Message):
     __slots__ = ("table_id", "partition_id", "latest_snapshots")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    LATEST_SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     latest_snapshots: _containers.RepeatedCompositeFieldContainer[PbKvSnapshot]
@@ -1061,9 +741,6 @@ class GetLatestKvSnapshotsResponse(_message.Message):
 
 class PbKvSnapshot(_message.Message):
     __slots__ = ("bucket_id", "snapshot_id", "log_offset")
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
-    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
     bucket_id: int
     snapshot_id: int
     log_offset: int
@@ -1071,10 +748,6 @@ class PbKvSnapshot(_message.Message):
 
 class GetKvSnapshotMetadataRequest(_message.Message):
     __slots__ = ("table_id", "partition_id", "bucket_id", "snapshot_id")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     bucket_id: int
@@ -1083,25 +756,18 @@ class GetKvSnapshotMetadataRequest(_message.Message):
 
 class GetKvSnapshotMetadataResponse(_message.Message):
     __slots__ = ("log_offset", "snapshot_files")
-    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOT_FILES_FIELD_NUMBER: _ClassVar[int]
     log_offset: int
     snapshot_files: _containers.RepeatedCompositeFieldContainer[PbRemotePathAndLocalFile]
     def __init__(self, log_offset: _Optional[int] = ..., snapshot_files: _Optional[_Iterable[_Union[PbRemotePathAndLocalFile, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbRemotePathAndLocalFile(_message.Message):
     __slots__ = ("remote_path", "local_file_name")
-    REMOTE_PATH_FIELD_NUMBER: _ClassVar[int]
-    LOCAL_FILE_NAME_FIELD_NUMBER: _ClassVar[int]
     remote_path: str
     local_file_name: str
     def __init__(self, remote_path: _Optional[str] = ..., local_file_name: _Optional[str] = ...) -> None: ...
 
 class AcquireKvSnapshotLeaseRequest(_message.Message):
     __slots__ = ("lease_id", "lease_duration_ms", "snapshots_to_lease")
-    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
-    LEASE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOTS_TO_LEASE_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     lease_duration_ms: int
     snapshots_to_lease: _containers.RepeatedCompositeFieldContainer[PbKvSnapshotLeaseForTable]
@@ -1109,23 +775,17 @@ class AcquireKvSnapshotLeaseRequest(_message.Message):
 
 class AcquireKvSnapshotLeaseResponse(_message.Message):
     __slots__ = ("unavailable_snapshots",)
-    UNAVAILABLE_SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     unavailable_snapshots: _containers.RepeatedCompositeFieldContainer[PbKvSnapshotLeaseForTable]
     def __init__(self, unavailable_snapshots: _Optional[_Iterable[_Union[PbKvSnapshotLeaseForTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbKvSnapshotLeaseForTable(_message.Message):
     __slots__ = ("table_id", "bucket_snapshots")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     bucket_snapshots: _containers.RepeatedCompositeFieldContainer[PbKvSnapshotLeaseForBucket]
     def __init__(self, table_id: _Optional[int] = ..., bucket_snapshots: _Optional[_Iterable[_Union[PbKvSnapshotLeaseForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbKvSnapshotLeaseForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "snapshot_id")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     snapshot_id: int
@@ -1133,8 +793,6 @@ class PbKvSnapshotLeaseForBucket(_message.Message):
 
 class ReleaseKvSnapshotLeaseRequest(_message.Message):
     __slots__ = ("lease_id", "buckets_to_release")
-    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_TO_RELEASE_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     buckets_to_release: _containers.RepeatedCompositeFieldContainer[PbTableBucket]
     def __init__(self, lease_id: _Optional[str] = ..., buckets_to_release: _Optional[_Iterable[_Union[PbTableBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
@@ -1145,7 +803,6 @@ class ReleaseKvSnapshotLeaseResponse(_message.Message):
 
 class DropKvSnapshotLeaseRequest(_message.Message):
     __slots__ = ("lease_id",)
-    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     def __init__(self, lease_id: _Optional[str] = ...) -> None: ...
 
@@ -1155,17 +812,12 @@ class DropKvSnapshotLeaseResponse(_message.Message):
 
 class ListKvSnapshotsRequest(_message.Message):
     __slots__ = ("table_id", "partition_id")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ...) -> None: ...
 
 class ListKvSnapshotsResponse(_message.Message):
     __slots__ = ("table_id", "partition_id", "active_snapshots")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    ACTIVE_SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     active_snapshots: _containers.RepeatedCompositeFieldContainer[PbKvSnapshot]
@@ -1173,9 +825,6 @@ class ListKvSnapshotsResponse(_message.Message):
 
 class GetLakeSnapshotRequest(_message.Message):
     __slots__ = ("table_path", "snapshot_id", "readable")
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
-    READABLE_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     snapshot_id: int
     readable: bool
@@ -1183,9 +832,6 @@ class GetLakeSnapshotRequest(_message.Message):
 
 class GetLakeSnapshotResponse(_message.Message):
     __slots__ = ("table_id", "snapshotId", "bucket_snapshots")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOTID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     snapshotId: int
     bucket_snapshots: _containers.RepeatedCompositeFieldContainer[PbLakeSnapshotForBucket]
@@ -1193,10 +839,6 @@ class GetLakeSnapshotResponse(_message.Message):
 
 class PbLakeSnapshotForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "log_offset", "partition_name")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     log_offset: int
@@ -1209,10 +851,6 @@ class GetFileSystemSecurityTokenRequest(_message.Message):
 
 class GetFileSystemSecurityTokenResponse(_message.Message):
     __slots__ = ("schema", "token", "expiration_time", "addition_info")
-    SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
-    EXPIRATION_TIME_FIELD_NUMBER: _ClassVar[int]
-    ADDITION_INFO_FIELD_NUMBER: _ClassVar[int]
     schema: str
     token: bytes
     expiration_time: int
@@ -1221,23 +859,17 @@ class GetFileSystemSecurityTokenResponse(_message.Message):
 
 class ListRemoteLogManifestsRequest(_message.Message):
     __slots__ = ("table_id", "partition_id")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ...) -> None: ...
 
 class ListRemoteLogManifestsResponse(_message.Message):
     __slots__ = ("manifests",)
-    MANIFESTS_FIELD_NUMBER: _ClassVar[int]
     manifests: _containers.RepeatedCompositeFieldContainer[PbRemoteLogManifestEntry]
     def __init__(self, manifests: _Optional[_Iterable[_Union[PbRemoteLogManifestEntry, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbRemoteLogManifestEntry(_message.Message):
     __slots__ = ("table_bucket", "remote_log_manifest_path", "remote_log_end_offset")
-    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
-    REMOTE_LOG_MANIFEST_PATH_FIELD_NUMBER: _ClassVar[int]
-    REMOTE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     table_bucket: PbTableBucket
     remote_log_manifest_path: str
     remote_log_end_offset: int
@@ -1245,11 +877,6 @@ class PbRemoteLogManifestEntry(_message.Message):
 
 class LakeTieringHeartbeatRequest(_message.Message):
     __slots__ = ("tiering_tables", "finished_tables", "failed_tables", "request_table", "force_finished_tables")
-    TIERING_TABLES_FIELD_NUMBER: _ClassVar[int]
-    FINISHED_TABLES_FIELD_NUMBER: _ClassVar[int]
-    FAILED_TABLES_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_TABLE_FIELD_NUMBER: _ClassVar[int]
-    FORCE_FINISHED_TABLES_FIELD_NUMBER: _ClassVar[int]
     tiering_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
     finished_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
     failed_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
@@ -1259,10 +886,6 @@ class LakeTieringHeartbeatRequest(_message.Message):
 
 class PbHeartbeatReqForTable(_message.Message):
     __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    LAKE_TIERING_STATS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     coordinator_epoch: int
     tiering_epoch: int
@@ -1271,19 +894,12 @@ class PbHeartbeatReqForTable(_message.Message):
 
 class PbLakeTieringStats(_message.Message):
     __slots__ = ("file_size", "record_count")
-    FILE_SIZE_FIELD_NUMBER: _ClassVar[int]
-    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     file_size: int
     record_count: int
     def __init__(self, file_size: _Optional[int] = ..., record_count: _Optional[int] = ...) -> None: ...
 
 class LakeTieringHeartbeatResponse(_message.Message):
     __slots__ = ("coordinator_epoch", "tiering_table", "tiering_table_resp", "finished_table_resp", "failed_table_resp")
-    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    TIERING_TABLE_FIELD_NUMBER: _ClassVar[int]
-    TIERING_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
-    FINISHED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
-    FAILED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
     coordinator_epoch: int
     tiering_table: PbLakeTieringTableInfo
     tiering_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
@@ -1293,9 +909,6 @@ class LakeTieringHeartbeatResponse(_message.Message):
 
 class PbLakeTieringTableInfo(_message.Message):
     __slots__ = ("table_id", "table_path", "tiering_epoch")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     table_path: PbTablePath
     tiering_epoch: int
@@ -1303,25 +916,18 @@ class PbLakeTieringTableInfo(_message.Message):
 
 class PbHeartbeatRespForTable(_message.Message):
     __slots__ = ("table_id", "error")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     error: ErrorResponse
     def __init__(self, table_id: _Optional[int] = ..., error: _Optional[_Union[ErrorResponse, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class PrepareLakeTableSnapshotRequest(_message.Message):
     __slots__ = ("bucket_offsets", "ignore_previous_table_offsets")
-    BUCKET_OFFSETS_FIELD_NUMBER: _ClassVar[int]
-    IGNORE_PREVIOUS_TABLE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     bucket_offsets: _containers.RepeatedCompositeFieldContainer[PbTableOffsets]
     ignore_previous_table_offsets: bool
     def __init__(self, bucket_offsets: _Optional[_Iterable[_Union[PbTableOffsets, _Mapping[str, _Any]]]] = ..., ignore_previous_table_offsets: bool = ...) -> None: ...
 
 class PbTableOffsets(_message.Message):
     __slots__ = ("table_id", "table_path", "bucket_offsets")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     table_path: PbTablePath
     bucket_offsets: _containers.RepeatedCompositeFieldContainer[PbBucketOffset]
@@ -1329,9 +935,6 @@ class PbTableOffsets(_message.Message):
 
 class PbBucketOffset(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "log_end_offset")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     log_end_offset: int
@@ -1339,16 +942,11 @@ class PbBucketOffset(_message.Message):
 
 class PrepareLakeTableSnapshotResponse(_message.Message):
     __slots__ = ("prepare_lake_table_resp",)
-    PREPARE_LAKE_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
     prepare_lake_table_resp: _containers.RepeatedCompositeFieldContainer[PbPrepareLakeTableRespForTable]
     def __init__(self, prepare_lake_table_resp: _Optional[_Iterable[_Union[PbPrepareLakeTableRespForTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbPrepareLakeTableRespForTable(_message.Message):
     __slots__ = ("error_code", "error_message", "table_id", "lake_table_offsets_path")
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    LAKE_TABLE_OFFSETS_PATH_FIELD_NUMBER: _ClassVar[int]
     error_code: int
     error_message: str
     table_id: int
@@ -1357,19 +955,12 @@ class PbPrepareLakeTableRespForTable(_message.Message):
 
 class CommitLakeTableSnapshotRequest(_message.Message):
     __slots__ = ("tables_req", "lake_table_snapshot_metadata")
-    TABLES_REQ_FIELD_NUMBER: _ClassVar[int]
-    LAKE_TABLE_SNAPSHOT_METADATA_FIELD_NUMBER: _ClassVar[int]
     tables_req: _containers.RepeatedCompositeFieldContainer[PbLakeTableSnapshotInfo]
     lake_table_snapshot_metadata: _containers.RepeatedCompositeFieldContainer[PbLakeTableSnapshotMetadata]
     def __init__(self, tables_req: _Optional[_Iterable[_Union[PbLakeTableSnapshotInfo, _Mapping[str, _Any]]]] = ..., lake_table_snapshot_metadata: _Optional[_Iterable[_Union[PbLakeTableSnapshotMetadata, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbLakeTableSnapshotMetadata(_message.Message):
     __slots__ = ("table_id", "snapshot_id", "tiered_bucket_offsets_file_path", "readable_bucket_offsets_file_path", "earliest_snapshot_id_to_keep")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
-    TIERED_BUCKET_OFFSETS_FILE_PATH_FIELD_NUMBER: _ClassVar[int]
-    READABLE_BUCKET_OFFSETS_FILE_PATH_FIELD_NUMBER: _ClassVar[int]
-    EARLIEST_SNAPSHOT_ID_TO_KEEP_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     snapshot_id: int
     tiered_bucket_offsets_file_path: str
@@ -1379,10 +970,6 @@ class PbLakeTableSnapshotMetadata(_message.Message):
 
 class PbLakeTableSnapshotInfo(_message.Message):
     __slots__ = ("table_id", "snapshot_id", "buckets_req", "table_path")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
-    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     snapshot_id: int
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbLakeTableOffsetForBucket]
@@ -1391,10 +978,6 @@ class PbLakeTableSnapshotInfo(_message.Message):
 
 class PbLakeTableOffsetForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "log_end_offset", "max_timestamp")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     log_end_offset: int
@@ -1403,15 +986,11 @@ class PbLakeTableOffsetForBucket(_message.Message):
 
 class CommitLakeTableSnapshotResponse(_message.Message):
     __slots__ = ("table_resp",)
-    TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
     table_resp: _containers.RepeatedCompositeFieldContainer[PbCommitLakeTableSnapshotRespForTable]
     def __init__(self, table_resp: _Optional[_Iterable[_Union[PbCommitLakeTableSnapshotRespForTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbCommitLakeTableSnapshotRespForTable(_message.Message):
     __slots__ = ("error_code", "error_message", "table_id")
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     error_code: int
     error_message: str
     table_id: int
@@ -1419,21 +998,16 @@ class PbCommitLakeTableSnapshotRespForTable(_message.Message):
 
 class CreateAclsRequest(_message.Message):
     __slots__ = ("acl",)
-    ACL_FIELD_NUMBER: _ClassVar[int]
     acl: _containers.RepeatedCompositeFieldContainer[PbAclInfo]
     def __init__(self, acl: _Optional[_Iterable[_Union[PbAclInfo, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class CreateAclsResponse(_message.Message):
     __slots__ = ("aclRes",)
-    ACLRES_FIELD_NUMBER: _ClassVar[int]
     aclRes: _containers.RepeatedCompositeFieldContainer[PbCreateAclRespInfo]
     def __init__(self, aclRes: _Optional[_Iterable[_Union[PbCreateAclRespInfo, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbCreateAclRespInfo(_message.Message):
     __slots__ = ("acl", "error_code", "error_message")
-    ACL_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     acl: PbAclInfo
     error_code: int
     error_message: str
@@ -1441,33 +1015,26 @@ class PbCreateAclRespInfo(_message.Message):
 
 class ListAclsRequest(_message.Message):
     __slots__ = ("acl_filter",)
-    ACL_FILTER_FIELD_NUMBER: _ClassVar[int]
     acl_filter: PbAclFilter
     def __init__(self, acl_filter: _Optional[_Union[PbAclFilter, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ListAclsResponse(_message.Message):
     __slots__ = ("acl",)
-    ACL_FIELD_NUMBER: _ClassVar[int]
     acl: _containers.RepeatedCompositeFieldContainer[PbAclInfo]
     def __init__(self, acl: _Optional[_Iterable[_Union[PbAclInfo, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class DropAclsRequest(_message.Message):
     __slots__ = ("acl_filter",)
-    ACL_FILTER_FIELD_NUMBER: _ClassVar[int]
     acl_filter: _containers.RepeatedCompositeFieldContainer[PbAclFilter]
     def __init__(self, acl_filter: _Optional[_Iterable[_Union[PbAclFilter, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class DropAclsResponse(_message.Message):
     __slots__ = ("filter_results",)
-    FILTER_RESULTS_FIELD_NUMBER: _ClassVar[int]
     filter_results: _containers.RepeatedCompositeFieldContainer[PbDropAclsFilterResult]
     def __init__(self, filter_results: _Optional[_Iterable[_Union[PbDropAclsFilterResult, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbDropAclsFilterResult(_message.Message):
     __slots__ = ("matching_acls", "error_code", "error_message")
-    MATCHING_ACLS_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     matching_acls: _containers.RepeatedCompositeFieldContainer[PbDropAclsMatchingAcl]
     error_code: int
     error_message: str
@@ -1475,9 +1042,6 @@ class PbDropAclsFilterResult(_message.Message):
 
 class PbDropAclsMatchingAcl(_message.Message):
     __slots__ = ("acl", "error_code", "error_message")
-    ACL_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     acl: PbAclInfo
     error_code: int
     error_message: str
@@ -1485,13 +1049,6 @@ class PbDropAclsMatchingAcl(_message.Message):
 
 class PbAclInfo(_message.Message):
     __slots__ = ("resource_name", "resource_type", "principal_name", "principal_type", "host", "operation_type", "permission_type")
-    RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
-    RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
-    PRINCIPAL_NAME_FIELD_NUMBER: _ClassVar[int]
-    PRINCIPAL_TYPE_FIELD_NUMBER: _ClassVar[int]
-    HOST_FIELD_NUMBER: _ClassVar[int]
-    OPERATION_TYPE_FIELD_NUMBER: _ClassVar[int]
-    PERMISSION_TYPE_FIELD_NUMBER: _ClassVar[int]
     resource_name: str
     resource_type: int
     principal_name: str
@@ -1503,13 +1060,6 @@ class PbAclInfo(_message.Message):
 
 class PbAclFilter(_message.Message):
     __slots__ = ("resource_name", "resource_type", "principal_name", "principal_type", "host", "operation_type", "permission_type")
-    RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
-    RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
-    PRINCIPAL_NAME_FIELD_NUMBER: _ClassVar[int]
-    PRINCIPAL_TYPE_FIELD_NUMBER: _ClassVar[int]
-    HOST_FIELD_NUMBER: _ClassVar[int]
-    OPERATION_TYPE_FIELD_NUMBER: _ClassVar[int]
-    PERMISSION_TYPE_FIELD_NUMBER: _ClassVar[int]
     resource_name: str
     resource_type: int
     principal_name: str
@@ -1525,15 +1075,11 @@ class DescribeClusterConfigsRequest(_message.Message):
 
 class DescribeClusterConfigsResponse(_message.Message):
     __slots__ = ("configs",)
-    CONFIGS_FIELD_NUMBER: _ClassVar[int]
     configs: _containers.RepeatedCompositeFieldContainer[PbDescribeConfig]
     def __init__(self, configs: _Optional[_Iterable[_Union[PbDescribeConfig, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbDescribeConfig(_message.Message):
     __slots__ = ("config_key", "config_value", "config_source")
-    CONFIG_KEY_FIELD_NUMBER: _ClassVar[int]
-    CONFIG_VALUE_FIELD_NUMBER: _ClassVar[int]
-    CONFIG_SOURCE_FIELD_NUMBER: _ClassVar[int]
     config_key: str
     config_value: str
     config_source: str
@@ -1541,7 +1087,6 @@ class PbDescribeConfig(_message.Message):
 
 class AlterClusterConfigsRequest(_message.Message):
     __slots__ = ("alter_configs",)
-    ALTER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
     alter_configs: _containers.RepeatedCompositeFieldContainer[PbAlterConfig]
     def __init__(self, alter_configs: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping[str, _Any]]]] = ...) -> None: ...
 
@@ -1551,8 +1096,6 @@ class AlterClusterConfigsResponse(_message.Message):
 
 class AddServerTagRequest(_message.Message):
     __slots__ = ("server_ids", "server_tag")
-    SERVER_IDS_FIELD_NUMBER: _ClassVar[int]
-    SERVER_TAG_FIELD_NUMBER: _ClassVar[int]
     server_ids: _containers.RepeatedScalarFieldContainer[int]
     server_tag: int
     def __init__(self, server_ids: _Optional[_Iterable[int]] = ..., server_tag: _Optional[int] = ...) -> None: ...
@@ -1563,8 +1106,6 @@ class AddServerTagResponse(_message.Message):
 
 class RemoveServerTagRequest(_message.Message):
     __slots__ = ("server_ids", "server_tag")
-    SERVER_IDS_FIELD_NUMBER: _ClassVar[int]
-    SERVER_TAG_FIELD_NUMBER: _ClassVar[int]
     server_ids: _containers.RepeatedScalarFieldContainer[int]
     server_tag: int
     def __init__(self, server_ids: _Optional[_Iterable[int]] = ..., server_tag: _Optional[int] = ...) -> None: ...
@@ -1575,8 +1116,6 @@ class RemoveServerTagResponse(_message.Message):
 
 class AddServerTagByRackRequest(_message.Message):
     __slots__ = ("racks", "server_tag")
-    RACKS_FIELD_NUMBER: _ClassVar[int]
-    SERVER_TAG_FIELD_NUMBER: _ClassVar[int]
     racks: _containers.RepeatedScalarFieldContainer[str]
     server_tag: int
     def __init__(self, racks: _Optional[_Iterable[str]] = ..., server_tag: _Optional[int] = ...) -> None: ...
@@ -1587,8 +1126,6 @@ class AddServerTagByRackResponse(_message.Message):
 
 class RemoveServerTagByRackRequest(_message.Message):
     __slots__ = ("racks", "server_tag")
-    RACKS_FIELD_NUMBER: _ClassVar[int]
-    SERVER_TAG_FIELD_NUMBER: _ClassVar[int]
     racks: _containers.RepeatedScalarFieldContainer[str]
     server_tag: int
     def __init__(self, racks: _Optional[_Iterable[str]] = ..., server_tag: _Optional[int] = ...) -> None: ...
@@ -1599,27 +1136,21 @@ class RemoveServerTagByRackResponse(_message.Message):
 
 class RebalanceRequest(_message.Message):
     __slots__ = ("goals",)
-    GOALS_FIELD_NUMBER: _ClassVar[int]
     goals: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, goals: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RebalanceResponse(_message.Message):
     __slots__ = ("rebalance_id",)
-    REBALANCE_ID_FIELD_NUMBER: _ClassVar[int]
     rebalance_id: str
     def __init__(self, rebalance_id: _Optional[str] = ...) -> None: ...
 
 class ListRebalanceProgressRequest(_message.Message):
     __slots__ = ("rebalance_id",)
-    REBALANCE_ID_FIELD_NUMBER: _ClassVar[int]
     rebalance_id: str
     def __init__(self, rebalance_id: _Optional[str] = ...) -> None: ...
 
 class ListRebalanceProgressResponse(_message.Message):
     __slots__ = ("rebalance_id", "rebalance_status", "table_progress")
-    REBALANCE_ID_FIELD_NUMBER: _ClassVar[int]
-    REBALANCE_STATUS_FIELD_NUMBER: _ClassVar[int]
-    TABLE_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     rebalance_id: str
     rebalance_status: int
     table_progress: _containers.RepeatedCompositeFieldContainer[PbRebalanceProgressForTable]
@@ -1627,36 +1158,24 @@ class ListRebalanceProgressResponse(_message.Message):
 
 class PbRebalanceProgressForTable(_message.Message):
     __slots__ = ("table_id", "buckets_progress")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     buckets_progress: _containers.RepeatedCompositeFieldContainer[PbRebalanceProgressForBucket]
     def __init__(self, table_id: _Optional[int] = ..., buckets_progress: _Optional[_Iterable[_Union[PbRebalanceProgressForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbRebalanceProgressForBucket(_message.Message):
     __slots__ = ("rebalance_plan", "rebalance_status")
-    REBALANCE_PLAN_FIELD_NUMBER: _ClassVar[int]
-    REBALANCE_STATUS_FIELD_NUMBER: _ClassVar[int]
     rebalance_plan: PbRebalancePlanForBucket
     rebalance_status: int
     def __init__(self, rebalance_plan: _Optional[_Union[PbRebalancePlanForBucket, _Mapping[str, _Any]]] = ..., rebalance_status: _Optional[int] = ...) -> None: ...
 
 class PbRebalancePlanForTable(_message.Message):
     __slots__ = ("table_id", "buckets_plan")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKETS_PLAN_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     buckets_plan: _containers.RepeatedCompositeFieldContainer[PbRebalancePlanForBucket]
     def __init__(self, table_id: _Optional[int] = ..., buckets_plan: _Optional[_Iterable[_Union[PbRebalancePlanForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbRebalancePlanForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "original_leader", "new_leader", "original_replicas", "new_replicas")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_LEADER_FIELD_NUMBER: _ClassVar[int]
-    NEW_LEADER_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_REPLICAS_FIELD_NUMBER: _ClassVar[int]
-    NEW_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     original_leader: int
@@ -1667,7 +1186,6 @@ class PbRebalancePlanForBucket(_message.Message):
 
 class CancelRebalanceRequest(_message.Message):
     __slots__ = ("rebalance_id",)
-    REBALANCE_ID_FIELD_NUMBER: _ClassVar[int]
     rebalance_id: str
     def __init__(self, rebalance_id: _Optional[str] = ...) -> None: ...
 
@@ -1681,11 +1199,6 @@ class GetClusterHealthRequest(_message.Message):
 
 class GetClusterHealthResponse(_message.Message):
     __slots__ = ("num_replicas", "in_sync_replicas", "num_leader_replicas", "active_leader_replicas", "status")
-    NUM_REPLICAS_FIELD_NUMBER: _ClassVar[int]
-    IN_SYNC_REPLICAS_FIELD_NUMBER: _ClassVar[int]
-    NUM_LEADER_REPLICAS_FIELD_NUMBER: _ClassVar[int]
-    ACTIVE_LEADER_REPLICAS_FIELD_NUMBER: _ClassVar[int]
-    STATUS_FIELD_NUMBER: _ClassVar[int]
     num_replicas: int
     in_sync_replicas: int
     num_leader_replicas: int
@@ -1695,9 +1208,6 @@ class GetClusterHealthResponse(_message.Message):
 
 class RegisterProducerOffsetsRequest(_message.Message):
     __slots__ = ("producer_id", "table_offsets", "ttl_ms")
-    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
-    TABLE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
-    TTL_MS_FIELD_NUMBER: _ClassVar[int]
     producer_id: str
     table_offsets: _containers.RepeatedCompositeFieldContainer[PbProducerTableOffsets]
     ttl_ms: int
@@ -1705,29 +1215,22 @@ class RegisterProducerOffsetsRequest(_message.Message):
 
 class RegisterProducerOffsetsResponse(_message.Message):
     __slots__ = ("result",)
-    RESULT_FIELD_NUMBER: _ClassVar[int]
     result: int
     def __init__(self, result: _Optional[int] = ...) -> None: ...
 
 class PbProducerTableOffsets(_message.Message):
     __slots__ = ("table_id", "bucket_offsets")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     bucket_offsets: _containers.RepeatedCompositeFieldContainer[PbBucketOffset]
     def __init__(self, table_id: _Optional[int] = ..., bucket_offsets: _Optional[_Iterable[_Union[PbBucketOffset, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class GetProducerOffsetsRequest(_message.Message):
     __slots__ = ("producer_id",)
-    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     producer_id: str
     def __init__(self, producer_id: _Optional[str] = ...) -> None: ...
 
 class GetProducerOffsetsResponse(_message.Message):
     __slots__ = ("producer_id", "expiration_time", "table_offsets")
-    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
-    EXPIRATION_TIME_FIELD_NUMBER: _ClassVar[int]
-    TABLE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     producer_id: str
     expiration_time: int
     table_offsets: _containers.RepeatedCompositeFieldContainer[PbProducerTableOffsets]
@@ -1735,7 +1238,6 @@ class GetProducerOffsetsResponse(_message.Message):
 
 class DeleteProducerOffsetsRequest(_message.Message):
     __slots__ = ("producer_id",)
-    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     producer_id: str
     def __init__(self, producer_id: _Optional[str] = ...) -> None: ...
 
@@ -1745,18 +1247,11 @@ class DeleteProducerOffsetsResponse(_message.Message):
 
 class LookupResponseView(_message.Message):
     __slots__ = ("buckets_resp",)
-    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
     buckets_resp: _containers.RepeatedCompositeFieldContainer[LookupRespForBucketView]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[LookupRespForBucketView, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class LookupRespForBucketView(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "values", "original_partition_name")
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int

@@ -26,9 +26,9 @@ _LOOKUP_BYTES_MAX = 32 * 1024 * 1024
 _LOOKUP_KEYS_MAX = 1_000_000
 _KEYS_PER_PIECE = 10_000
 _VALUE_TAG = 0x0A
-_PREFIX_BUCKETS = pb.PrefixLookupResponse.BUCKETS_RESP_FIELD_NUMBER
-_LOOKUP_BUCKETS = pb.LookupResponseView.BUCKETS_RESP_FIELD_NUMBER
-_VALUE_LISTS = pb.PbPrefixLookupRespForBucket.VALUE_LISTS_FIELD_NUMBER
+_PREFIX_BUCKETS = pb.PrefixLookupResponse.DESCRIPTOR.fields_by_name["buckets_resp"].number
+_LOOKUP_BUCKETS = pb.LookupResponseView.DESCRIPTOR.fields_by_name["buckets_resp"].number
+_VALUE_LISTS = pb.PbPrefixLookupRespForBucket.DESCRIPTOR.fields_by_name["value_lists"].number
 _SHORT_PREFIXES = tuple(bytes((_VALUE_TAG, size)) for size in range(128))
 
 
