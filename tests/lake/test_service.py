@@ -108,6 +108,32 @@ def test_once_brings_all_chosen_tables_up_to_date_and_tells_what_failed(paimon: 
     assert [report.snapshot_id for report in again] == [None]
 
 
+def test_once_reports_a_table_that_a_heartbeat_finds_gone(paimon: LakeHarness) -> None:
+    path = paimon.create("gone")
+    paimon.append(path, [row(1)])
+    paimon.tier(path)
+    paimon.append(path, [row(2)])
+    wait_for(lambda: is_due(paimon, path))
+    drop_lake_table(paimon, path)
+
+    def drop(name: str, figures: Mapping[str, Any]) -> None:
+        if name == "failed":
+            paimon.session.run(paimon.session.admin.drop_table(path))
+            service._renew()  # as the thread of the heartbeats does at any time
+
+    service = TieringService(paimon.client, tables=[path], settings=FAST, progress=drop)
+    with pytest.raises(FlussError, match=r"gone: .*does not exist in the Paimon catalog"):
+        service.run_once()
+
+
+def is_due(lake: LakeHarness, path: TablePath) -> bool:
+    """Ask as a service does, and give the table back."""
+    found = lake.session.run(lake.session.admin.lake_tiering_heartbeat(request_table=True)).table
+    if found is not None:
+        lake.session.run(lake.session.admin.lake_tiering_heartbeat(failed=[found]))
+    return found is not None and found.table_path == path
+
+
 def test_a_dropped_and_recreated_table(paimon: LakeHarness) -> None:
     path = paimon.create("again")
     paimon.append(path, [row(1)])

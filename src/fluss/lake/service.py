@@ -41,13 +41,6 @@ class ServiceSettings:
     round: RoundSettings = field(default_factory=RoundSettings)
 
 
-@dataclass
-class _BackingOff:
-    table: TieringTable
-    reason: str
-    until: float
-
-
 class TieringService:
     """Moves what is new in lake-enabled tables to the lake.
 
@@ -83,7 +76,8 @@ class TieringService:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._current: tuple[TieringTable, Round] | None = None
-        self._backing_off: dict[int, _BackingOff] = {}
+        self._backing_off: dict[int, tuple[TieringTable, float]] = {}
+        """By table: until when it backs off."""
         self._others: dict[int, TieringTable] = {}
         self._failures: dict[TablePath, int] = {}
         self._swept: dict[TablePath, float] = {}
@@ -122,12 +116,10 @@ class TieringService:
             with self._heartbeats():
                 done: set[TablePath] = set()
                 while not self._stop.is_set() and (table := self._next()) is not None:
-                    report = self._serve_table(table, once=True)
                     done.add(_path(table))
+                    report = self._serve_table(table, failures)
                     if report is not None:
                         reports.append(report)
-                    else:
-                        failures.append(self._backing_off[table.table_id].reason)
                 for path in self._wanted(session):
                     if path not in done and not self._stop.is_set():
                         # Not due yet. A round before its time is safe: commits of two services shut each other out.
@@ -168,7 +160,7 @@ class TieringService:
                     self._progress("idle", {"backing_off": len(self._backing_off)})
                     self._stop.wait(self._settings.poll_s)
                 else:
-                    self._serve_table(table, once=False)
+                    self._serve_table(table)
 
     def _open(self) -> LakeSession:
         self._session = LakeSession(self._client)
@@ -180,7 +172,7 @@ class TieringService:
         if session is None:
             return
         with contextlib.suppress(FlussError), self._lock:
-            held = [held.table for held in self._backing_off.values()] + list(self._others.values())
+            held = self._held()
             if held and not session.closed:
                 session.run(session.admin.lake_tiering_heartbeat(failed=held))
         self._backing_off.clear()
@@ -201,7 +193,8 @@ class TieringService:
             self._beat(failed=others)
         return None
 
-    def _serve_table(self, table: TieringTable, *, once: bool) -> RoundReport | None:
+    def _serve_table(self, table: TieringTable, failures: list[str] | None = None) -> RoundReport | None:
+        """Run a round; a table that fails backs off, or its failure is added to those that are given."""
         assert self._session is not None
         path = _path(table)
         one = self._round(self._session)
@@ -215,7 +208,7 @@ class TieringService:
             # Libraries of lake formats raise errors of many kinds, and none may end the service.
             if not isinstance(error, FlussError):
                 _log.warning("tiering of %s failed", path, exc_info=True)
-            self._back_off(table, _reason(error), once=once)
+            self._back_off(table, _reason(error), failures)
             return None
         finally:
             with self._lock:
@@ -270,25 +263,33 @@ class TieringService:
 
     # -- tables that fail -----------------------------------------------------------------------------------------
 
-    def _back_off(self, table: TieringTable, reason: str, *, once: bool) -> None:
+    def _back_off(self, table: TieringTable, reason: str, failures: list[str] | None) -> None:
         path = _path(table)
         count = self._failures[path] = self._failures.get(path, 0) + 1
         settings = self._settings
         wait_s = min(settings.backoff_s_min * 2 ** min(count - 1, 30), settings.backoff_s_max)
         with self._lock:
-            self._backing_off[table.table_id] = _BackingOff(table, f"{path}: {reason}", time.monotonic() + wait_s)
+            self._backing_off[table.table_id] = table, time.monotonic() + wait_s
         _log.warning("table %s backs off for %.0f s: %s", path, wait_s, reason)
         figures: dict[str, Any] = {"table": str(path), "reason": reason, "failures": count}
-        self._progress("failed", figures if once else {**figures, "retry_in_s": wait_s})
+        if failures is None:
+            figures["retry_in_s"] = wait_s
+        else:
+            failures.append(f"{path}: {reason}")
+        self._progress("failed", figures)
 
     def _give_back(self) -> None:
         now = time.monotonic()
         with self._lock:
-            due = [held.table for held in self._backing_off.values() if held.until <= now]
+            due = [table for table, until in self._backing_off.values() if until <= now]
             for table in due:
                 del self._backing_off[table.table_id]
         if due:
             self._beat(failed=due)
+
+    def _held(self) -> list[TieringTable]:
+        """The tables that the server believes to be worked on, beside the current one."""
+        return [table for table, _ in self._backing_off.values()] + list(self._others.values())
 
     # -- heartbeats -----------------------------------------------------------------------------------------------
 
@@ -299,8 +300,7 @@ class TieringService:
     def _renew(self) -> None:
         with self._lock:
             current = self._current
-            held = [held.table for held in self._backing_off.values()] + list(self._others.values())
-        tables = ([current[0]] if current else []) + held
+            tables = ([current[0]] if current else []) + self._held()
         if not tables:
             return
         errors = self._beat(tiering=tables).errors
