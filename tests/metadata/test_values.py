@@ -19,7 +19,6 @@ from fluss.metadata import (
     DatabaseInfo,
     LakeSnapshot,
     OffsetSpec,
-    PhysicalTablePath,
     Schema,
     ServerNode,
     TableBucket,
@@ -62,15 +61,6 @@ def test_table_path_needs_two_names(arguments: dict[str, Any]) -> None:
 def test_a_name_can_be_given_once() -> None:
     with pytest.raises(InvalidArgumentError, match="one database name"):
         TablePath("a", "b", database_name="a")
-
-
-def test_physical_table_path() -> None:
-    path = PhysicalTablePath(TablePath("db", "t"), "2024")
-    assert (path.database_name, path.table_name) == ("db", "t")
-    assert str(path) == "db.t(p=2024)"
-    assert str(PhysicalTablePath(TablePath("db", "t"))) == "db.t"
-    assert path == PhysicalTablePath(TablePath("db", "t"), "2024")
-    assert len({path, PhysicalTablePath(TablePath("db", "t"))}) == 2
 
 
 def test_table_bucket() -> None:

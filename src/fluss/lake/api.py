@@ -279,9 +279,9 @@ class OpenLakeTable(ABC):
     def compact(self, *, files_min: int) -> list[WrittenFiles]:
         """Rewrite buckets of many small files into few; what comes back is to be committed with `commit_compaction`."""
 
-    @abstractmethod
     def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
         """Like `commit`, for files that replace others without changing any row."""
+        return self.commit(results, offsets_path, known_id)
 
     def expire(self, *, keep_min: int, older_than_ms: int, keep_ids: Collection[int]) -> list[int]:
         """Expire old snapshots and delete the files only they used; returns their ids.

@@ -226,9 +226,6 @@ class IcebergTable(IcebergStore):
             raise self.conflict(error) from error
         return int(producer.snapshot_id)
 
-    def commit_compaction(self, results: Sequence[WrittenFiles], offsets_path: str, known_id: int | None) -> int:
-        return self.commit(results, offsets_path, known_id)
-
     def abort(self, results: Sequence[WrittenFiles]) -> None:
         self.delete(file.file_path for result in results for file in result.payload["added"])
 

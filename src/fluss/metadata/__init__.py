@@ -25,7 +25,7 @@ NAMES = {
         parse_partition_value partition_name qualified_partition_name split_partition_name validate_partition_value
     """,
     "fluss.metadata.path": """
-        COORDINATOR_SERVER PhysicalTablePath ServerNode TABLET_SERVER TableBucket TablePath table_path_of
+        COORDINATOR_SERVER ServerNode TABLET_SERVER TableBucket TablePath table_path_of
         validate_database_name validate_table_name
     """,
     "fluss.metadata.predicate": "ColumnRef Compound CompoundFunction Leaf Like Not Predicate col",

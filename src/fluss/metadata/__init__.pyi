@@ -39,7 +39,6 @@ from fluss.metadata.partition import split_partition_name as split_partition_nam
 from fluss.metadata.partition import validate_partition_value as validate_partition_value
 from fluss.metadata.path import COORDINATOR_SERVER as COORDINATOR_SERVER
 from fluss.metadata.path import TABLET_SERVER as TABLET_SERVER
-from fluss.metadata.path import PhysicalTablePath as PhysicalTablePath
 from fluss.metadata.path import ServerNode as ServerNode
 from fluss.metadata.path import TableBucket as TableBucket
 from fluss.metadata.path import TablePath as TablePath

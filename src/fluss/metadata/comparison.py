@@ -208,32 +208,29 @@ def fit_comparison(function: LeafFunction, column: str, data_type: t.DataType, l
         return NOTHING
     exact_number = type(data_type) in _INT_BITS or isinstance(data_type, t.DecimalType)
     if exact_number and _is_special(literal):
-        above = is_nan(literal) or literal > 0  # NaN is greater than every number, as in Spark and DuckDB
-        holds = {
-            LeafFunction.EQUAL: False,
-            LeafFunction.NOT_EQUAL: True,
-            LeafFunction.LESS_THAN: above,
-            LeafFunction.LESS_OR_EQUAL: above,
-            LeafFunction.GREATER_THAN: not above,
-            LeafFunction.GREATER_OR_EQUAL: not above,
-        }[function]
-        return NOT_NULL if holds else NOTHING
+        # NaN is greater than every number, as in Spark and DuckDB.
+        return _compared_with_none(function, above=is_nan(literal) or literal > 0)
     grid = _grid(column, data_type, literal)
     if grid is None:
         return function, (_plain_literal(column, data_type, literal),)
     low, high = math.floor(grid.position), math.ceil(grid.position)
     if function in (LeafFunction.EQUAL, LeafFunction.NOT_EQUAL):
-        if low != high or not grid.low <= low <= grid.high:
-            return NOT_NULL if function is LeafFunction.NOT_EQUAL else NOTHING
-        return function, (grid.value(low),)
-    if low != high:
+        if low != high:
+            return _compared_with_none(function)
+    elif low != high:
         # Between two values, "less" means "at most the lower one".
         upward = function in (LeafFunction.GREATER_THAN, LeafFunction.GREATER_OR_EQUAL)
         function = LeafFunction.GREATER_OR_EQUAL if upward else LeafFunction.LESS_OR_EQUAL
         low = high if upward else low
     if grid.low <= low <= grid.high:
         return function, (grid.value(low),)
-    above = low > grid.high
+    return _compared_with_none(function, above=low > grid.high)
+
+
+def _compared_with_none(function: LeafFunction, *, above: bool = False) -> Fitted:
+    """A comparison with what no row of a column has; for those with an order, above or below all it can have."""
+    if function in (LeafFunction.EQUAL, LeafFunction.NOT_EQUAL):
+        return NOT_NULL if function is LeafFunction.NOT_EQUAL else NOTHING
     less = function in (LeafFunction.LESS_THAN, LeafFunction.LESS_OR_EQUAL)
     return NOT_NULL if above == less else NOTHING
 

@@ -28,7 +28,7 @@ BUCKET_ID_MAX = 1_000_000
 
 @dataclass(frozen=True)
 class LakeSnapshotFiles:
-    """One snapshot of a lake table: the files with the offsets it holds."""
+    """One snapshot of a lake table: the files with the offsets it holds. The names are those of the document."""
 
     snapshot_id: int
     tiered_offsets: str | None
@@ -50,14 +50,7 @@ class LakeTable(JsonDocument):
 
     def to_json(self) -> dict[str, Any]:
         """The document, in version 2."""
-        items = []
-        for snapshot in self.snapshots:
-            item: dict[str, Any] = {"snapshot_id": snapshot.snapshot_id}
-            if snapshot.tiered_offsets is not None:
-                item["tiered_offsets"] = snapshot.tiered_offsets
-            if snapshot.readable_offsets is not None:
-                item["readable_offsets"] = snapshot.readable_offsets
-            items.append(item)
+        items = [{name: value for name, value in vars(one).items() if value is not None} for one in self.snapshots]
         return {"version": 2, "lake_snapshots": items}
 
     @classmethod
@@ -147,7 +140,7 @@ def _dense(offsets: dict[int, int]) -> list[int]:
 
 @dataclass(frozen=True)
 class RemoteLogSegment:
-    """One log segment in remote storage."""
+    """One log segment in remote storage. The names are those of the document."""
 
     segment_id: str
     start_offset: int
@@ -182,16 +175,7 @@ class RemoteLogManifestFile(JsonDocument):
             "table": self.table,
             "table_id": self.bucket.table_id,
             "bucket_id": self.bucket.bucket_id,
-            "remote_log_segments": [
-                {
-                    "segment_id": segment.segment_id,
-                    "start_offset": segment.start_offset,
-                    "end_offset": segment.end_offset,
-                    "max_timestamp": segment.max_timestamp,
-                    "size_in_bytes": segment.size_in_bytes,
-                }
-                for segment in self.segments
-            ],
+            "remote_log_segments": [dict(vars(segment)) for segment in self.segments],
         }
         if self.partition_name is not None:
             document["partition_name"] = self.partition_name

@@ -74,29 +74,6 @@ def table_path_of(value: object) -> TablePath:
     )
 
 
-@dataclass(frozen=True)
-class PhysicalTablePath:
-    """A table, or one partition of a partitioned table."""
-
-    table_path: TablePath
-    partition_name: str | None = None
-
-    @property
-    def database_name(self) -> str:
-        """The name of the database."""
-        return self.table_path.database_name
-
-    @property
-    def table_name(self) -> str:
-        """The name of the table within its database."""
-        return self.table_path.table_name
-
-    def __str__(self) -> str:
-        if self.partition_name is None:
-            return str(self.table_path)
-        return f"{self.table_path}(p={self.partition_name})"
-
-
 _INT_OR_NONE = frozenset({int, type(None)})
 
 

@@ -57,25 +57,18 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_COMPARISONS: dict[str, str] = {
-    "=": "equal",
-    "==": "equal",
-    "<>": "not_equal",
-    "!=": "not_equal",
-    "<": "less_than",
-    "<=": "less_or_equal",
-    ">": "greater_than",
-    ">=": "greater_or_equal",
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "<>": operator.ne,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
+"""Of two values it gives a truth, of a `ColumnRef` and a value a predicate."""
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "equal": operator.eq,
-    "not_equal": operator.ne,
-    "less_than": operator.lt,
-    "less_or_equal": operator.le,
-    "greater_than": operator.gt,
-    "greater_or_equal": operator.ge,
-}
 _RESERVED = frozenset({"and", "or", "not", "in", "is", "null", "true", "false", "between", "like", "escape"})
 _TYPED = {
     "date": "date",
@@ -192,9 +185,8 @@ class _Parser:
         self._next += token.kind != "end"
         return token
 
-    def _peek_word(self, ahead: int = 0) -> str | None:
-        token = self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
-        return token.text.lower() if token.kind == "word" else None
+    def _peek_word(self) -> str | None:
+        return self._token.text.lower() if self._token.kind == "word" else None
 
     def _take_word(self, *words: str) -> str | None:
         word = self._peek_word()
@@ -280,7 +272,7 @@ class _Parser:
             raise self._error("a comparison with NULL is never true: use IS NULL", token.at)
         if left.kind != right.kind:
             raise self._error(f"a {left.kind} is compared with a {right.kind}", token.at)
-        return EVERYTHING if _OPERATORS[_COMPARISONS[sign]](left.value, right.value) else NOTHING
+        return EVERYTHING if _COMPARISONS[sign](left.value, right.value) else NOTHING
 
     def _column_test(self, column: Column, start: _Token) -> Predicate:
         ref = col(column.name)
@@ -308,7 +300,7 @@ class _Parser:
 
     def _compare(self, column: Column, sign: str, literal: _Literal) -> Predicate:
         value = self._value(column, literal)
-        return self._checked(getattr(col(column.name), _COMPARISONS[sign])(value), literal.token)
+        return self._checked(_COMPARISONS[sign](col(column.name), value), literal.token)
 
     def _is(self, column: Column, start: _Token) -> Predicate:
         ref = col(column.name)

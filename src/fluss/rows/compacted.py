@@ -69,9 +69,9 @@ def encode_key(types: Sequence[t.DataType], values: Sequence[Any], names: Sequen
     return bytes(out)
 
 
-def decode_key(types: Sequence[t.DataType], data: Buffer, names: Sequence[str] | None = None) -> list[Any]:
+def decode_key(types: Sequence[t.DataType], data: Buffer) -> list[Any]:
     """The inverse of `encode_key`."""
-    return _read_fields(Reader(data), types, bytes((len(types) + 7) // 8), names, 0)
+    return _read_fields(Reader(data), types, bytes((len(types) + 7) // 8), None, 0)
 
 
 def _write(out: bytearray, dtype: t.DataType, value: Any, depth: int) -> None:

@@ -54,7 +54,7 @@ _FIXED: dict[type[t.DataType], tuple[Any, int]] = {
 }
 
 
-def encode_compacted(types: Sequence[t.DataType], arrays: Arrays, names: Sequence[str] | None = None) -> Slices:
+def encode_compacted(types: Sequence[t.DataType], arrays: Arrays) -> Slices:
     """Encode columns as CompactedRows, one per position of the arrays."""
     n = check_columns(types, arrays)
     pieces: list[Piece] = []
@@ -66,7 +66,7 @@ def encode_compacted(types: Sequence[t.DataType], arrays: Arrays, names: Sequenc
             masks.append(valid)
             pieces += _pieces(dtype, column, valid)
         except InvalidRowError as error:
-            raise InvalidRowError(f"{v.field_label(i, dtype, names)}: {error.message}") from None
+            raise InvalidRowError(f"{v.field_label(i, dtype)}: {error.message}") from None
     return _assemble(n, _null_pieces(n, masks) + pieces)
 
 
@@ -88,16 +88,14 @@ def encode_compacted_key(types: Sequence[t.DataType], arrays: Arrays, names: Seq
     return _assemble(n, pieces)
 
 
-def decode_compacted(types: Sequence[t.DataType], rows: Slices, names: Sequence[str] | None = None) -> list[pa.Array]:
+def decode_compacted(types: Sequence[t.DataType], rows: Slices) -> list[pa.Array]:
     """Decode CompactedRows into one Arrow array per column."""
-    return _decode(types, rows, names, is_key=False)
+    return _decode(types, rows, is_key=False)
 
 
-def decode_compacted_key(
-    types: Sequence[t.DataType], keys: Slices, names: Sequence[str] | None = None
-) -> list[pa.Array]:
+def decode_compacted_key(types: Sequence[t.DataType], keys: Slices) -> list[pa.Array]:
     """Decode CompactedKeys into one Arrow array per column."""
-    return _decode(types, keys, names, is_key=True)
+    return _decode(types, keys, is_key=True)
 
 
 def encode_rows(row_format: str, types: Sequence[t.DataType], arrays: Arrays) -> Slices:
@@ -181,29 +179,24 @@ def _nested_bytes(dtype: t.DataType, array: pa.Array) -> Slices:
     )
 
 
-def _decode(types: Sequence[t.DataType], rows: Slices, names: Sequence[str] | None, *, is_key: bool) -> list[pa.Array]:
+def _decode(types: Sequence[t.DataType], rows: Slices, *, is_key: bool) -> list[pa.Array]:
     try:
         return _decode_columns(types, rows, is_key)
     except BadRowError as error:
-        raise _explained([error.row], f"row {error.row}: {error.reason}", types, rows, names, is_key) from None
+        raise _explained([error.row], f"row {error.row}: {error.reason}", types, rows, is_key) from None
     except InvalidRowError as error:
         # Arrow refused a column without saying which row it is about.
-        raise _explained(range(len(rows)), error.message, types, rows, names, is_key) from None
+        raise _explained(range(len(rows)), error.message, types, rows, is_key) from None
 
 
 def _explained(
-    suspects: Iterable[int],
-    otherwise: str,
-    types: Sequence[t.DataType],
-    rows: Slices,
-    names: Sequence[str] | None,
-    is_key: bool,
+    suspects: Iterable[int], otherwise: str, types: Sequence[t.DataType], rows: Slices, is_key: bool
 ) -> FormatError:
     """The error of the scalar coder, which knows field and position."""
     decode = compacted.decode_key if is_key else compacted.decode_row
     for row in suspects:
         try:
-            decode(types, rows[row], names)
+            decode(types, rows[row])
         except FormatError as error:
             return FormatError(f"row {row}: {error.message}")
     # The row is well-formed, but its value is more than an Arrow array of the type can hold.
