@@ -47,28 +47,16 @@ def lake(request: pytest.FixtureRequest, lake_servers: LakeServers) -> Iterator[
         yield harness
 
 
-@pytest.fixture
-def paimon(lake_servers: LakeServers) -> Iterator[LakeHarness]:
-    with _harness(lake_servers, "paimon") as harness:
-        yield harness
+def _fixture_of(lake_format: str) -> Callable[[LakeServers], Iterator[LakeHarness]]:
+    @pytest.fixture(name=lake_format)
+    def fixture(lake_servers: LakeServers) -> Iterator[LakeHarness]:
+        with _harness(lake_servers, lake_format) as harness:
+            yield harness
+
+    return fixture
 
 
-@pytest.fixture
-def iceberg(lake_servers: LakeServers) -> Iterator[LakeHarness]:
-    with _harness(lake_servers, "iceberg") as harness:
-        yield harness
-
-
-@pytest.fixture
-def lance(lake_servers: LakeServers) -> Iterator[LakeHarness]:
-    with _harness(lake_servers, "lance") as harness:
-        yield harness
-
-
-@pytest.fixture
-def delta(lake_servers: LakeServers) -> Iterator[LakeHarness]:
-    with _harness(lake_servers, "delta") as harness:
-        yield harness
+paimon, iceberg, lance, delta = map(_fixture_of, ("paimon", "iceberg", "lance", "delta"))
 
 
 def _harness(servers: LakeServers, lake_format: str) -> AbstractContextManager[LakeHarness]:

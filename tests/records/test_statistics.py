@@ -16,24 +16,17 @@ from tests.records.tables import ALL_TYPES, FLAT, ID_NAME, NESTED, ROW_A, ROW_B,
 
 from fluss.errors import FormatError, InvalidArgumentError, InvalidConfigError
 from fluss.metadata import (
-    BooleanType,
-    CharType,
     Column,
     Compound,
     CompoundFunction,
-    DateType,
-    DoubleType,
-    FloatType,
-    IntType,
     Leaf,
     LeafFunction,
     Predicate,
     Schema,
-    StringType,
-    TimeType,
     col,
     statistics_columns,
 )
+from fluss.metadata import types as t
 from fluss.records import LogBatch, Statistics, build_statistics, may_match
 from fluss.records.statistics import ColumnStatistics
 
@@ -66,7 +59,7 @@ def test_all_types() -> None:
     columns = statistics_columns(ALL_TYPES, ["*"])
     statistics = parsed(build_statistics(to_batch(ALL_TYPES, [ROW_A, ROW_B]), ALL_TYPES, columns), ALL_TYPES)
     for index in columns:
-        known = ALL_TYPES.columns[index].data_type != CharType(5)
+        known = ALL_TYPES.columns[index].data_type != t.CharType(5)
         value = ROW_A[index] if known else None
         assert statistics.columns[index] == (1, value, value)
 
@@ -84,19 +77,19 @@ def test_least_and_greatest(data: st.DataObject) -> None:
     assert set(statistics.columns) == set(columns)
     for index in columns:
         values = [row[index] for row in rows if row[index] is not None]
-        known = values and not isinstance(schema.columns[index].data_type, CharType)
+        known = values and not isinstance(schema.columns[index].data_type, t.CharType)
         expected = (min(values), max(values)) if known else (None, None)
         assert statistics.columns[index] == (len(rows) - len(values), *expected)
 
 
 def test_strings_compare_by_their_bytes() -> None:
-    schema = Schema.of([Column("s", StringType())])
+    schema = Schema.of([Column("s", t.StringType())])
     values = ["z", "\uffff", "\U00010000", "é"]  # UTF-16 would put the third before the second
     statistics = parsed(build_statistics(to_batch(schema, [(v,) for v in values]), schema, (0,)), schema)
     assert statistics.column("s") == (0, "z", "\U00010000")
 
 
-@pytest.mark.parametrize("data_type", [FloatType(), DoubleType()])
+@pytest.mark.parametrize("data_type", [t.FloatType(), t.DoubleType()])
 def test_floats_that_do_not_order(data_type: Any) -> None:
     schema = Schema.of([Column("f", data_type)])
 
@@ -108,14 +101,14 @@ def test_floats_that_do_not_order(data_type: Any) -> None:
     zeros = of(0.0, -0.0)
     assert (math.copysign(1, zeros.least), math.copysign(1, zeros.greatest)) == (-1, 1)
     # A greatest value of NaN, as Java writes it, says nothing.
-    kind = "<f" if isinstance(data_type, FloatType) else "<d"
+    kind = "<f" if isinstance(data_type, t.FloatType) else "<d"
     good = build_statistics(to_batch(schema, [(1.0,), (2.0,)]), schema, (0,))
     data = good.replace(struct.pack(kind, 2.0), struct.pack(kind, math.nan))
     assert parsed(data, schema).column("f") == (0, 1.0, None)
 
 
 def test_times_that_rows_do_not_hold() -> None:
-    schema = Schema.of([Column("t", TimeType(9))])
+    schema = Schema.of([Column("t", t.TimeType(9))])
     batch = pa.record_batch([pa.array([1_500_000], pa.time64("ns"))], schema=schema.arrow_schema)
     assert parsed(build_statistics(batch, schema, (0,)), schema).column("t") == (0, None, None)
     batch = pa.record_batch([pa.array([2_000_000], pa.time64("ns"))], schema=schema.arrow_schema)
@@ -172,8 +165,8 @@ def test_columns_without_statistics_and_cut_bytes() -> None:
 
 def test_decimals_and_booleans() -> None:
     types = [data_type for data_type, _ in FLAT]
-    assert BooleanType() in types
-    schema = Schema.of([Column("b", BooleanType()), Column("d", types[12])])
+    assert t.BooleanType() in types
+    schema = Schema.of([Column("b", t.BooleanType()), Column("d", types[12])])
     rows = [(True, Decimal("-1.00000")), (False, Decimal("99999999999999999999.5"))]
     statistics = parsed(build_statistics(to_batch(schema, rows), schema, (0, 1)), schema)
     assert statistics.column("b") == (0, False, True)
@@ -182,11 +175,11 @@ def test_decimals_and_booleans() -> None:
 
 SCHEMA = Schema.of(
     [
-        Column("n", IntType()),
-        Column("s", StringType()),
-        Column("d", DoubleType()),
-        Column("day", DateType()),
-        Column("other", IntType()),
+        Column("n", t.IntType()),
+        Column("s", t.StringType()),
+        Column("d", t.DoubleType()),
+        Column("day", t.DateType()),
+        Column("other", t.IntType()),
     ]
 )
 ROWS: list[tuple[Any, ...]] = [(10, "bar", 1.5, 19_000, 1), (20, "foo", 2.5, 19_010, 2), (None, None, None, None, 3)]
@@ -298,9 +291,9 @@ def test_deep_trees_are_kept_rather_than_followed() -> None:
 def test_filters_of_a_newer_schema() -> None:
     newer = Schema.of(
         [
-            Column("renamed", IntType(), column_id=0),
-            Column("n", StringType(), column_id=1),
-            Column("added", IntType(), column_id=50),
+            Column("renamed", t.IntType(), column_id=0),
+            Column("n", t.StringType(), column_id=1),
+            Column("added", t.IntType(), column_id=50),
         ]
     )
     assert not may_match((col("renamed") > 20).resolve(newer), STATISTICS, 3, newer)
@@ -338,7 +331,7 @@ def predicates(draw: st.DrawFn, depth: int = 2) -> Predicate:
     predicates(),
 )
 def test_no_batch_with_a_matching_row_is_skipped(rows: list[tuple[Any, ...]], predicate: Predicate) -> None:
-    schema = Schema.of([Column("n", IntType()), Column("s", StringType()), Column("d", DoubleType())])
+    schema = Schema.of([Column("n", t.IntType()), Column("s", t.StringType()), Column("d", t.DoubleType())])
     batch = to_batch(schema, rows)
     matching = pa.Table.from_batches([batch]).filter(predicate.to_arrow_expression(schema)).num_rows
     if matching:

@@ -13,30 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluss.errors import FlussError, FormatError
-from fluss.metadata.types import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    DataField,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    MapType,
-    RowType,
-    SmallIntType,
-    StringType,
-    TimestampLtzType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    arrow_time_unit,
-)
+from fluss.metadata import types as t
 from fluss.rows import aligned, compacted, indexed
 from fluss.rows.aligned import encode_aligned
 from fluss.rows.arrow_values import NANOS_PER_UNIT, conform, from_arrow, to_arrow
@@ -49,37 +26,37 @@ CODERS = [compacted, indexed, aligned]
 
 Value = st.SearchStrategy[Any]
 
-scalar_types: st.SearchStrategy[DataType] = st.one_of(
+scalar_types: st.SearchStrategy[t.DataType] = st.one_of(
     st.sampled_from(
         [
-            BooleanType(),
-            TinyIntType(),
-            SmallIntType(),
-            IntType(),
-            BigIntType(),
-            FloatType(),
-            DoubleType(),
-            StringType(),
-            BytesType(),
-            DateType(),
-            CharType(200),
-            BinaryType(3),
-            BinaryType(12),
+            t.BooleanType(),
+            t.TinyIntType(),
+            t.SmallIntType(),
+            t.IntType(),
+            t.BigIntType(),
+            t.FloatType(),
+            t.DoubleType(),
+            t.StringType(),
+            t.BytesType(),
+            t.DateType(),
+            t.CharType(200),
+            t.BinaryType(3),
+            t.BinaryType(12),
         ]
     ),
-    st.builds(TimeType, st.integers(0, 9)),
-    st.builds(TimestampType, st.integers(0, 9)),
-    st.builds(TimestampLtzType, st.integers(0, 9)),
-    st.integers(1, 38).flatmap(lambda p: st.builds(DecimalType, st.just(p), st.integers(0, p))),
+    st.builds(t.TimeType, st.integers(0, 9)),
+    st.builds(t.TimestampType, st.integers(0, 9)),
+    st.builds(t.TimestampLtzType, st.integers(0, 9)),
+    st.integers(1, 38).flatmap(lambda p: st.builds(t.DecimalType, st.just(p), st.integers(0, p))),
 ).flatmap(lambda dtype: st.sampled_from([dtype, dtype.with_nullable(False)]))
 
-all_types: st.SearchStrategy[DataType] = st.recursive(
+all_types: st.SearchStrategy[t.DataType] = st.recursive(
     scalar_types,
     lambda inner: st.one_of(
-        st.builds(ArrayType, inner),
-        st.builds(MapType, inner, inner),
+        st.builds(t.ArrayType, inner),
+        st.builds(t.MapType, inner, inner),
         st.lists(inner, max_size=3).map(
-            lambda types: RowType(tuple(DataField(f"f{i}", dtype) for i, dtype in enumerate(types)))
+            lambda types: t.RowType(tuple(t.DataField(f"f{i}", dtype) for i, dtype in enumerate(types)))
         ),
     ),
     max_leaves=4,
@@ -95,58 +72,58 @@ def integers(bits: int) -> Value:
     )
 
 
-def present(dtype: DataType) -> Value:
+def present(dtype: t.DataType) -> Value:
     match dtype:
-        case BooleanType():
+        case t.BooleanType():
             return st.booleans()
-        case TinyIntType():
+        case t.TinyIntType():
             return integers(8)
-        case SmallIntType():
+        case t.SmallIntType():
             return integers(16)
-        case IntType() | DateType():
+        case t.IntType() | t.DateType():
             return integers(32)
-        case BigIntType():
+        case t.BigIntType():
             return integers(64)
-        case FloatType():
+        case t.FloatType():
             return st.floats(width=32)
-        case DoubleType():
+        case t.DoubleType():
             return st.floats()
-        case CharType() | StringType():
+        case t.CharType() | t.StringType():
             # Indexed CHAR values lose trailing zero bytes, and their length counts bytes.
             return st.text(max_size=20).map(lambda text: text.rstrip("\0"))
-        case BinaryType(length=length):
+        case t.BinaryType(length=length):
             return st.binary(min_size=length, max_size=length)
-        case BytesType():
+        case t.BytesType():
             return st.one_of(st.binary(max_size=12), st.binary(min_size=120, max_size=150))
-        case DecimalType(precision=precision):
+        case t.DecimalType(precision=precision):
             return st.integers(-(10**precision) + 1, 10**precision - 1).map(
                 lambda number: Decimal(number).scaleb(-dtype.scale, Context(prec=60))  # type: ignore[attr-defined]
             )
-        case TimeType(precision=precision):
+        case t.TimeType(precision=precision):
             step = 1000 if precision == 0 else 1
             return st.integers(0, 86_400_000 // step - 1).map(lambda number: number * step)
-        case TimestampType(precision=precision) | TimestampLtzType(precision=precision):
-            unit = NANOS_PER_UNIT[arrow_time_unit(precision)]
+        case t.TimestampType(precision=precision) | t.TimestampLtzType(precision=precision):
+            unit = NANOS_PER_UNIT[t.arrow_time_unit(precision)]
             # Far away seconds do not fit the milliseconds they are stored as.
             limit = 2**63 // (1000 if unit == 10**9 else 1) - 1
             return st.one_of(st.integers(-limit, limit), st.integers(-(10**7), 10**7)).map(lambda n: n * unit)
-        case ArrayType(element_type=element):
+        case t.ArrayType(element_type=element):
             return st.lists(values(element), max_size=3)
-        case MapType(key_type=key, value_type=item):
+        case t.MapType(key_type=key, value_type=item):
             return st.lists(st.tuples(values(key), values(item)), max_size=3)
-        case RowType(fields=fields):
+        case t.RowType(fields=fields):
             return st.tuples(*(values(field.data_type) for field in fields))
     raise AssertionError(dtype)
 
 
-def values(dtype: DataType) -> Value:
+def values(dtype: t.DataType) -> Value:
     return st.one_of(st.none(), present(dtype)) if dtype.nullable else present(dtype)
 
 
 @st.composite
 def tables(
-    draw: st.DrawFn, types: st.SearchStrategy[DataType] = all_types
-) -> tuple[list[DataType], list[tuple[Any, ...]]]:
+    draw: st.DrawFn, types: st.SearchStrategy[t.DataType] = all_types
+) -> tuple[list[t.DataType], list[tuple[Any, ...]]]:
     columns = draw(st.lists(types, min_size=1, max_size=10))
     rows = draw(st.lists(st.tuples(*(values(dtype) for dtype in columns)), max_size=6))
     return columns, rows
@@ -159,7 +136,7 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right) or (left != left and right != right)
 
 
-def columns_of(types: list[DataType], rows: list[tuple[Any, ...]], offset: int = 0) -> list[pa.Array]:
+def columns_of(types: list[t.DataType], rows: list[tuple[Any, ...]], offset: int = 0) -> list[pa.Array]:
     """Arrow arrays of the rows, cut out of longer arrays if an offset is given."""
     arrays = []
     for i, dtype in enumerate(types):
@@ -176,7 +153,7 @@ relaxed = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data
 @relaxed
 @given(tables())
 @pytest.mark.parametrize("coder", CODERS)
-def test_round_trip(coder: Any, table: tuple[list[DataType], list[tuple[Any, ...]]]) -> None:
+def test_round_trip(coder: Any, table: tuple[list[t.DataType], list[tuple[Any, ...]]]) -> None:
     types, rows = table
     for row in rows:
         assert same(coder.decode_row(types, coder.encode_row(types, row)), row)
@@ -184,7 +161,7 @@ def test_round_trip(coder: Any, table: tuple[list[DataType], list[tuple[Any, ...
 
 @relaxed
 @given(tables())
-def test_arrow_round_trip(table: tuple[list[DataType], list[tuple[Any, ...]]]) -> None:
+def test_arrow_round_trip(table: tuple[list[t.DataType], list[tuple[Any, ...]]]) -> None:
     types, rows = table
     for i, dtype in enumerate(types):
         column = [row[i] for row in rows]
@@ -198,7 +175,7 @@ def test_arrow_round_trip(table: tuple[list[DataType], list[tuple[Any, ...]]]) -
 
 @relaxed
 @given(tables(), st.integers(0, 3))
-def test_vectorised_rows_agree(table: tuple[list[DataType], list[tuple[Any, ...]]], offset: int) -> None:
+def test_vectorised_rows_agree(table: tuple[list[t.DataType], list[tuple[Any, ...]]], offset: int) -> None:
     types, rows = table
     arrays = columns_of(types, rows, offset)
     expected = [compacted.encode_row(types, row) for row in rows]
@@ -215,7 +192,7 @@ def test_vectorised_rows_agree(table: tuple[list[DataType], list[tuple[Any, ...]
 
 @relaxed
 @given(tables(scalar_types.map(lambda dtype: dtype.with_nullable(False))), st.integers(0, 3))
-def test_vectorised_keys_agree(table: tuple[list[DataType], list[tuple[Any, ...]]], offset: int) -> None:
+def test_vectorised_keys_agree(table: tuple[list[t.DataType], list[tuple[Any, ...]]], offset: int) -> None:
     types, rows = table
     arrays = columns_of(types, rows, offset)
     keys = encode_compacted_key(types, arrays)
@@ -240,7 +217,7 @@ def refusal(work: Any) -> FlussError | None:
 @relaxed
 @given(tables(), st.data())
 def test_broken_bytes_are_refused_or_read(
-    table: tuple[list[DataType], list[tuple[Any, ...]]], data: st.DataObject
+    table: tuple[list[t.DataType], list[tuple[Any, ...]]], data: st.DataObject
 ) -> None:
     types, rows = table
     for coder in CODERS:
@@ -264,7 +241,7 @@ def test_broken_bytes_are_refused_or_read(
 
 @relaxed
 @given(st.lists(all_types, min_size=1, max_size=4), st.lists(st.binary(max_size=60), max_size=4))
-def test_random_bytes(types: list[DataType], rows: list[bytes]) -> None:
+def test_random_bytes(types: list[t.DataType], rows: list[bytes]) -> None:
     slices = Slices.from_list(rows)
     errors = [refusal(lambda row=row: compacted.decode_row(types, row)) for row in rows]
     for coder in (indexed, aligned):
@@ -275,38 +252,38 @@ def test_random_bytes(types: list[DataType], rows: list[bytes]) -> None:
     refusal(lambda: decode_compacted_key(types, slices))
 
 
-def near(dtype: DataType, value: Any) -> bool:
+def near(dtype: t.DataType, value: Any) -> bool:
     """Whether Python's own types hold the value: their dates reach from year 1 to 9999, in microseconds."""
     if value is None:
         return True
     match dtype:
-        case DateType():
+        case t.DateType():
             return abs(value) < 700_000
-        case TimestampType() | TimestampLtzType():
+        case t.TimestampType() | t.TimestampLtzType():
             step = max(1000, 10 ** (9 - dtype.precision))
             return abs(value) < 700_000 * 86_400 * 10**9 and value % step == 0
-        case TimeType(precision=0):
+        case t.TimeType(precision=0):
             return bool(value % 1000 == 0)
-        case ArrayType(element_type=element):
+        case t.ArrayType(element_type=element):
             return all(near(element, item) for item in value)
-        case MapType(key_type=key, value_type=item_type):
+        case t.MapType(key_type=key, value_type=item_type):
             # Equal keys fall together in a dict.
             keys = [repr(key) for key, _ in value]
             return len(set(keys)) == len(keys) and all(near(key, k) and near(item_type, i) for k, i in value)
-        case RowType(fields=fields):
+        case t.RowType(fields=fields):
             return all(near(field.data_type, item) for field, item in zip(fields, value))
     return True
 
 
 @relaxed
 @given(tables())
-def test_python_round_trip(table: tuple[list[DataType], list[tuple[Any, ...]]]) -> None:
+def test_python_round_trip(table: tuple[list[t.DataType], list[tuple[Any, ...]]]) -> None:
     types, rows = table
     for i, dtype in enumerate(types):
         column = [row[i] for row in rows if near(dtype, row[i])]
         native = [to_python(value, dtype) for value in column]
         logical = [from_python(value, dtype, "c") for value in native]
-        if not isinstance(dtype, (ArrayType, MapType, RowType)):
+        if not isinstance(dtype, (t.ArrayType, t.MapType, t.RowType)):
             assert same(logical, column)
         arrow = column_from_python(native, dtype)
         assert same(from_arrow(arrow, dtype), logical)
@@ -314,13 +291,13 @@ def test_python_round_trip(table: tuple[list[DataType], list[tuple[Any, ...]]]) 
 
 
 def test_empty_batches() -> None:
-    types: list[DataType] = [
-        IntType(),
-        StringType(),
-        BinaryType(3),
-        ArrayType(IntType()),
-        DecimalType(30, 1),
-        BooleanType(),
+    types: list[t.DataType] = [
+        t.IntType(),
+        t.StringType(),
+        t.BinaryType(3),
+        t.ArrayType(t.IntType()),
+        t.DecimalType(30, 1),
+        t.BooleanType(),
     ]
     arrays = [to_arrow([], dtype) for dtype in types]
     assert len(encode_compacted(types, arrays)) == 0
@@ -335,18 +312,18 @@ def test_many_rows() -> None:
     """Enough rows that nothing fits by accident, with nulls in many columns and more than 64 columns."""
     n = 3000
     rng = np.random.default_rng(7)
-    types: list[DataType] = []
+    types: list[t.DataType] = []
     arrays: list[pa.Array] = []
     for i in range(70):
-        dtype: DataType = [BigIntType(), StringType(), DoubleType(), IntType()][i % 4]
+        dtype: t.DataType = [t.BigIntType(), t.StringType(), t.DoubleType(), t.IntType()][i % 4]
         mask = rng.random(n) < (0.3 if i % 3 else 0)
         numbers = rng.integers(-(2**20), 2**40, n)
-        if isinstance(dtype, StringType):
+        if isinstance(dtype, t.StringType):
             array = pa.array(["x" * int(k % 40) + str(k) for k in numbers], mask=mask)
-        elif isinstance(dtype, IntType):
+        elif isinstance(dtype, t.IntType):
             array = pa.array((numbers % 2**20).astype(np.int32), mask=mask)
         else:
-            array = pa.array(numbers if isinstance(dtype, BigIntType) else numbers / 3, mask=mask)
+            array = pa.array(numbers if isinstance(dtype, t.BigIntType) else numbers / 3, mask=mask)
         types.append(dtype)
         arrays.append(array)
     rows = encode_compacted(types, arrays)
@@ -363,4 +340,4 @@ def test_many_rows() -> None:
 
 
 def test_conform_keeps_what_fits() -> None:
-    assert conform(pa.array([], pa.int32()), BigIntType()).type == pa.int64()
+    assert conform(pa.array([], pa.int32()), t.BigIntType()).type == pa.int64()

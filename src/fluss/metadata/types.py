@@ -423,13 +423,8 @@ class DataTypes:
     field = DataField
 
 
-_PARAMETERS: dict[str, tuple[type[DataType], tuple[str, ...]]] = {
-    CharType.json_name: (CharType, ("length",)),
-    BinaryType.json_name: (BinaryType, ("length",)),
-    DecimalType.json_name: (DecimalType, ("precision", "scale")),
-    TimeType.json_name: (TimeType, ("precision",)),
-    TimestampType.json_name: (TimestampType, ("precision",)),
-    TimestampLtzType.json_name: (TimestampLtzType, ("precision",)),
+_SIZED_TYPES: dict[str, type[DataType]] = {
+    cls.json_name: cls for cls in (CharType, BinaryType, DecimalType, TimeType, TimestampType, TimestampLtzType)
 }
 
 
@@ -460,9 +455,9 @@ def _from_json(document: Any, where: str, depth: int) -> DataType:
         raise FormatError(f"{where}.type: expected the name of a type, not {name!r:.80}")
     if name in PLAIN_TYPES:
         return _plain_type(name, nullable)
-    if name in _PARAMETERS:
-        cls, parameters = _PARAMETERS[name]
-        return cls(**{key: document[key] for key in parameters if key in document}, nullable=nullable)
+    if name in _SIZED_TYPES:
+        cls = _SIZED_TYPES[name]
+        return cls(**{key: document[key] for key in cls.__dataclass_fields__ if key in document})
     if name == ArrayType.json_name:
         element_type = _from_json(document.get("element_type"), f"{where}.element_type", depth + 1)
         return ArrayType(element_type, nullable=nullable)

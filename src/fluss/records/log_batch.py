@@ -107,21 +107,8 @@ class LogBatchHeader(NamedTuple):
 
     def pack(self) -> bytes:
         """The bytes of this header."""
-        head = (self.base_offset, self.length, self.magic, self.commit_timestamp_ms)
-        tail = (
-            self.crc,
-            self.schema_id,
-            self.attributes,
-            self.last_offset_delta,
-            self.writer_id,
-            self.batch_sequence,
-            self.record_count,
-        )
-        if self.magic == MAGIC_V0:
-            return HEADER_LAYOUTS[0].pack(*head, *tail)
-        if self.magic == MAGIC_V1:
-            return HEADER_LAYOUTS[1].pack(*head, *tail, self.statistics_length)
-        return HEADER_LAYOUTS[2].pack(*head, self.leader_epoch, *tail, self.statistics_length)
+        values = self if self.magic == MAGIC_V2 else (*self[:4], *self[5:])  # without the leader epoch
+        return HEADER_LAYOUTS[self.magic].pack(*(values[:-1] if self.magic == MAGIC_V0 else values))
 
 
 def read_header(view: Any, pos: int = 0) -> LogBatchHeader:

@@ -279,12 +279,8 @@ def _row(value: object, dtype: t.RowType, depth: int) -> tuple[Any, ...]:
 
 _FROM_PYTHON: dict[type[t.DataType], Callable[[object, t.DataType], Any]] = {
     t.BooleanType: _boolean,
-    t.TinyIntType: _integer,
-    t.SmallIntType: _integer,
-    t.IntType: _integer,
-    t.BigIntType: _integer,
-    t.FloatType: _float,
-    t.DoubleType: _float,
+    **dict.fromkeys(t.INTEGER_TYPES, _integer),
+    **dict.fromkeys(t.FLOAT_TYPES, _float),
     t.CharType: _char,
     t.StringType: _string,
     t.BinaryType: _binary,
@@ -292,8 +288,7 @@ _FROM_PYTHON: dict[type[t.DataType], Callable[[object, t.DataType], Any]] = {
     t.DecimalType: _decimal,
     t.DateType: _date,
     t.TimeType: _time,
-    t.TimestampType: _timestamp,
-    t.TimestampLtzType: _timestamp,
+    **dict.fromkeys(t.TIMESTAMP_TYPES, _timestamp),
 }
 
 
