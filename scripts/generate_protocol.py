@@ -72,8 +72,8 @@ def generate(source_root: Path) -> None:
 
 def finished(text: str) -> str:
     """What our checks want beyond the compiler's output, without the half of it that nothing here reads."""
-    # The numbers of fields as constants, and where in the descriptor each message lies.
-    text = re.sub(r"    [A-Z0-9_]+_FIELD_NUMBER: _ClassVar\[int\]\n", "", text)
+    # The names of fields once more, their numbers as constants, and where in the descriptor each message lies.
+    text = re.sub(r"    (__slots__ = .*|[A-Z0-9_]+_FIELD_NUMBER: _ClassVar\[int\])\n", "", text)
     text = re.sub(r"  _globals\['\w+'\]\._serialized_(start|end)=\d+\n", "", text)
     # Only the pure-Python runtime runs these lines.
     text = text.replace("_USE_C_DESCRIPTORS:\n", "_USE_C_DESCRIPTORS:  # pragma: no cover\n")

@@ -8,143 +8,119 @@ from typing import Any as _Any, Iterable as _Iterable, Mapping as _Mapping, Opti
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ErrorResponse(_message.Message):
-    __slots__ = ("error_code", "error_message")
     error_code: int
     error_message: str
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class PbTablePath(_message.Message):
-    __slots__ = ("database_name", "table_name")
     database_name: str
     table_name: str
     def __init__(self, database_name: _Optional[str] = ..., table_name: _Optional[str] = ...) -> None: ...
 
 class PbPhysicalTablePath(_message.Message):
-    __slots__ = ("database_name", "table_name", "partition_name")
     database_name: str
     table_name: str
     partition_name: str
     def __init__(self, database_name: _Optional[str] = ..., table_name: _Optional[str] = ..., partition_name: _Optional[str] = ...) -> None: ...
 
 class PbTableBucket(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id")
     table_id: int
     partition_id: int
     bucket_id: int
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ...) -> None: ...
 
 class PbKeyValue(_message.Message):
-    __slots__ = ("key", "value")
     key: str
     value: str
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class PbPartitionSpec(_message.Message):
-    __slots__ = ("partition_key_values",)
     partition_key_values: _containers.RepeatedCompositeFieldContainer[PbKeyValue]
     def __init__(self, partition_key_values: _Optional[_Iterable[_Union[PbKeyValue, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbAlterConfig(_message.Message):
-    __slots__ = ("config_key", "config_value", "op_type")
     config_key: str
     config_value: str
     op_type: int
     def __init__(self, config_key: _Optional[str] = ..., config_value: _Optional[str] = ..., op_type: _Optional[int] = ...) -> None: ...
 
 class ApiVersionsRequest(_message.Message):
-    __slots__ = ("client_software_name", "client_software_version")
     client_software_name: str
     client_software_version: str
     def __init__(self, client_software_name: _Optional[str] = ..., client_software_version: _Optional[str] = ...) -> None: ...
 
 class ApiVersionsResponse(_message.Message):
-    __slots__ = ("api_versions", "server_type")
     api_versions: _containers.RepeatedCompositeFieldContainer[PbApiVersion]
     server_type: int
     def __init__(self, api_versions: _Optional[_Iterable[_Union[PbApiVersion, _Mapping[str, _Any]]]] = ..., server_type: _Optional[int] = ...) -> None: ...
 
 class PbApiVersion(_message.Message):
-    __slots__ = ("api_key", "min_version", "max_version")
     api_key: int
     min_version: int
     max_version: int
     def __init__(self, api_key: _Optional[int] = ..., min_version: _Optional[int] = ..., max_version: _Optional[int] = ...) -> None: ...
 
 class AuthenticateRequest(_message.Message):
-    __slots__ = ("protocol", "token")
     protocol: str
     token: bytes
     def __init__(self, protocol: _Optional[str] = ..., token: _Optional[bytes] = ...) -> None: ...
 
 class AuthenticateResponse(_message.Message):
-    __slots__ = ("challenge",)
     challenge: bytes
     def __init__(self, challenge: _Optional[bytes] = ...) -> None: ...
 
 class CreateDatabaseRequest(_message.Message):
-    __slots__ = ("database_name", "ignore_if_exists", "database_json")
     database_name: str
     ignore_if_exists: bool
     database_json: bytes
     def __init__(self, database_name: _Optional[str] = ..., ignore_if_exists: bool = ..., database_json: _Optional[bytes] = ...) -> None: ...
 
 class CreateDatabaseResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class DropDatabaseRequest(_message.Message):
-    __slots__ = ("database_name", "ignore_if_not_exists", "cascade")
     database_name: str
     ignore_if_not_exists: bool
     cascade: bool
     def __init__(self, database_name: _Optional[str] = ..., ignore_if_not_exists: bool = ..., cascade: bool = ...) -> None: ...
 
 class DropDatabaseResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class ListDatabasesRequest(_message.Message):
-    __slots__ = ("include_summary",)
     include_summary: bool
     def __init__(self, include_summary: bool = ...) -> None: ...
 
 class ListDatabasesResponse(_message.Message):
-    __slots__ = ("database_name", "database_summary")
     database_name: _containers.RepeatedScalarFieldContainer[str]
     database_summary: _containers.RepeatedCompositeFieldContainer[PbDatabaseSummary]
     def __init__(self, database_name: _Optional[_Iterable[str]] = ..., database_summary: _Optional[_Iterable[_Union[PbDatabaseSummary, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbDatabaseSummary(_message.Message):
-    __slots__ = ("database_name", "created_time", "table_count")
     database_name: str
     created_time: int
     table_count: int
     def __init__(self, database_name: _Optional[str] = ..., created_time: _Optional[int] = ..., table_count: _Optional[int] = ...) -> None: ...
 
 class DatabaseExistsRequest(_message.Message):
-    __slots__ = ("database_name",)
     database_name: str
     def __init__(self, database_name: _Optional[str] = ...) -> None: ...
 
 class DatabaseExistsResponse(_message.Message):
-    __slots__ = ("exists",)
     exists: bool
     def __init__(self, exists: bool = ...) -> None: ...
 
 class GetDatabaseInfoRequest(_message.Message):
-    __slots__ = ("database_name",)
     database_name: str
     def __init__(self, database_name: _Optional[str] = ...) -> None: ...
 
 class GetDatabaseInfoResponse(_message.Message):
-    __slots__ = ("database_json", "created_time", "modified_time")
     database_json: bytes
     created_time: int
     modified_time: int
     def __init__(self, database_json: _Optional[bytes] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ...) -> None: ...
 
 class AlterDatabaseRequest(_message.Message):
-    __slots__ = ("database_name", "ignore_if_not_exists", "config_changes", "comment")
     database_name: str
     ignore_if_not_exists: bool
     config_changes: _containers.RepeatedCompositeFieldContainer[PbAlterConfig]
@@ -152,37 +128,30 @@ class AlterDatabaseRequest(_message.Message):
     def __init__(self, database_name: _Optional[str] = ..., ignore_if_not_exists: bool = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping[str, _Any]]]] = ..., comment: _Optional[str] = ...) -> None: ...
 
 class AlterDatabaseResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class CreateTableRequest(_message.Message):
-    __slots__ = ("table_path", "table_json", "ignore_if_exists")
     table_path: PbTablePath
     table_json: bytes
     ignore_if_exists: bool
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., table_json: _Optional[bytes] = ..., ignore_if_exists: bool = ...) -> None: ...
 
 class CreateTableResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class DropTableRequest(_message.Message):
-    __slots__ = ("table_path", "ignore_if_not_exists")
     table_path: PbTablePath
     ignore_if_not_exists: bool
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., ignore_if_not_exists: bool = ...) -> None: ...
 
 class DropTableResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetTableInfoRequest(_message.Message):
-    __slots__ = ("table_path",)
     table_path: PbTablePath
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class GetTableInfoResponse(_message.Message):
-    __slots__ = ("table_id", "schema_id", "table_json", "created_time", "modified_time", "remote_data_dir", "bucket_count_epoch")
     table_id: int
     schema_id: int
     table_json: bytes
@@ -193,39 +162,32 @@ class GetTableInfoResponse(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ..., remote_data_dir: _Optional[str] = ..., bucket_count_epoch: _Optional[int] = ...) -> None: ...
 
 class ListTablesRequest(_message.Message):
-    __slots__ = ("database_name",)
     database_name: str
     def __init__(self, database_name: _Optional[str] = ...) -> None: ...
 
 class ListTablesResponse(_message.Message):
-    __slots__ = ("table_name",)
     table_name: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, table_name: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TableExistsRequest(_message.Message):
-    __slots__ = ("table_path",)
     table_path: PbTablePath
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class TableExistsResponse(_message.Message):
-    __slots__ = ("exists",)
     exists: bool
     def __init__(self, exists: bool = ...) -> None: ...
 
 class GetTableSchemaRequest(_message.Message):
-    __slots__ = ("table_path", "schema_id")
     table_path: PbTablePath
     schema_id: int
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., schema_id: _Optional[int] = ...) -> None: ...
 
 class GetTableSchemaResponse(_message.Message):
-    __slots__ = ("schema_id", "schema_json")
     schema_id: int
     schema_json: bytes
     def __init__(self, schema_id: _Optional[int] = ..., schema_json: _Optional[bytes] = ...) -> None: ...
 
 class AlterTableRequest(_message.Message):
-    __slots__ = ("table_path", "ignore_if_not_exists", "config_changes", "add_columns", "drop_columns", "rename_columns", "modify_columns", "modify_bucket_count")
     table_path: PbTablePath
     ignore_if_not_exists: bool
     config_changes: _containers.RepeatedCompositeFieldContainer[PbAlterConfig]
@@ -237,16 +199,13 @@ class AlterTableRequest(_message.Message):
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., ignore_if_not_exists: bool = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping[str, _Any]]]] = ..., add_columns: _Optional[_Iterable[_Union[PbAddColumn, _Mapping[str, _Any]]]] = ..., drop_columns: _Optional[_Iterable[_Union[PbDropColumn, _Mapping[str, _Any]]]] = ..., rename_columns: _Optional[_Iterable[_Union[PbRenameColumn, _Mapping[str, _Any]]]] = ..., modify_columns: _Optional[_Iterable[_Union[PbModifyColumn, _Mapping[str, _Any]]]] = ..., modify_bucket_count: _Optional[_Union[PbModifyBucketCount, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class PbModifyBucketCount(_message.Message):
-    __slots__ = ("new_bucket_count",)
     new_bucket_count: int
     def __init__(self, new_bucket_count: _Optional[int] = ...) -> None: ...
 
 class AlterTableResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class PbAddColumn(_message.Message):
-    __slots__ = ("column_name", "data_type_json", "comment", "column_position_type", "agg_function_type", "agg_function_params")
     column_name: str
     data_type_json: bytes
     comment: str
@@ -256,18 +215,15 @@ class PbAddColumn(_message.Message):
     def __init__(self, column_name: _Optional[str] = ..., data_type_json: _Optional[bytes] = ..., comment: _Optional[str] = ..., column_position_type: _Optional[int] = ..., agg_function_type: _Optional[str] = ..., agg_function_params: _Optional[_Iterable[_Union[PbKeyValue, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbDropColumn(_message.Message):
-    __slots__ = ("column_name",)
     column_name: str
     def __init__(self, column_name: _Optional[str] = ...) -> None: ...
 
 class PbRenameColumn(_message.Message):
-    __slots__ = ("old_column_name", "new_column_name")
     old_column_name: str
     new_column_name: str
     def __init__(self, old_column_name: _Optional[str] = ..., new_column_name: _Optional[str] = ...) -> None: ...
 
 class PbModifyColumn(_message.Message):
-    __slots__ = ("column_name", "data_type_json", "comment", "column_position_type")
     column_name: str
     data_type_json: bytes
     comment: str
@@ -275,20 +231,17 @@ class PbModifyColumn(_message.Message):
     def __init__(self, column_name: _Optional[str] = ..., data_type_json: _Optional[bytes] = ..., comment: _Optional[str] = ..., column_position_type: _Optional[int] = ...) -> None: ...
 
 class ListPartitionInfosRequest(_message.Message):
-    __slots__ = ("table_path", "partial_partition_spec", "include_system_partitions")
     table_path: PbTablePath
     partial_partition_spec: PbPartitionSpec
     include_system_partitions: bool
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping[str, _Any]]] = ..., include_system_partitions: bool = ...) -> None: ...
 
 class ListPartitionInfosResponse(_message.Message):
-    __slots__ = ("partitions_info", "system_partitions_included")
     partitions_info: _containers.RepeatedCompositeFieldContainer[PbPartitionInfo]
     system_partitions_included: bool
     def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping[str, _Any]]]] = ..., system_partitions_included: bool = ...) -> None: ...
 
 class PbPartitionInfo(_message.Message):
-    __slots__ = ("partition_id", "partition_spec", "remote_data_dir", "bucket_count")
     partition_id: int
     partition_spec: PbPartitionSpec
     remote_data_dir: str
@@ -296,36 +249,30 @@ class PbPartitionInfo(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping[str, _Any]]] = ..., remote_data_dir: _Optional[str] = ..., bucket_count: _Optional[int] = ...) -> None: ...
 
 class CreatePartitionRequest(_message.Message):
-    __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists")
     table_path: PbTablePath
     partition_spec: PbPartitionSpec
     ignore_if_not_exists: bool
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping[str, _Any]]] = ..., ignore_if_not_exists: bool = ...) -> None: ...
 
 class CreatePartitionResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class DropPartitionRequest(_message.Message):
-    __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists")
     table_path: PbTablePath
     partition_spec: PbPartitionSpec
     ignore_if_not_exists: bool
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping[str, _Any]]] = ..., ignore_if_not_exists: bool = ...) -> None: ...
 
 class DropPartitionResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class MetadataRequest(_message.Message):
-    __slots__ = ("table_path", "partitions_path", "partitions_id")
     table_path: _containers.RepeatedCompositeFieldContainer[PbTablePath]
     partitions_path: _containers.RepeatedCompositeFieldContainer[PbPhysicalTablePath]
     partitions_id: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, table_path: _Optional[_Iterable[_Union[PbTablePath, _Mapping[str, _Any]]]] = ..., partitions_path: _Optional[_Iterable[_Union[PbPhysicalTablePath, _Mapping[str, _Any]]]] = ..., partitions_id: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MetadataResponse(_message.Message):
-    __slots__ = ("coordinator_server", "tablet_servers", "table_metadata", "partition_metadata")
     coordinator_server: PbServerNode
     tablet_servers: _containers.RepeatedCompositeFieldContainer[PbServerNode]
     table_metadata: _containers.RepeatedCompositeFieldContainer[PbTableMetadata]
@@ -333,7 +280,6 @@ class MetadataResponse(_message.Message):
     def __init__(self, coordinator_server: _Optional[_Union[PbServerNode, _Mapping[str, _Any]]] = ..., tablet_servers: _Optional[_Iterable[_Union[PbServerNode, _Mapping[str, _Any]]]] = ..., table_metadata: _Optional[_Iterable[_Union[PbTableMetadata, _Mapping[str, _Any]]]] = ..., partition_metadata: _Optional[_Iterable[_Union[PbPartitionMetadata, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbServerNode(_message.Message):
-    __slots__ = ("node_id", "host", "port", "listeners", "rack")
     node_id: int
     host: str
     port: int
@@ -342,7 +288,6 @@ class PbServerNode(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., listeners: _Optional[str] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class PbTableMetadata(_message.Message):
-    __slots__ = ("table_path", "table_id", "schema_id", "table_json", "bucket_metadata", "created_time", "modified_time", "remote_data_dir", "bucket_count_epoch")
     table_path: PbTablePath
     table_id: int
     schema_id: int
@@ -355,7 +300,6 @@ class PbTableMetadata(_message.Message):
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping[str, _Any]]]] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ..., remote_data_dir: _Optional[str] = ..., bucket_count_epoch: _Optional[int] = ...) -> None: ...
 
 class PbPartitionMetadata(_message.Message):
-    __slots__ = ("table_id", "partition_name", "partition_id", "bucket_metadata", "bucket_count")
     table_id: int
     partition_name: str
     partition_id: int
@@ -364,7 +308,6 @@ class PbPartitionMetadata(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., partition_name: _Optional[str] = ..., partition_id: _Optional[int] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping[str, _Any]]]] = ..., bucket_count: _Optional[int] = ...) -> None: ...
 
 class PbBucketMetadata(_message.Message):
-    __slots__ = ("bucket_id", "leader_id", "replica_id", "leader_epoch", "bucket_epoch", "isr")
     bucket_id: int
     leader_id: int
     replica_id: _containers.RepeatedScalarFieldContainer[int]
@@ -374,17 +317,14 @@ class PbBucketMetadata(_message.Message):
     def __init__(self, bucket_id: _Optional[int] = ..., leader_id: _Optional[int] = ..., replica_id: _Optional[_Iterable[int]] = ..., leader_epoch: _Optional[int] = ..., bucket_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class InitWriterRequest(_message.Message):
-    __slots__ = ("table_path",)
     table_path: _containers.RepeatedCompositeFieldContainer[PbTablePath]
     def __init__(self, table_path: _Optional[_Iterable[_Union[PbTablePath, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class InitWriterResponse(_message.Message):
-    __slots__ = ("writer_id",)
     writer_id: int
     def __init__(self, writer_id: _Optional[int] = ...) -> None: ...
 
 class ProduceLogRequest(_message.Message):
-    __slots__ = ("acks", "table_id", "timeout_ms", "buckets_req")
     acks: int
     table_id: int
     timeout_ms: int
@@ -392,7 +332,6 @@ class ProduceLogRequest(_message.Message):
     def __init__(self, acks: _Optional[int] = ..., table_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbProduceLogReqForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbProduceLogReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "records", "original_partition_name", "routing_bucket_count")
     partition_id: int
     bucket_id: int
     records: bytes
@@ -401,12 +340,10 @@ class PbProduceLogReqForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ..., original_partition_name: _Optional[str] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class ProduceLogResponse(_message.Message):
-    __slots__ = ("buckets_resp",)
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbProduceLogRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbProduceLogRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbProduceLogRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "base_offset", "original_partition_name")
     partition_id: int
     bucket_id: int
     error_code: int
@@ -416,7 +353,6 @@ class PbProduceLogRespForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ..., original_partition_name: _Optional[str] = ...) -> None: ...
 
 class PutKvRequest(_message.Message):
-    __slots__ = ("acks", "table_id", "timeout_ms", "target_columns", "buckets_req", "agg_mode")
     acks: int
     table_id: int
     timeout_ms: int
@@ -426,7 +362,6 @@ class PutKvRequest(_message.Message):
     def __init__(self, acks: _Optional[int] = ..., table_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., target_columns: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbPutKvReqForBucket, _Mapping[str, _Any]]]] = ..., agg_mode: _Optional[int] = ...) -> None: ...
 
 class PbPutKvReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "records", "original_partition_name", "routing_bucket_count")
     partition_id: int
     bucket_id: int
     records: bytes
@@ -435,12 +370,10 @@ class PbPutKvReqForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ..., original_partition_name: _Optional[str] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class PutKvResponse(_message.Message):
-    __slots__ = ("buckets_resp",)
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbPutKvRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbPutKvRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbPutKvRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "log_end_offset", "pressure", "original_partition_name")
     partition_id: int
     bucket_id: int
     error_code: int
@@ -451,7 +384,6 @@ class PbPutKvRespForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., log_end_offset: _Optional[int] = ..., pressure: _Optional[float] = ..., original_partition_name: _Optional[str] = ...) -> None: ...
 
 class FetchLogRequest(_message.Message):
-    __slots__ = ("follower_server_id", "max_bytes", "tables_req", "max_wait_ms", "min_bytes", "read_preference")
     follower_server_id: int
     max_bytes: int
     tables_req: _containers.RepeatedCompositeFieldContainer[PbFetchLogReqForTable]
@@ -461,7 +393,6 @@ class FetchLogRequest(_message.Message):
     def __init__(self, follower_server_id: _Optional[int] = ..., max_bytes: _Optional[int] = ..., tables_req: _Optional[_Iterable[_Union[PbFetchLogReqForTable, _Mapping[str, _Any]]]] = ..., max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., read_preference: _Optional[int] = ...) -> None: ...
 
 class PbFetchLogReqForTable(_message.Message):
-    __slots__ = ("table_id", "projection_pushdown_enabled", "projected_fields", "buckets_req", "filter_predicate", "filter_schema_id")
     table_id: int
     projection_pushdown_enabled: bool
     projected_fields: _containers.RepeatedScalarFieldContainer[int]
@@ -471,7 +402,6 @@ class PbFetchLogReqForTable(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., projection_pushdown_enabled: bool = ..., projected_fields: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbFetchLogReqForBucket, _Mapping[str, _Any]]]] = ..., filter_predicate: _Optional[_Union[PbPredicate, _Mapping[str, _Any]]] = ..., filter_schema_id: _Optional[int] = ...) -> None: ...
 
 class PbFetchLogReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes", "routing_bucket_count")
     partition_id: int
     bucket_id: int
     fetch_offset: int
@@ -480,18 +410,15 @@ class PbFetchLogReqForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., max_fetch_bytes: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class FetchLogResponse(_message.Message):
-    __slots__ = ("tables_resp",)
     tables_resp: _containers.RepeatedCompositeFieldContainer[PbFetchLogRespForTable]
     def __init__(self, tables_resp: _Optional[_Iterable[_Union[PbFetchLogRespForTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbFetchLogRespForTable(_message.Message):
-    __slots__ = ("table_id", "buckets_resp")
     table_id: int
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbFetchLogRespForBucket]
     def __init__(self, table_id: _Optional[int] = ..., buckets_resp: _Optional[_Iterable[_Union[PbFetchLogRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbFetchLogRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "high_watermark", "log_start_offset", "remote_log_fetch_info", "records", "filtered_end_offset", "min_retain_offset")
     partition_id: int
     bucket_id: int
     error_code: int
@@ -505,7 +432,6 @@ class PbFetchLogRespForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., remote_log_fetch_info: _Optional[_Union[PbRemoteLogFetchInfo, _Mapping[str, _Any]]] = ..., records: _Optional[bytes] = ..., filtered_end_offset: _Optional[int] = ..., min_retain_offset: _Optional[int] = ...) -> None: ...
 
 class PbRemoteLogFetchInfo(_message.Message):
-    __slots__ = ("remote_log_tablet_dir", "partition_name", "remote_log_segments", "first_start_pos")
     remote_log_tablet_dir: str
     partition_name: str
     remote_log_segments: _containers.RepeatedCompositeFieldContainer[PbRemoteLogSegment]
@@ -513,7 +439,6 @@ class PbRemoteLogFetchInfo(_message.Message):
     def __init__(self, remote_log_tablet_dir: _Optional[str] = ..., partition_name: _Optional[str] = ..., remote_log_segments: _Optional[_Iterable[_Union[PbRemoteLogSegment, _Mapping[str, _Any]]]] = ..., first_start_pos: _Optional[int] = ...) -> None: ...
 
 class PbRemoteLogSegment(_message.Message):
-    __slots__ = ("remote_log_segment_id", "remote_log_start_offset", "remote_log_end_offset", "segment_size_in_bytes", "max_timestamp")
     remote_log_segment_id: str
     remote_log_start_offset: int
     remote_log_end_offset: int
@@ -522,7 +447,6 @@ class PbRemoteLogSegment(_message.Message):
     def __init__(self, remote_log_segment_id: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., segment_size_in_bytes: _Optional[int] = ..., max_timestamp: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
-    __slots__ = ("follower_server_id", "offset_type", "table_id", "partition_id", "bucket_id", "startTimestamp", "routing_bucket_count")
     follower_server_id: int
     offset_type: int
     table_id: int
@@ -533,12 +457,10 @@ class ListOffsetsRequest(_message.Message):
     def __init__(self, follower_server_id: _Optional[int] = ..., offset_type: _Optional[int] = ..., table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[_Iterable[int]] = ..., startTimestamp: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsResponse(_message.Message):
-    __slots__ = ("buckets_resp",)
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbListOffsetsRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbListOffsetsRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbListOffsetsRespForBucket(_message.Message):
-    __slots__ = ("bucket_id", "error_code", "error_message", "offset")
     bucket_id: int
     error_code: int
     error_message: str
@@ -546,27 +468,23 @@ class PbListOffsetsRespForBucket(_message.Message):
     def __init__(self, bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class PbPredicate(_message.Message):
-    __slots__ = ("type", "leaf", "compound")
     type: int
     leaf: PbLeafPredicate
     compound: PbCompoundPredicate
     def __init__(self, type: _Optional[int] = ..., leaf: _Optional[_Union[PbLeafPredicate, _Mapping[str, _Any]]] = ..., compound: _Optional[_Union[PbCompoundPredicate, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class PbLeafPredicate(_message.Message):
-    __slots__ = ("function", "field_id", "literals")
     function: int
     field_id: int
     literals: _containers.RepeatedCompositeFieldContainer[PbLiteralValue]
     def __init__(self, function: _Optional[int] = ..., field_id: _Optional[int] = ..., literals: _Optional[_Iterable[_Union[PbLiteralValue, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbCompoundPredicate(_message.Message):
-    __slots__ = ("function", "children")
     function: int
     children: _containers.RepeatedCompositeFieldContainer[PbPredicate]
     def __init__(self, function: _Optional[int] = ..., children: _Optional[_Iterable[_Union[PbPredicate, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbLiteralValue(_message.Message):
-    __slots__ = ("literal_type", "is_null", "boolean_value", "int_value", "bigint_value", "float_value", "double_value", "string_value", "binary_value", "decimal_value", "timestamp_millis_value", "timestamp_nano_of_millis_value", "decimal_bytes")
     literal_type: int
     is_null: bool
     boolean_value: bool
@@ -583,7 +501,6 @@ class PbLiteralValue(_message.Message):
     def __init__(self, literal_type: _Optional[int] = ..., is_null: bool = ..., boolean_value: bool = ..., int_value: _Optional[int] = ..., bigint_value: _Optional[int] = ..., float_value: _Optional[float] = ..., double_value: _Optional[float] = ..., string_value: _Optional[str] = ..., binary_value: _Optional[bytes] = ..., decimal_value: _Optional[int] = ..., timestamp_millis_value: _Optional[int] = ..., timestamp_nano_of_millis_value: _Optional[int] = ..., decimal_bytes: _Optional[bytes] = ...) -> None: ...
 
 class LookupRequest(_message.Message):
-    __slots__ = ("table_id", "buckets_req", "insert_if_not_exists", "acks", "timeout_ms")
     table_id: int
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbLookupReqForBucket]
     insert_if_not_exists: bool
@@ -592,7 +509,6 @@ class LookupRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbLookupReqForBucket, _Mapping[str, _Any]]]] = ..., insert_if_not_exists: bool = ..., acks: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class PbLookupReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "keys", "original_partition_name", "routing_bucket_count")
     partition_id: int
     bucket_id: int
     keys: _containers.RepeatedScalarFieldContainer[bytes]
@@ -601,12 +517,10 @@ class PbLookupReqForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., original_partition_name: _Optional[str] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class LookupResponse(_message.Message):
-    __slots__ = ("buckets_resp",)
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbLookupRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbLookupRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbLookupRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "values", "original_partition_name")
     partition_id: int
     bucket_id: int
     error_code: int
@@ -616,18 +530,15 @@ class PbLookupRespForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., values: _Optional[_Iterable[_Union[PbValue, _Mapping[str, _Any]]]] = ..., original_partition_name: _Optional[str] = ...) -> None: ...
 
 class PbValue(_message.Message):
-    __slots__ = ("values",)
     values: bytes
     def __init__(self, values: _Optional[bytes] = ...) -> None: ...
 
 class PrefixLookupRequest(_message.Message):
-    __slots__ = ("table_id", "buckets_req")
     table_id: int
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbPrefixLookupReqForBucket]
     def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbPrefixLookupReqForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbPrefixLookupReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "keys", "routing_bucket_count")
     partition_id: int
     bucket_id: int
     keys: _containers.RepeatedScalarFieldContainer[bytes]
@@ -635,12 +546,10 @@ class PbPrefixLookupReqForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class PrefixLookupResponse(_message.Message):
-    __slots__ = ("buckets_resp",)
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbPrefixLookupRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbPrefixLookupRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbPrefixLookupRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "value_lists")
     partition_id: int
     bucket_id: int
     error_code: int
@@ -649,12 +558,10 @@ class PbPrefixLookupRespForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., value_lists: _Optional[_Iterable[_Union[PbValueList, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbValueList(_message.Message):
-    __slots__ = ("values",)
     values: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, values: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class LimitScanRequest(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id", "limit", "routing_bucket_count")
     table_id: int
     partition_id: int
     bucket_id: int
@@ -663,7 +570,6 @@ class LimitScanRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., limit: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class LimitScanResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "is_log_table", "records")
     error_code: int
     error_message: str
     is_log_table: bool
@@ -671,7 +577,6 @@ class LimitScanResponse(_message.Message):
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., is_log_table: bool = ..., records: _Optional[bytes] = ...) -> None: ...
 
 class ScanKvRequest(_message.Message):
-    __slots__ = ("scanner_id", "bucket_scan_req", "call_seq_id", "batch_size_bytes", "close_scanner")
     scanner_id: bytes
     bucket_scan_req: PbScanReqForBucket
     call_seq_id: int
@@ -680,7 +585,6 @@ class ScanKvRequest(_message.Message):
     def __init__(self, scanner_id: _Optional[bytes] = ..., bucket_scan_req: _Optional[_Union[PbScanReqForBucket, _Mapping[str, _Any]]] = ..., call_seq_id: _Optional[int] = ..., batch_size_bytes: _Optional[int] = ..., close_scanner: bool = ...) -> None: ...
 
 class PbScanReqForBucket(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id", "limit", "routing_bucket_count")
     table_id: int
     partition_id: int
     bucket_id: int
@@ -689,7 +593,6 @@ class PbScanReqForBucket(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., limit: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class ScanKvResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "scanner_id", "has_more_results", "records", "log_offset")
     error_code: int
     error_message: str
     scanner_id: bytes
@@ -699,26 +602,22 @@ class ScanKvResponse(_message.Message):
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., scanner_id: _Optional[bytes] = ..., has_more_results: bool = ..., records: _Optional[bytes] = ..., log_offset: _Optional[int] = ...) -> None: ...
 
 class GetTableStatsRequest(_message.Message):
-    __slots__ = ("table_id", "buckets_req", "target_columns")
     table_id: int
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbTableStatsReqForBucket]
     target_columns: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbTableStatsReqForBucket, _Mapping[str, _Any]]]] = ..., target_columns: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PbTableStatsReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "routing_bucket_count")
     partition_id: int
     bucket_id: int
     routing_bucket_count: int
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class GetTableStatsResponse(_message.Message):
-    __slots__ = ("buckets_resp",)
     buckets_resp: _containers.RepeatedCompositeFieldContainer[PbTableStatsRespForBucket]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbTableStatsRespForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbTableStatsRespForBucket(_message.Message):
-    __slots__ = ("error_code", "error_message", "partition_id", "bucket_id", "row_count")
     error_code: int
     error_message: str
     partition_id: int
@@ -727,27 +626,23 @@ class PbTableStatsRespForBucket(_message.Message):
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., row_count: _Optional[int] = ...) -> None: ...
 
 class GetLatestKvSnapshotsRequest(_message.Message):
-    __slots__ = ("table_path", "partition_name")
     table_path: PbTablePath
     partition_name: str
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., partition_name: _Optional[str] = ...) -> None: ...
 
 class GetLatestKvSnapshotsResponse(_message.Message):
-    __slots__ = ("table_id", "partition_id", "latest_snapshots")
     table_id: int
     partition_id: int
     latest_snapshots: _containers.RepeatedCompositeFieldContainer[PbKvSnapshot]
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., latest_snapshots: _Optional[_Iterable[_Union[PbKvSnapshot, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbKvSnapshot(_message.Message):
-    __slots__ = ("bucket_id", "snapshot_id", "log_offset")
     bucket_id: int
     snapshot_id: int
     log_offset: int
     def __init__(self, bucket_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., log_offset: _Optional[int] = ...) -> None: ...
 
 class GetKvSnapshotMetadataRequest(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id", "snapshot_id")
     table_id: int
     partition_id: int
     bucket_id: int
@@ -755,90 +650,75 @@ class GetKvSnapshotMetadataRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ...) -> None: ...
 
 class GetKvSnapshotMetadataResponse(_message.Message):
-    __slots__ = ("log_offset", "snapshot_files")
     log_offset: int
     snapshot_files: _containers.RepeatedCompositeFieldContainer[PbRemotePathAndLocalFile]
     def __init__(self, log_offset: _Optional[int] = ..., snapshot_files: _Optional[_Iterable[_Union[PbRemotePathAndLocalFile, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbRemotePathAndLocalFile(_message.Message):
-    __slots__ = ("remote_path", "local_file_name")
     remote_path: str
     local_file_name: str
     def __init__(self, remote_path: _Optional[str] = ..., local_file_name: _Optional[str] = ...) -> None: ...
 
 class AcquireKvSnapshotLeaseRequest(_message.Message):
-    __slots__ = ("lease_id", "lease_duration_ms", "snapshots_to_lease")
     lease_id: str
     lease_duration_ms: int
     snapshots_to_lease: _containers.RepeatedCompositeFieldContainer[PbKvSnapshotLeaseForTable]
     def __init__(self, lease_id: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., snapshots_to_lease: _Optional[_Iterable[_Union[PbKvSnapshotLeaseForTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class AcquireKvSnapshotLeaseResponse(_message.Message):
-    __slots__ = ("unavailable_snapshots",)
     unavailable_snapshots: _containers.RepeatedCompositeFieldContainer[PbKvSnapshotLeaseForTable]
     def __init__(self, unavailable_snapshots: _Optional[_Iterable[_Union[PbKvSnapshotLeaseForTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbKvSnapshotLeaseForTable(_message.Message):
-    __slots__ = ("table_id", "bucket_snapshots")
     table_id: int
     bucket_snapshots: _containers.RepeatedCompositeFieldContainer[PbKvSnapshotLeaseForBucket]
     def __init__(self, table_id: _Optional[int] = ..., bucket_snapshots: _Optional[_Iterable[_Union[PbKvSnapshotLeaseForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbKvSnapshotLeaseForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "snapshot_id")
     partition_id: int
     bucket_id: int
     snapshot_id: int
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ...) -> None: ...
 
 class ReleaseKvSnapshotLeaseRequest(_message.Message):
-    __slots__ = ("lease_id", "buckets_to_release")
     lease_id: str
     buckets_to_release: _containers.RepeatedCompositeFieldContainer[PbTableBucket]
     def __init__(self, lease_id: _Optional[str] = ..., buckets_to_release: _Optional[_Iterable[_Union[PbTableBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class ReleaseKvSnapshotLeaseResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class DropKvSnapshotLeaseRequest(_message.Message):
-    __slots__ = ("lease_id",)
     lease_id: str
     def __init__(self, lease_id: _Optional[str] = ...) -> None: ...
 
 class DropKvSnapshotLeaseResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class ListKvSnapshotsRequest(_message.Message):
-    __slots__ = ("table_id", "partition_id")
     table_id: int
     partition_id: int
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ...) -> None: ...
 
 class ListKvSnapshotsResponse(_message.Message):
-    __slots__ = ("table_id", "partition_id", "active_snapshots")
     table_id: int
     partition_id: int
     active_snapshots: _containers.RepeatedCompositeFieldContainer[PbKvSnapshot]
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., active_snapshots: _Optional[_Iterable[_Union[PbKvSnapshot, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class GetLakeSnapshotRequest(_message.Message):
-    __slots__ = ("table_path", "snapshot_id", "readable")
     table_path: PbTablePath
     snapshot_id: int
     readable: bool
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., snapshot_id: _Optional[int] = ..., readable: bool = ...) -> None: ...
 
 class GetLakeSnapshotResponse(_message.Message):
-    __slots__ = ("table_id", "snapshotId", "bucket_snapshots")
     table_id: int
     snapshotId: int
     bucket_snapshots: _containers.RepeatedCompositeFieldContainer[PbLakeSnapshotForBucket]
     def __init__(self, table_id: _Optional[int] = ..., snapshotId: _Optional[int] = ..., bucket_snapshots: _Optional[_Iterable[_Union[PbLakeSnapshotForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbLakeSnapshotForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "log_offset", "partition_name")
     partition_id: int
     bucket_id: int
     log_offset: int
@@ -846,11 +726,9 @@ class PbLakeSnapshotForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_offset: _Optional[int] = ..., partition_name: _Optional[str] = ...) -> None: ...
 
 class GetFileSystemSecurityTokenRequest(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetFileSystemSecurityTokenResponse(_message.Message):
-    __slots__ = ("schema", "token", "expiration_time", "addition_info")
     schema: str
     token: bytes
     expiration_time: int
@@ -858,25 +736,21 @@ class GetFileSystemSecurityTokenResponse(_message.Message):
     def __init__(self, schema: _Optional[str] = ..., token: _Optional[bytes] = ..., expiration_time: _Optional[int] = ..., addition_info: _Optional[_Iterable[_Union[PbKeyValue, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class ListRemoteLogManifestsRequest(_message.Message):
-    __slots__ = ("table_id", "partition_id")
     table_id: int
     partition_id: int
     def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ...) -> None: ...
 
 class ListRemoteLogManifestsResponse(_message.Message):
-    __slots__ = ("manifests",)
     manifests: _containers.RepeatedCompositeFieldContainer[PbRemoteLogManifestEntry]
     def __init__(self, manifests: _Optional[_Iterable[_Union[PbRemoteLogManifestEntry, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbRemoteLogManifestEntry(_message.Message):
-    __slots__ = ("table_bucket", "remote_log_manifest_path", "remote_log_end_offset")
     table_bucket: PbTableBucket
     remote_log_manifest_path: str
     remote_log_end_offset: int
     def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping[str, _Any]]] = ..., remote_log_manifest_path: _Optional[str] = ..., remote_log_end_offset: _Optional[int] = ...) -> None: ...
 
 class LakeTieringHeartbeatRequest(_message.Message):
-    __slots__ = ("tiering_tables", "finished_tables", "failed_tables", "request_table", "force_finished_tables")
     tiering_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
     finished_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
     failed_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
@@ -885,7 +759,6 @@ class LakeTieringHeartbeatRequest(_message.Message):
     def __init__(self, tiering_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping[str, _Any]]]] = ..., finished_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping[str, _Any]]]] = ..., failed_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping[str, _Any]]]] = ..., request_table: bool = ..., force_finished_tables: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PbHeartbeatReqForTable(_message.Message):
-    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats")
     table_id: int
     coordinator_epoch: int
     tiering_epoch: int
@@ -893,13 +766,11 @@ class PbHeartbeatReqForTable(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class PbLakeTieringStats(_message.Message):
-    __slots__ = ("file_size", "record_count")
     file_size: int
     record_count: int
     def __init__(self, file_size: _Optional[int] = ..., record_count: _Optional[int] = ...) -> None: ...
 
 class LakeTieringHeartbeatResponse(_message.Message):
-    __slots__ = ("coordinator_epoch", "tiering_table", "tiering_table_resp", "finished_table_resp", "failed_table_resp")
     coordinator_epoch: int
     tiering_table: PbLakeTieringTableInfo
     tiering_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
@@ -908,45 +779,38 @@ class LakeTieringHeartbeatResponse(_message.Message):
     def __init__(self, coordinator_epoch: _Optional[int] = ..., tiering_table: _Optional[_Union[PbLakeTieringTableInfo, _Mapping[str, _Any]]] = ..., tiering_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping[str, _Any]]]] = ..., finished_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping[str, _Any]]]] = ..., failed_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbLakeTieringTableInfo(_message.Message):
-    __slots__ = ("table_id", "table_path", "tiering_epoch")
     table_id: int
     table_path: PbTablePath
     tiering_epoch: int
     def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., tiering_epoch: _Optional[int] = ...) -> None: ...
 
 class PbHeartbeatRespForTable(_message.Message):
-    __slots__ = ("table_id", "error")
     table_id: int
     error: ErrorResponse
     def __init__(self, table_id: _Optional[int] = ..., error: _Optional[_Union[ErrorResponse, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class PrepareLakeTableSnapshotRequest(_message.Message):
-    __slots__ = ("bucket_offsets", "ignore_previous_table_offsets")
     bucket_offsets: _containers.RepeatedCompositeFieldContainer[PbTableOffsets]
     ignore_previous_table_offsets: bool
     def __init__(self, bucket_offsets: _Optional[_Iterable[_Union[PbTableOffsets, _Mapping[str, _Any]]]] = ..., ignore_previous_table_offsets: bool = ...) -> None: ...
 
 class PbTableOffsets(_message.Message):
-    __slots__ = ("table_id", "table_path", "bucket_offsets")
     table_id: int
     table_path: PbTablePath
     bucket_offsets: _containers.RepeatedCompositeFieldContainer[PbBucketOffset]
     def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ..., bucket_offsets: _Optional[_Iterable[_Union[PbBucketOffset, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbBucketOffset(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "log_end_offset")
     partition_id: int
     bucket_id: int
     log_end_offset: int
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
 
 class PrepareLakeTableSnapshotResponse(_message.Message):
-    __slots__ = ("prepare_lake_table_resp",)
     prepare_lake_table_resp: _containers.RepeatedCompositeFieldContainer[PbPrepareLakeTableRespForTable]
     def __init__(self, prepare_lake_table_resp: _Optional[_Iterable[_Union[PbPrepareLakeTableRespForTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbPrepareLakeTableRespForTable(_message.Message):
-    __slots__ = ("error_code", "error_message", "table_id", "lake_table_offsets_path")
     error_code: int
     error_message: str
     table_id: int
@@ -954,13 +818,11 @@ class PbPrepareLakeTableRespForTable(_message.Message):
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., table_id: _Optional[int] = ..., lake_table_offsets_path: _Optional[str] = ...) -> None: ...
 
 class CommitLakeTableSnapshotRequest(_message.Message):
-    __slots__ = ("tables_req", "lake_table_snapshot_metadata")
     tables_req: _containers.RepeatedCompositeFieldContainer[PbLakeTableSnapshotInfo]
     lake_table_snapshot_metadata: _containers.RepeatedCompositeFieldContainer[PbLakeTableSnapshotMetadata]
     def __init__(self, tables_req: _Optional[_Iterable[_Union[PbLakeTableSnapshotInfo, _Mapping[str, _Any]]]] = ..., lake_table_snapshot_metadata: _Optional[_Iterable[_Union[PbLakeTableSnapshotMetadata, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbLakeTableSnapshotMetadata(_message.Message):
-    __slots__ = ("table_id", "snapshot_id", "tiered_bucket_offsets_file_path", "readable_bucket_offsets_file_path", "earliest_snapshot_id_to_keep")
     table_id: int
     snapshot_id: int
     tiered_bucket_offsets_file_path: str
@@ -969,7 +831,6 @@ class PbLakeTableSnapshotMetadata(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., tiered_bucket_offsets_file_path: _Optional[str] = ..., readable_bucket_offsets_file_path: _Optional[str] = ..., earliest_snapshot_id_to_keep: _Optional[int] = ...) -> None: ...
 
 class PbLakeTableSnapshotInfo(_message.Message):
-    __slots__ = ("table_id", "snapshot_id", "buckets_req", "table_path")
     table_id: int
     snapshot_id: int
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbLakeTableOffsetForBucket]
@@ -977,7 +838,6 @@ class PbLakeTableSnapshotInfo(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbLakeTableOffsetForBucket, _Mapping[str, _Any]]]] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class PbLakeTableOffsetForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "log_end_offset", "max_timestamp")
     partition_id: int
     bucket_id: int
     log_end_offset: int
@@ -985,70 +845,58 @@ class PbLakeTableOffsetForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., max_timestamp: _Optional[int] = ...) -> None: ...
 
 class CommitLakeTableSnapshotResponse(_message.Message):
-    __slots__ = ("table_resp",)
     table_resp: _containers.RepeatedCompositeFieldContainer[PbCommitLakeTableSnapshotRespForTable]
     def __init__(self, table_resp: _Optional[_Iterable[_Union[PbCommitLakeTableSnapshotRespForTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbCommitLakeTableSnapshotRespForTable(_message.Message):
-    __slots__ = ("error_code", "error_message", "table_id")
     error_code: int
     error_message: str
     table_id: int
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., table_id: _Optional[int] = ...) -> None: ...
 
 class CreateAclsRequest(_message.Message):
-    __slots__ = ("acl",)
     acl: _containers.RepeatedCompositeFieldContainer[PbAclInfo]
     def __init__(self, acl: _Optional[_Iterable[_Union[PbAclInfo, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class CreateAclsResponse(_message.Message):
-    __slots__ = ("aclRes",)
     aclRes: _containers.RepeatedCompositeFieldContainer[PbCreateAclRespInfo]
     def __init__(self, aclRes: _Optional[_Iterable[_Union[PbCreateAclRespInfo, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbCreateAclRespInfo(_message.Message):
-    __slots__ = ("acl", "error_code", "error_message")
     acl: PbAclInfo
     error_code: int
     error_message: str
     def __init__(self, acl: _Optional[_Union[PbAclInfo, _Mapping[str, _Any]]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class ListAclsRequest(_message.Message):
-    __slots__ = ("acl_filter",)
     acl_filter: PbAclFilter
     def __init__(self, acl_filter: _Optional[_Union[PbAclFilter, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ListAclsResponse(_message.Message):
-    __slots__ = ("acl",)
     acl: _containers.RepeatedCompositeFieldContainer[PbAclInfo]
     def __init__(self, acl: _Optional[_Iterable[_Union[PbAclInfo, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class DropAclsRequest(_message.Message):
-    __slots__ = ("acl_filter",)
     acl_filter: _containers.RepeatedCompositeFieldContainer[PbAclFilter]
     def __init__(self, acl_filter: _Optional[_Iterable[_Union[PbAclFilter, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class DropAclsResponse(_message.Message):
-    __slots__ = ("filter_results",)
     filter_results: _containers.RepeatedCompositeFieldContainer[PbDropAclsFilterResult]
     def __init__(self, filter_results: _Optional[_Iterable[_Union[PbDropAclsFilterResult, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbDropAclsFilterResult(_message.Message):
-    __slots__ = ("matching_acls", "error_code", "error_message")
     matching_acls: _containers.RepeatedCompositeFieldContainer[PbDropAclsMatchingAcl]
     error_code: int
     error_message: str
     def __init__(self, matching_acls: _Optional[_Iterable[_Union[PbDropAclsMatchingAcl, _Mapping[str, _Any]]]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class PbDropAclsMatchingAcl(_message.Message):
-    __slots__ = ("acl", "error_code", "error_message")
     acl: PbAclInfo
     error_code: int
     error_message: str
     def __init__(self, acl: _Optional[_Union[PbAclInfo, _Mapping[str, _Any]]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class PbAclInfo(_message.Message):
-    __slots__ = ("resource_name", "resource_type", "principal_name", "principal_type", "host", "operation_type", "permission_type")
     resource_name: str
     resource_type: int
     principal_name: str
@@ -1059,7 +907,6 @@ class PbAclInfo(_message.Message):
     def __init__(self, resource_name: _Optional[str] = ..., resource_type: _Optional[int] = ..., principal_name: _Optional[str] = ..., principal_type: _Optional[str] = ..., host: _Optional[str] = ..., operation_type: _Optional[int] = ..., permission_type: _Optional[int] = ...) -> None: ...
 
 class PbAclFilter(_message.Message):
-    __slots__ = ("resource_name", "resource_type", "principal_name", "principal_type", "host", "operation_type", "permission_type")
     resource_name: str
     resource_type: int
     principal_name: str
@@ -1070,112 +917,91 @@ class PbAclFilter(_message.Message):
     def __init__(self, resource_name: _Optional[str] = ..., resource_type: _Optional[int] = ..., principal_name: _Optional[str] = ..., principal_type: _Optional[str] = ..., host: _Optional[str] = ..., operation_type: _Optional[int] = ..., permission_type: _Optional[int] = ...) -> None: ...
 
 class DescribeClusterConfigsRequest(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class DescribeClusterConfigsResponse(_message.Message):
-    __slots__ = ("configs",)
     configs: _containers.RepeatedCompositeFieldContainer[PbDescribeConfig]
     def __init__(self, configs: _Optional[_Iterable[_Union[PbDescribeConfig, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbDescribeConfig(_message.Message):
-    __slots__ = ("config_key", "config_value", "config_source")
     config_key: str
     config_value: str
     config_source: str
     def __init__(self, config_key: _Optional[str] = ..., config_value: _Optional[str] = ..., config_source: _Optional[str] = ...) -> None: ...
 
 class AlterClusterConfigsRequest(_message.Message):
-    __slots__ = ("alter_configs",)
     alter_configs: _containers.RepeatedCompositeFieldContainer[PbAlterConfig]
     def __init__(self, alter_configs: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class AlterClusterConfigsResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class AddServerTagRequest(_message.Message):
-    __slots__ = ("server_ids", "server_tag")
     server_ids: _containers.RepeatedScalarFieldContainer[int]
     server_tag: int
     def __init__(self, server_ids: _Optional[_Iterable[int]] = ..., server_tag: _Optional[int] = ...) -> None: ...
 
 class AddServerTagResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class RemoveServerTagRequest(_message.Message):
-    __slots__ = ("server_ids", "server_tag")
     server_ids: _containers.RepeatedScalarFieldContainer[int]
     server_tag: int
     def __init__(self, server_ids: _Optional[_Iterable[int]] = ..., server_tag: _Optional[int] = ...) -> None: ...
 
 class RemoveServerTagResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class AddServerTagByRackRequest(_message.Message):
-    __slots__ = ("racks", "server_tag")
     racks: _containers.RepeatedScalarFieldContainer[str]
     server_tag: int
     def __init__(self, racks: _Optional[_Iterable[str]] = ..., server_tag: _Optional[int] = ...) -> None: ...
 
 class AddServerTagByRackResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class RemoveServerTagByRackRequest(_message.Message):
-    __slots__ = ("racks", "server_tag")
     racks: _containers.RepeatedScalarFieldContainer[str]
     server_tag: int
     def __init__(self, racks: _Optional[_Iterable[str]] = ..., server_tag: _Optional[int] = ...) -> None: ...
 
 class RemoveServerTagByRackResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class RebalanceRequest(_message.Message):
-    __slots__ = ("goals",)
     goals: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, goals: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RebalanceResponse(_message.Message):
-    __slots__ = ("rebalance_id",)
     rebalance_id: str
     def __init__(self, rebalance_id: _Optional[str] = ...) -> None: ...
 
 class ListRebalanceProgressRequest(_message.Message):
-    __slots__ = ("rebalance_id",)
     rebalance_id: str
     def __init__(self, rebalance_id: _Optional[str] = ...) -> None: ...
 
 class ListRebalanceProgressResponse(_message.Message):
-    __slots__ = ("rebalance_id", "rebalance_status", "table_progress")
     rebalance_id: str
     rebalance_status: int
     table_progress: _containers.RepeatedCompositeFieldContainer[PbRebalanceProgressForTable]
     def __init__(self, rebalance_id: _Optional[str] = ..., rebalance_status: _Optional[int] = ..., table_progress: _Optional[_Iterable[_Union[PbRebalanceProgressForTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbRebalanceProgressForTable(_message.Message):
-    __slots__ = ("table_id", "buckets_progress")
     table_id: int
     buckets_progress: _containers.RepeatedCompositeFieldContainer[PbRebalanceProgressForBucket]
     def __init__(self, table_id: _Optional[int] = ..., buckets_progress: _Optional[_Iterable[_Union[PbRebalanceProgressForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbRebalanceProgressForBucket(_message.Message):
-    __slots__ = ("rebalance_plan", "rebalance_status")
     rebalance_plan: PbRebalancePlanForBucket
     rebalance_status: int
     def __init__(self, rebalance_plan: _Optional[_Union[PbRebalancePlanForBucket, _Mapping[str, _Any]]] = ..., rebalance_status: _Optional[int] = ...) -> None: ...
 
 class PbRebalancePlanForTable(_message.Message):
-    __slots__ = ("table_id", "buckets_plan")
     table_id: int
     buckets_plan: _containers.RepeatedCompositeFieldContainer[PbRebalancePlanForBucket]
     def __init__(self, table_id: _Optional[int] = ..., buckets_plan: _Optional[_Iterable[_Union[PbRebalancePlanForBucket, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class PbRebalancePlanForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "original_leader", "new_leader", "original_replicas", "new_replicas")
     partition_id: int
     bucket_id: int
     original_leader: int
@@ -1185,20 +1011,16 @@ class PbRebalancePlanForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., original_leader: _Optional[int] = ..., new_leader: _Optional[int] = ..., original_replicas: _Optional[_Iterable[int]] = ..., new_replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CancelRebalanceRequest(_message.Message):
-    __slots__ = ("rebalance_id",)
     rebalance_id: str
     def __init__(self, rebalance_id: _Optional[str] = ...) -> None: ...
 
 class CancelRebalanceResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetClusterHealthRequest(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetClusterHealthResponse(_message.Message):
-    __slots__ = ("num_replicas", "in_sync_replicas", "num_leader_replicas", "active_leader_replicas", "status")
     num_replicas: int
     in_sync_replicas: int
     num_leader_replicas: int
@@ -1207,51 +1029,42 @@ class GetClusterHealthResponse(_message.Message):
     def __init__(self, num_replicas: _Optional[int] = ..., in_sync_replicas: _Optional[int] = ..., num_leader_replicas: _Optional[int] = ..., active_leader_replicas: _Optional[int] = ..., status: _Optional[int] = ...) -> None: ...
 
 class RegisterProducerOffsetsRequest(_message.Message):
-    __slots__ = ("producer_id", "table_offsets", "ttl_ms")
     producer_id: str
     table_offsets: _containers.RepeatedCompositeFieldContainer[PbProducerTableOffsets]
     ttl_ms: int
     def __init__(self, producer_id: _Optional[str] = ..., table_offsets: _Optional[_Iterable[_Union[PbProducerTableOffsets, _Mapping[str, _Any]]]] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
 
 class RegisterProducerOffsetsResponse(_message.Message):
-    __slots__ = ("result",)
     result: int
     def __init__(self, result: _Optional[int] = ...) -> None: ...
 
 class PbProducerTableOffsets(_message.Message):
-    __slots__ = ("table_id", "bucket_offsets")
     table_id: int
     bucket_offsets: _containers.RepeatedCompositeFieldContainer[PbBucketOffset]
     def __init__(self, table_id: _Optional[int] = ..., bucket_offsets: _Optional[_Iterable[_Union[PbBucketOffset, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class GetProducerOffsetsRequest(_message.Message):
-    __slots__ = ("producer_id",)
     producer_id: str
     def __init__(self, producer_id: _Optional[str] = ...) -> None: ...
 
 class GetProducerOffsetsResponse(_message.Message):
-    __slots__ = ("producer_id", "expiration_time", "table_offsets")
     producer_id: str
     expiration_time: int
     table_offsets: _containers.RepeatedCompositeFieldContainer[PbProducerTableOffsets]
     def __init__(self, producer_id: _Optional[str] = ..., expiration_time: _Optional[int] = ..., table_offsets: _Optional[_Iterable[_Union[PbProducerTableOffsets, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class DeleteProducerOffsetsRequest(_message.Message):
-    __slots__ = ("producer_id",)
     producer_id: str
     def __init__(self, producer_id: _Optional[str] = ...) -> None: ...
 
 class DeleteProducerOffsetsResponse(_message.Message):
-    __slots__ = ()
     def __init__(self) -> None: ...
 
 class LookupResponseView(_message.Message):
-    __slots__ = ("buckets_resp",)
     buckets_resp: _containers.RepeatedCompositeFieldContainer[LookupRespForBucketView]
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[LookupRespForBucketView, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class LookupRespForBucketView(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "values", "original_partition_name")
     partition_id: int
     bucket_id: int
     error_code: int
