@@ -140,7 +140,10 @@ _TIMESTAMP_TEXT = re.compile(r"(\d{4})-(\d{2})-(\d{2})-(\d{2})-(\d{2})-(\d{2})_(
 
 
 def parse_partition_value(data_type: t.DataType, text: str) -> Any:
-    """The logical value of a partition value, whichever client wrote its text; None if the text is of no known form."""
+    """The logical value of a partition value, whichever client wrote its text.
+
+    None if the text is of no known form, or its value beyond what the type can hold.
+    """
     try:
         return _parse(data_type, text)
     except (ValueError, OverflowError):
@@ -170,8 +173,10 @@ def _parse(data_type: t.DataType, text: str) -> Any:
             return None
         *parts, fraction = found.groups()
         span = datetime.datetime(*map(int, parts)) - _EPOCH  # type: ignore[arg-type]
-        return (span.days * 86_400 + span.seconds) * 10**9 + int(fraction.ljust(9, "0"))
-    return int(text)
+        nanos = (span.days * 86_400 + span.seconds) * 10**9 + int(fraction.ljust(9, "0"))
+        return nanos if data_type.precision <= 6 or -(1 << 63) <= nanos < 1 << 63 else None
+    number, limit = int(text), 1 << data_type.to_arrow().bit_width - 1
+    return number if -limit <= number < limit else None
 
 
 def validate_partition_value(value: str, *, creating: bool = False) -> None:
