@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -122,7 +122,7 @@ class LakeBatchConverter:
             elif field.name == OFFSET_COLUMN:
                 arrays.append(pa.array(rows.offsets))
             elif field.name == TIMESTAMP_COLUMN:
-                arrays.append(_timestamps(rows.timestamps_ms, field.type))
+                arrays.append(cast_array(pa.array(rows.timestamps_ms, pa.timestamp("ms", "UTC")), field.type))
             else:
                 arrays.append(pa.nulls(count, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._target)
@@ -169,21 +169,12 @@ class LakeAppendWriter(LakeWriter):
         self._files.remove()
 
 
-def _timestamps(timestamps_ms: np.ndarray[Any, Any], dtype: pa.DataType) -> pa.Array:
-    values = pa.array(timestamps_ms, pa.timestamp("ms", "UTC"))
-    return values if values.type == dtype else values.cast(dtype)
-
-
 def cast_array(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     """An array in another type that can hold its values."""
     if array.type == dtype:
         return array
-    if pa.types.is_fixed_size_binary(array.type) and pa.types.is_binary(dtype):
-        return array.cast(dtype)
-    if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(dtype):
-        # Finer digits than the column keeps are cut, as every writer of the format does.
-        return array.cast(dtype, safe=False)
-    return array.cast(dtype)
+    # Finer digits of a timestamp than the column keeps are cut, as every writer of the format does.
+    return array.cast(dtype, safe=not (pa.types.is_timestamp(array.type) and pa.types.is_timestamp(dtype)))
 
 
 def map_types(
