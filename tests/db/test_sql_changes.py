@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -316,3 +317,22 @@ def test_statements_on_a_lake_leave_the_rows_that_duckdb_leaves(
     lake_db: fluss.Database, lake_copies: Copies, drawn: list[str], query: str, kind: str
 ) -> None:
     check(lake_copies, kind, drawn, query, TieringService({"bootstrap.servers": lake_db.address}).run_once)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["begin", "begin transaction; insert into orders values (99, 'x', 1, 1.0); rollback", "commit", "rollback"],
+)
+def test_transactions_are_refused(db: fluss.Database, orders: fluss.Table[Any], statement: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="no transactions: each statement is durable when it returns"):
+        db.sql(statement)
+    assert orders.get(99) is None
+    assert len(rows(db)) == len(ROWS)  # no transaction of DuckDB is open either
+
+
+def test_an_export_that_would_hold_no_table_is_refused(
+    db: fluss.Database, orders: fluss.Table[Any], tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"EXPORT DATABASE.*COPY orders TO.*fluss backup"):
+        db.sql(f"export database '{tmp_path / 'out'}'")
+    assert not (tmp_path / "out").exists()

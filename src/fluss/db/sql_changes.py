@@ -31,6 +31,13 @@ _LAYOUT = {"primary.key": "primary_key", "bucket.key": "bucket_key", "bucket.num
 """Options of CREATE TABLE that are no table properties: their names in Spark SQL, and as arguments here."""
 _INSTEAD = {"MERGE_INTO": "db.table({!r}).upsert(rows)", "COPY": "db.table({!r}).append(rows) or upsert(rows)"}
 """Statements that SQL does not have here, and how to do it without SQL."""
+_REFUSED = {
+    "TRANSACTION": "Fluss has no transactions: each statement is durable when it returns. Leave out BEGIN, COMMIT and "
+    "ROLLBACK",
+    "EXPORT": "EXPORT DATABASE would write DuckDB's own tables, and none of Fluss: write a table with COPY orders TO "
+    "'orders.parquet', all of them with fluss backup",
+}
+"""Statements that DuckDB would do for its own tables only, while they seem to work for those of Fluss."""
 _BEFORE_TARGET = frozenset({"merge", "copy", "into"})
 
 Work = Callable[[SqlCatalog], Coroutine[Any, Any, int | None]]
@@ -266,6 +273,8 @@ def definition_of(
         default_database: The database of names without a dot.
         run_query: Gives the rows of the query of CREATE TABLE AS.
     """
+    if kind in _REFUSED:
+        raise InvalidArgumentError(_REFUSED[kind])
     statement = _Statement(text, tokens, tables)
     if kind == "CREATE":
         return _create(statement, default_database, run_query)
