@@ -233,6 +233,19 @@ def test_digits_after_a_zero_are_no_number(ok: Callable[..., str], tmp_path: Pat
     ]
 
 
+def test_digits_that_are_too_many_for_a_bigint_are_texts_and_not_rounded(
+    ok: Callable[..., str], tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("id,hash,size\n1,18446744073709551615,1e30\n2,,9223372036854775808.5\n3,7,5\n")
+    ok("load", "hashes", str(file), "--create")
+    assert [json.loads(line) for line in ok("cat", "hashes", "--json").splitlines()] == [
+        {"id": 1, "hash": "18446744073709551615", "size": 1e30},
+        {"id": 2, "hash": None, "size": 9223372036854775808.5},
+        {"id": 3, "hash": "7", "size": 5.0},
+    ]
+
+
 def test_a_key_that_the_table_does_not_have_is_not_passed_over(
     call: Any, ok: Callable[..., str], tmp_path: Path
 ) -> None:

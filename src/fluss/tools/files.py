@@ -48,7 +48,7 @@ _ARRAY_BYTES_MAX = 256 << 20
 _DELIMITERS = (",", ";", "\t", "|")
 _ITEM = re.compile(r"[^\s,\]]")
 """Where an item of an array begins."""
-_LEADING_ZERO = re.compile(rb"""(?:^|[,;\t|"\n\r])-?0[0-9]""")
+_CODE = re.compile(rb"""(?:^|[,;\t|"\n\r])-?0[0-9]|[0-9]{19}""")
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _csv_schema(source: IO[bytes], path: str, style: TextStyle) -> pa.Schema:
         # Not `open_csv`: its thread ends the process with an abort if that exits while it reads.
         nulls = pc.ConvertOptions(null_values=style.nulls)  # not those of Arrow, which reads NA as null too
         schema = pc.read_csv(io.BytesIO(head), pc.ReadOptions(use_threads=False), parse, nulls).schema
-        codes = code_columns(head, parse, [item.name for item in schema if pa.types.is_integer(item.type)])
+        codes = code_columns(head, parse, schema, style.nulls)
     except pa.ArrowException as error:
         raise csv_error(label, error) from None
     check_text(schema, label)
@@ -251,16 +251,29 @@ def _csv_schema(source: IO[bytes], path: str, style: TextStyle) -> pa.Schema:
     return pa.schema([item.with_type(_wider(item.type)) for item in schema])
 
 
-def code_columns(head: bytes, parse: Any, names: Sequence[str]) -> set[str]:
-    """Columns of digits that are no numbers, because zeros lead some: postal codes, numbers of articles."""
-    if not _LEADING_ZERO.search(head) or not names or len(set(names)) < len(names):
+def code_columns(head: bytes, parse: Any, schema: pa.Schema, nulls: Sequence[str]) -> set[str]:
+    """Columns of digits that are no numbers: zeros lead some (postal codes), or a bigint is too small (hashes)."""
+    names = [item.name for item in schema if pa.types.is_integer(item.type) or pa.types.is_floating(item.type)]
+    if not _CODE.search(head) or not names or len(set(names)) < len(names):
         return set()
     import pyarrow.compute as compute
     import pyarrow.csv as pc
 
-    as_text = pc.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), include_columns=names)
+    as_text = pc.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        include_columns=names,
+        null_values=nulls,
+        strings_can_be_null=True,
+    )
     texts = pc.read_csv(io.BytesIO(head), pc.ReadOptions(use_threads=False), parse, as_text)
-    return {name for name in names if compute.any(compute.match_substring_regex(texts[name], "^-?0[0-9]")).as_py()}
+
+    def is_code(name: str) -> bool:
+        if pa.types.is_integer(schema.field(name).type):
+            return bool(compute.any(compute.match_substring_regex(texts[name], "^-?0[0-9]")).as_py())
+        # Arrow takes digits alone for floats if one of them is no int64, and would round them.
+        return bool(compute.all(compute.match_substring_regex(texts[name], "^-?[0-9]+$")).as_py())
+
+    return {name for name in names if is_code(name)}
 
 
 def _whole_lines(text: bytes) -> bytes:

@@ -62,8 +62,8 @@ def _read_csv(name: str, content: bytes, types: Mapping[str, pa.DataType]) -> pa
         return pyarrow.csv.read_csv(io.BytesIO(content), parse_options=options, convert_options=convert)
 
     found = read(types)
-    numbers = [one.name for one in found.schema if pa.types.is_integer(one.type) and one.name not in types]
-    codes = code_columns(content, options, numbers)
+    inferred = pa.schema([one for one in found.schema if one.name not in types])
+    codes = code_columns(content, options, inferred, UTF8.nulls)
     if codes:
         found = read({**dict.fromkeys(codes, pa.string()), **types})
     check_text(found.schema, label)
