@@ -420,3 +420,57 @@ def test_partitions_of_days_in_iso_form(db: fluss.Database, kind: str) -> None:
         other = db.create_table("other", "day string", partition_by="day", properties={f"{auto}.enabled": True})
         with pytest.raises(fluss.FlussError, match=r"time-format' takes others"):
             other.append({"day": today.isoformat()})
+
+
+AGGREGATED = {
+    "table.merge-engine": "aggregation",
+    "fields.spent.agg": "sum",
+    "fields.largest.agg": "MAX",
+    "fields.tags.listagg.delimiter": "|",
+    "fields.tags.agg": "listagg",
+}
+
+
+@pytest.mark.parametrize("way", ["python", "sql"])
+def test_properties_of_columns_as_in_flink(db: fluss.Database, way: str) -> None:
+    if way == "python":
+        columns = "id int, spent bigint, largest double, tags string, name string"
+        table = db.create_table("totals", columns, primary_key="id", properties=AGGREGATED)
+    else:
+        options = ", ".join(f"'{name}' = '{value}'" for name, value in AGGREGATED.items())
+        columns = "id int primary key, spent bigint, largest double, tags text, name text"
+        db.sql(f"create table totals ({columns}) with ({options})")
+        table = db.table("totals")
+    table.upsert([(1, 2, 3.0, "a", "x"), (1, 5, 1.0, "b", None)])
+    assert table.get(1) == {"id": 1, "spent": 7, "largest": 3.0, "tags": "a|b", "name": "x"}
+    numbered = db.create_table(
+        "numbered", "name string, number bigint", primary_key="name", properties={"auto-increment.fields": "number"}
+    )
+    numbered.upsert([{"name": "ada"}, {"name": "bob"}], missing="keep")
+    assert numbered.get("bob") == {"name": "bob", "number": 2}
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"fields.spend.agg": "sum"}, r"'fields\.spend\.agg': there is no column 'spend'; did you mean 'spent'"),
+        ({"fields.spent.sum.x": "1"}, r"'fields\.spent\.sum\.x' belongs to no aggregation function"),
+        ({"fields.spent": "sum"}, r"'fields\.spent' belongs to no aggregation function"),
+        ({"fields.spent.agg": "sum"}, "set 'table.merge-engine' to 'aggregation'"),
+        ({**AGGREGATED, "fields.spent.agg": "summ"}, "summ"),
+        ({"auto-increment.fields": "nunber"}, "nunber"),
+    ],
+)
+def test_properties_of_columns_that_mean_nothing_are_refused(
+    db: fluss.Database, properties: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(fluss.FlussError, match=reason):
+        db.create_table(
+            "t", "id int, spent bigint, largest double, tags string", primary_key="id", properties=properties
+        )
+
+
+def test_properties_of_columns_do_not_change(db: fluss.Database) -> None:
+    table = db.create_table("t", "id int, spent bigint", primary_key="id")
+    with pytest.raises(fluss.InvalidArgumentError, match=r"'fields\.spent\.agg' is about columns: give it when"):
+        table.set_properties({"fields.spent.agg": "sum"})

@@ -18,7 +18,7 @@ from fluss.db.bridge import offload
 from fluss.db.bulk_write import checked_table
 from fluss.db.models import is_model
 from fluss.db.results import RowRejectedError
-from fluss.db.schemas import TableSource, check_existing, names, source_of, split_properties
+from fluss.db.schemas import TableSource, check_existing, names, source_of, split_properties, with_column_properties
 from fluss.db.session import DatabaseSession
 from fluss.db.suggest import CREATE_HINT, did_you_mean
 from fluss.db.table import Table
@@ -149,7 +149,8 @@ class Database(DatabaseSession):
             made, descriptor = TableSource(source.schema), source
         else:
             made = await offload(lambda: source_of(source, primary_key))
-            own, custom = split_properties(properties or {})
+            made.schema, others = with_column_properties(made.schema, properties or {})
+            own, custom = split_properties(others)
             descriptor = TableDescriptor(
                 made.schema,
                 partition_keys=names("partition_by", partition_by),

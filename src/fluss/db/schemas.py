@@ -13,9 +13,12 @@ import pyarrow as pa
 from fluss.db.models import annotated_data_type, as_mapping, is_model, model_schema
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import Column, DataType, Schema, TablePath, data_type_from_arrow
+from fluss.metadata import AggFunction, Column, DataType, Schema, TablePath, data_type_from_arrow
 from fluss.metadata.properties import TABLE_PROPERTIES
 from fluss.metadata.type_text import parse_data_type, parse_schema
+
+_OF_A_COLUMN = "fields."
+_AUTO_INCREMENT = "auto-increment.fields"
 
 
 @dataclasses.dataclass
@@ -94,11 +97,55 @@ def with_key(schema: Schema, key: Sequence[str]) -> Schema:
     return Schema.of(schema.columns, key, schema.auto_increment_columns)
 
 
+def with_column_properties(schema: Schema, given: Mapping[str, Any]) -> tuple[Schema, dict[str, Any]]:
+    """The schema with what properties say about its columns, and the other properties; the names are of Flink SQL.
+
+    ``fields.NAME.agg`` is the aggregation function of a column, ``fields.NAME.FUNCTION.PARAMETER`` a parameter of that
+    function, and ``auto-increment.fields`` names the column that the server numbers.
+    """
+    functions: dict[str, AggFunction] = {}
+    parameters: list[tuple[str, str, str, str]] = []
+    others: dict[str, Any] = {}
+    generated: Sequence[str] = schema.auto_increment_columns
+    for name, value in given.items():
+        column, _, last = name.removeprefix(_OF_A_COLUMN).rpartition(".")
+        if name == _AUTO_INCREMENT:
+            generated = [one.strip() for one in str(value).split(",")]
+        elif not name.startswith(_OF_A_COLUMN):
+            others[name] = value
+        elif last == "agg":
+            functions[column] = AggFunction(str(value))
+        else:
+            column, _, function = column.rpartition(".")
+            parameters.append((name, column, function, str(value)))
+    for column in functions:
+        if column not in schema.column_names:
+            near = did_you_mean(column, schema.column_names)
+            raise InvalidArgumentError(f"property 'fields.{column}.agg': there is no column {column!r}{near}")
+    for name, column, function, value in parameters:
+        of_column = functions.get(column)
+        if of_column is None or of_column.name != AggFunction(function or "none").name:
+            raise InvalidArgumentError(
+                f"property {name!r} belongs to no aggregation function; 'fields.NAME.agg' chooses that of a column, "
+                "and 'fields.NAME.FUNCTION.PARAMETER' is a parameter of it"
+            )
+        more = {**of_column.parameters, name.rpartition(".")[2]: value}
+        functions[column] = AggFunction(of_column.name, more)
+    if len(others) == len(given):
+        return schema, others
+    columns = [
+        dataclasses.replace(one, agg_function=functions.get(one.name, one.agg_function)) for one in schema.columns
+    ]
+    return Schema.of(columns, schema.primary_key, generated), others
+
+
 def split_properties(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Table properties, and those that mean nothing to the server. A misspelt one is refused."""
     own: dict[str, Any] = {}
     custom: dict[str, Any] = {}
     for name, value in given.items():
+        if name == _AUTO_INCREMENT or name.startswith(_OF_A_COLUMN):
+            raise InvalidArgumentError(f"property {name!r} is about columns: give it when the table is created")
         if not name.startswith("table."):
             custom[name] = value
         elif name in TABLE_PROPERTIES or name.startswith("table.datalake."):

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from fluss.client.blocking_client import BlockingClient
 from fluss.config import Config
+from fluss.db.schemas import with_column_properties
 from fluss.errors import ConfigError, InvalidArgumentError
 from fluss.metadata import TableDescriptor, TablePath
 from fluss.spark.options import environment_options
@@ -102,12 +103,13 @@ def table_descriptor(
     for name in (*partitioned_by, *(bucket_key or ()), *not_null):
         if name not in schema.names:
             raise InvalidArgumentError(f"column '{name}' is not among {', '.join(schema.names)}")
+    own, others = with_column_properties(to_fluss_schema(schema, primary_key, not_null), custom_properties or {})
     return TableDescriptor(
-        schema=to_fluss_schema(schema, primary_key, not_null),
+        schema=own,
         partition_keys=list(partitioned_by),
         bucket_count=buckets,
         bucket_keys=list(bucket_key) if bucket_key is not None else None,
         properties=dict(properties or {}),
-        custom_properties=dict(custom_properties or {}),
+        custom_properties=others,
         comment=comment,
     )

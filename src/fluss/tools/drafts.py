@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.schemas import arrow_schema, source_of, split_properties
+from fluss.db.schemas import arrow_schema, source_of, split_properties, with_column_properties
 from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata import Column, Schema, TableDescriptor, TableInfo
 from fluss.metadata.properties import TABLE_PROPERTIES
@@ -64,9 +64,11 @@ class TableDraft:
     ) -> TableDraft:
         """Return a draft with those changed that are given."""
         old = self.descriptor
-        own, custom = split_properties(properties or {})
+        schema, others = with_column_properties(old.schema, properties or {})
+        own, custom = split_properties(others)
         keeps_key = bucket_key or (not partition_by and not _has_default_bucket_key(old))
         descriptor = old.replace(
+            schema=schema,
             partition_keys=partition_by or old.partition_keys,
             bucket_count=buckets or old.bucket_count,
             bucket_keys=(bucket_key or old.bucket_keys) if keeps_key else (),
