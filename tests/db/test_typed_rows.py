@@ -215,6 +215,23 @@ def test_mismatches_are_named(db: fluss.Database) -> None:
         db.table("orders", int)
 
 
+@dataclasses.dataclass
+class Person:
+    id: int
+    parent: Person | None = None
+
+
+class Folder(pydantic.BaseModel):
+    id: int
+    folders: list[Folder] = []
+
+
+@pytest.mark.parametrize("model", [Person, Folder])
+def test_a_model_that_contains_itself_is_refused(db: fluss.Database, model: type) -> None:
+    with pytest.raises(fluss.InvalidArgumentError, match=f"{model.__name__} contains itself, which no type"):
+        db.create_table("t", model)
+
+
 def test_other_annotations(db: fluss.Database) -> None:
     @dataclasses.dataclass
     class Many:

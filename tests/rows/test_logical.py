@@ -281,6 +281,7 @@ def test_columns_take_the_short_way_only_when_it_is_exact() -> None:
         (pa.array([date(1970, 1, 2)], pa.date64()), t.DateType(), [1]),
         (pa.array([[1, 2]], pa.large_list(pa.int64())), t.ArrayType(t.IntType()), [[1, 2]]),
         (pa.array([[1, 2]], pa.list_(pa.int32(), 2)), t.ArrayType(t.IntType()), [[1, 2]]),
+        (pa.array([np.float16(0.5), None], pa.float16()), t.FloatType(), [0.5, None]),
         (pa.array([[0.5], None]), t.ArrayType(t.FloatType()), [[0.5], None]),
         (pa.array([[None]]), t.ArrayType(t.FloatType()), [[None]]),
         (pa.array([{"b": "x", "a": 1}]), PAIR, [(1, "x")]),

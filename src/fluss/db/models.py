@@ -299,9 +299,14 @@ def python_data_type(annotation: Any, simple: Mapping[type, t.DataType] = _SIMPL
         if issubclass(annotation, enum.Enum):
             return python_data_type(type(next(iter(annotation)).value))
         if is_model(annotation):
-            return t.RowType(
-                tuple(t.DataField(one.name, _field_type(annotation, one)) for one in model_fields(annotation))
-            )
+            try:
+                fields = [t.DataField(one.name, _field_type(annotation, one)) for one in model_fields(annotation)]
+            except RecursionError:
+                raise InvalidArgumentError(
+                    f"{annotation.__name__} contains itself, which no type of a table can; "
+                    "annotate the field, such as Annotated[…, 'string'], or leave it out"
+                ) from None
+            return t.RowType(tuple(fields))
         if annotation.__module__ == "pydantic.types" and annotation.__name__ in _PYDANTIC_NAMES:
             return _PYDANTIC_NAMES[annotation.__name__]
         for base, data_type in simple.items():

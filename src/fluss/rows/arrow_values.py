@@ -166,7 +166,7 @@ def check_overflow(before: pa.Array, after: pa.Array) -> None:
     for given, cast in leaves(before, after):
         if (
             _is.is_float32(cast.type)
-            and _is.is_floating(given.type)
+            and _is.is_float64(given.type)
             and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(given))).as_py()
         ):
             raise InvalidRowError(f"an Arrow array of type {given.type} has values that do not fit 32 bits")
