@@ -143,6 +143,15 @@ def test_delete_by_keys(db: fluss.Database) -> None:
     assert single.to_pylist() == [{"id": 5, "v": 5}]
 
 
+def test_deleting_keys_that_do_not_exist_creates_no_partition(db: fluss.Database) -> None:
+    table = db.create_table("t", "day string, id int", primary_key="day,id", partition_by="day")
+    table.upsert([("a", 1), ("a", 2)])
+    assert table.delete([("b", 1), ("a", 2), ("a", 2)]).rows == 1
+    assert table.delete(("c", 1)).rows == 0
+    assert [one.partition_name for one in table.partitions()] == ["a"]
+    assert table.to_pylist() == [{"day": "a", "id": 1}]
+
+
 def test_update_changes_some_columns(db: fluss.Database) -> None:
     table = db.create_table("t", "id int, a string, b double", primary_key="id", buckets=2)
     table.upsert([(1, "x", 1.0), (2, "y", 2.0), (3, "z", 3.0)])

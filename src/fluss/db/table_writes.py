@@ -103,7 +103,9 @@ class TableWrites(TableReads[T]):
             rows = rows if hasattr(rows, "__len__") else list(rows)
             with contextlib.suppress(InvalidArgumentError, InvalidRowError):  # of which the write knows the position
                 found = (await self._lookup(rows)).select(self.primary_key)
-                there = found.filter(found[0].is_valid()).group_by(self.primary_key).aggregate([]).num_rows
+                # Only keys that exist are sent: the others would create the partitions that they name.
+                rows = found.filter(found[0].is_valid()).group_by(self.primary_key).aggregate([])
+                there = rows.num_rows
         result = await BulkWrite(self._sink("delete"), progress).run(rows)
         return WriteResult(result.rows if there is None else there, result.seconds)
 
