@@ -315,6 +315,11 @@ def test_user_and_password(tmp_path: Path) -> None:
         assert (refused.exit_code, "asks for a login; add --user NAME" in refused.stderr) == (1, True)
 
 
+def test_a_login_that_a_server_does_not_ask_for(db_server: fluss.LocalServer) -> None:
+    with pytest.raises(fluss.AuthenticateError, match="asks for no login: connect without a user"):
+        fluss.connect(db_server.bootstrap_servers, user="alice", password="secret-1", timeout=30)
+
+
 @pytest.mark.parametrize("target", [7, b"x", "http://host:1/x", "", " ", ":memory:", "host:912x", "host:", "9123"])
 def test_what_is_neither_folder_nor_address(target: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

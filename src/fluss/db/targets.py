@@ -369,7 +369,11 @@ async def reach(target: Target, timeout_s: float, connect: Callable[[], Awaitabl
         return await wait_for(connect(), min(timeout_s, _LONGEST_S) if target.server is None else None)
     except TlsError:
         raise
-    except AuthenticateError:
+    except AuthenticateError as error:
+        if "protocol of server is 'PLAINTEXT'" in error.message:  # the words of Java servers, too
+            raise AuthenticateError(
+                f"the server at {target.servers} asks for no login: connect without a user and a password"
+            ) from None
         if target.login.user is not None:
             raise
         raise AuthenticateError(
