@@ -114,8 +114,8 @@ DURABILITY: tuple[Mutant, ...] = (
     Mutant(
         "acknowledged-after-a-failed-flush",
         f"{_SERVER}/commit.py",
-        "        if error is not None:\n            plan.tablet.fail(error)\n            return\n",
-        "",
+        "        is_cut = error is not None or plan.tablet.failure is not None\n",
+        "        is_cut = plan.tablet.failure is not None\n",
         _COMMIT,
     ),
     Mutant(

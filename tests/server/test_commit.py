@@ -18,7 +18,7 @@ from fluss.server.environment import WorkerThread
 from fluss.server.log import reader
 from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.flush import SyncPlan, run_checkpoint
-from fluss.server.log.segment import LogSettings
+from fluss.server.log.segment import LOG_SUFFIX, LogSettings
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import ServerMetrics
 
@@ -67,8 +67,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     real = SegmentFile.sync
 
     def sync(self: SegmentFile) -> None:
-        count[0] += 1
-        assert opened.wait(10)
+        if self.path.suffix == LOG_SUFFIX:
+            count[0] += 1
+            assert opened.wait(10)
         real(self)
 
     monkeypatch.setattr(SegmentFile, "sync", sync)
@@ -281,3 +282,30 @@ async def test_a_checkpoint_does_not_overtake_a_flush(bench: Bench, gate: Gate) 
     gate[0].set()
     assert await asyncio.wait_for(checkpoint, 5)
     assert bench.log.high_watermark == result.end_offset
+
+
+async def test_a_repair_waits_for_the_flush_in_flight(bench: Bench, gate: Gate) -> None:
+    """Its end would acknowledge rows that were written after the repair, and that it has not flushed."""
+    append(bench.log, make_batch(0))
+    await wait_until(lambda: gate[1] == [1])
+    bench.log.fail(OSError(5, "Input/output error"))
+    with pytest.raises(AssertionError, match="did not happen"):
+        await wait_until(lambda: bench.log.failure is None, 0.5)
+    gate[0].set()
+    await wait_until(lambda: bench.log.failure is None)
+    assert (bench.log.high_watermark, bench.log.end_offset) == (0, 0)
+    await asyncio.wait_for(bench.log.committed(append(bench.log, make_batch(6)).end_offset), 5)
+    data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
+    assert ids_of(b"".join(bytes(part) for part in data.parts)) == [6, 7, 8]
+
+
+async def test_a_recovery_point_is_never_ahead_of_what_a_repair_keeps(tmp_path: Path, gate: Gate) -> None:
+    bench = Bench(tmp_path / "log", recovery_point_interval_bytes=1)
+    append(bench.log, make_batch(0))
+    await wait_until(lambda: gate[1] == [1])
+    bench.log.fail(OSError(5, "Input/output error"))
+    gate[0].set()
+    await wait_until(lambda: bench.log.failure is None or bench.log.damage is not None)
+    assert bench.log.damage is None
+    await asyncio.wait_for(bench.log.committed(append(bench.log, make_batch(6)).end_offset), 5)
+    await bench.close()

@@ -125,6 +125,8 @@ class GroupCommitter:
             self._end_round()
             return
         started = time.perf_counter()
+        for plan in plans:
+            plan.tablet.flushing = True
         first, *others = _chunks(plans)
         self._threads_busy = 1 + len(others)
         for chunk in others:
@@ -185,12 +187,13 @@ class GroupCommitter:
             self._answer(plan, False)
 
     def _conclude(self, plan: SyncPlan, error: OSError | None) -> None:
-        if plan.tablet.deleted or error is not None:
-            self._answer(plan, error is None)
-        if plan.tablet.deleted:
-            return
-        if error is not None:
-            plan.tablet.fail(error)
+        plan.tablet.flushing = False
+        is_cut = error is not None or plan.tablet.failure is not None
+        if plan.tablet.deleted or is_cut:
+            # What is cut must not be in a recovery point either.
+            self._answer(plan, not is_cut)
+            if error is not None and not plan.tablet.deleted:
+                plan.tablet.fail(error)
             return
         plan.tablet.commit(plan)
         if plan.checkpoint is not None:

@@ -21,6 +21,8 @@ class CommittableLog(Protocol):
     segments: list[Segment]
     deleted: bool
     failure: LogStorageError | None
+    flushing: bool
+    """Set while a thread flushes a plan."""
     checkpointing: bool
     """Set while a thread writes a recovery point."""
 

@@ -105,7 +105,7 @@ class LogTablet:
         self._reported: set[str] = set()
         self.failure: LogStorageError | None = None
         """Why writes are refused now; the log is being repaired."""
-        self.checkpointing = False
+        self.flushing = self.checkpointing = False
         self._repair = LogRepair(self)
         self.expired = ExpiredSegments()
         self.deleted = False
@@ -462,8 +462,8 @@ class LogTablet:
 
     @property
     def is_busy(self) -> bool:
-        """A thread uses the files."""
-        return self._writing or self.checkpointing or self.expired.is_deleting
+        """A thread uses the files, or flushes what a repair would cut."""
+        return self._writing or self.flushing or self.checkpointing or self.expired.is_deleting
 
     def checkpoint_written(self, checkpoint: Checkpoint) -> None:
         """The recovery point is durable: files that lie before its start can be deleted."""
