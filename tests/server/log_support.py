@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+import errno
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +21,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.record_messages import encode_produce_log
 from fluss.records import build_statistics, encode_arrow_body, iter_log_batches, seal_log_batch
 from fluss.records.arrow import decode_arrow_batch
+from fluss.server import disk
 from fluss.server.clock import Clock
 from fluss.server.environment import Environment
 from fluss.server.log import reader
@@ -155,6 +158,28 @@ class LogHarness:
         if self.log.needs_checkpoint:
             self.commit(checkpoint=True)
         self.crash()
+
+
+@contextlib.contextmanager
+def failing(name: str, wanted: Callable[[Any], bool], code: int = errno.EIO) -> Iterator[list[int]]:
+    """Make an operation of the disk fail where it is wanted; the list counts how often it did."""
+    real, count = getattr(disk, name), [0]
+
+    def operation(first: Any, *rest: Any) -> Any:
+        if wanted(first):
+            count[0] += 1
+            raise OSError(code, os.strerror(code))
+        return real(first, *rest)
+
+    setattr(disk, name, operation)
+    try:
+        yield count
+    finally:
+        setattr(disk, name, real)
+
+
+def path_of(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")
 
 
 def run(work: Coroutine[Any, Any, T], seconds: float = 30) -> T:

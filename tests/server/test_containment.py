@@ -9,43 +9,19 @@ import errno
 import os
 import resource
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.server.log_support import Client, connected, ids_of, make_batch, running_server
+from tests.server.log_support import Client, connected, failing, ids_of, make_batch, path_of, running_server
 from tests.waiting import wait_until
 
 from fluss.errors import ErrorCode
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.server import disk, tablets
+from fluss.server import tablets
 from fluss.server.server import Server
 
 LOG_STORAGE = int(ErrorCode.LOG_STORAGE_EXCEPTION)
-
-
-@contextlib.contextmanager
-def failing(name: str, wanted: Callable[[Any], bool], code: int = errno.EIO) -> Iterator[list[int]]:
-    """Make an operation of the disk fail where it is wanted; the list counts how often it did."""
-    real, count = getattr(disk, name), [0]
-
-    def operation(first: Any, *rest: Any) -> Any:
-        if wanted(first):
-            count[0] += 1
-            raise OSError(code, os.strerror(code))
-        return real(first, *rest)
-
-    setattr(disk, name, operation)
-    try:
-        yield count
-    finally:
-        setattr(disk, name, real)
-
-
-def path_of(fd: int) -> str:
-    return os.readlink(f"/proc/self/fd/{fd}")
 
 
 async def read(client: Client, table: int, bucket: int) -> list[int]:

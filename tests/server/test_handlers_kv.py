@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, kv_batch, with_columns
-from tests.server.log_support import Client, connected, running_server
+from tests.server.log_support import Client, connected, failing, path_of, running_server
 from tests.waiting import wait_until
 
 from fluss.errors import ErrorCode, FlussError, InvalidRequiredAcksError
@@ -158,6 +158,23 @@ async def test_put_and_lookup(tmp_path: Path) -> None:
             assert (await table.put([B], acks=acks)).log_end_offset
         assert server.kv.budget.memory_bytes > 0
         assert server.kv.budget.row_count == 502
+
+
+async def test_a_write_that_a_repair_cut_is_not_acknowledged_while_another_bucket_is_slow(tmp_path: Path) -> None:
+    async with a_table(tmp_path, buckets=2) as (server, table), connected(server) as other_client:
+        other = Table(other_client, table.info)
+        for bucket in (0, 1):
+            await other.put([B], bucket=bucket)
+        slow, lost = sorted(server.kv.open_tablets, key=lambda one: one.log.bucket.bucket_id)
+        batch = kv_batch(table.info, SCHEMA, table.info.schema_id, [A])
+        async with slow._writes:
+            with failing("sync_data", lambda fd: path_of(fd).startswith(str(lost.log.folder))) as count:
+                answers = asyncio.ensure_future(table.put_raw([(None, 0, batch), (None, 1, batch)]))
+                await wait_until(lambda: count[0])
+            await wait_until(lambda: lost.log.failure is None)
+            await other.put([(3, "c", None)], bucket=1)
+        assert [answer.error_code for answer in await answers] == [0, ErrorCode.LOG_STORAGE_EXCEPTION]
+        assert await other.lookup(1, 3, bucket=1) == [None, (3, "c", None)]
 
 
 async def test_lookups_of_many_keys_are_charged_before_they_are_made(

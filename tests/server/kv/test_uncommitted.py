@@ -12,6 +12,8 @@ from tests.waiting import wait_until
 
 from fluss.errors import UnknownServerError
 from fluss.server.kv.ordered import DamagedStoreError
+from fluss.server.kv.prepare import Preparation, Write
+from fluss.server.log.appends import AppendResult
 
 A, B, C = (1, "a", 1.0), (1, "b", 2.0), (2, "c", None)
 
@@ -79,4 +81,26 @@ async def test_a_rebuild_that_failed_takes_no_changes(bucket: Bucket) -> None:
     await bucket.log.committed(end)
     assert bucket.store.applied_offset == 0
     bucket.log.start_offset = 0
+    assert await bucket.rows() == [A, C]
+
+
+async def test_a_repeated_write_whose_first_copy_the_log_lost_is_written_again(bucket: Bucket) -> None:
+    """The repeated one was found to be one before the log was cut, and its answer came after that."""
+    info = bucket.entry.table_info
+    data = kv_batch(info, SCHEMA, info.schema_id, [A], writer_id=7, sequence=0)
+    async with without_commits(bucket):
+        await bucket.tablet.put(memoryview(data), (), 0)
+        preparer = bucket.tablet._preparers.memory
+        prepare = preparer.prepare
+
+        async def slowly(write: Write) -> Preparation:
+            prepared = await prepare(write)
+            if isinstance(prepared, AppendResult):
+                bucket.log.fail(OSError("the disk is gone"))
+                await wait_until(lambda: bucket.log.failure is None)
+            return prepared
+
+        bucket.tablet._preparers.memory.prepare = slowly  # type: ignore[assignment, method-assign]
+        await bucket.tablet.put(memoryview(data), (), 0)
+    await bucket.put([C])
     assert await bucket.rows() == [A, C]

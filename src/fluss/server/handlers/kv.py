@@ -127,10 +127,7 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     for answer, tablet, task in waiting:
         try:
             # Shielded: a client that goes away must not part the changelog from the state.
-            result = await asyncio.shield(task)
-            if request.acks == ACKS_ALL:
-                await tablet.log.committed(result.end_offset, request.timeout_ms)
-            answer.log_end_offset = result.end_offset
+            answer.log_end_offset = (await asyncio.shield(task)).end_offset
         except Exception as error:
             set_error(answer, _write_error(context, tablet, error))
             clear_tracebacks(error)
@@ -178,6 +175,7 @@ _Puts = list[tuple[pb.PbPutKvRespForBucket, KvTablet, "asyncio.Task[AppendResult
 
 async def _start_puts(context: RequestContext, request: WriteRequest, response: pb.PutKvResponse, hold: _Hold) -> _Puts:
     waiting: _Puts = []
+    commit_ms_max = request.timeout_ms if request.acks == ACKS_ALL else None
     time_slice = context.begin_slice()
     for number, part in enumerate(request.buckets):
         if number % _BUCKETS_PER_LOOK == _BUCKETS_PER_LOOK - 1 and time_slice.is_over:
@@ -197,8 +195,11 @@ async def _start_puts(context: RequestContext, request: WriteRequest, response: 
             if (partition := _partition_of(context, part.partition_id)) is not None:
                 partition.check_writable()
             tablet = context.server.kv.tablet(entry, bucket)
-            put = tablet.put(part.records, request.target_columns, request.agg_mode or 0, context.session.share)
-            waiting.append((answer, tablet, context.server.kv.start(context.session.share.run(put))))
+            share = context.session.share
+            put = tablet.put(
+                part.records, request.target_columns, request.agg_mode or 0, share, commit_ms_max=commit_ms_max
+            )
+            waiting.append((answer, tablet, context.server.kv.start(share.run(put))))
         except FlussError as error:
             set_error(answer, error)
     return waiting
@@ -437,9 +438,9 @@ async def _insert(
         spec = partition.spec
     body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct, spec), None)
     records = memoryview(b"".join(seal_kv_batch(body, codec.schema_id)))
-    result = await asyncio.shield(context.server.kv.start(tablet.put(records, targets, 0)))
-    if acks is None or acks == ACKS_ALL:
-        await tablet.log.committed(result.end_offset, _INSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms)
+    commit_ms_max = _INSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms
+    put = tablet.put(records, targets, 0, commit_ms_max=commit_ms_max if acks is None or acks == ACKS_ALL else None)
+    await asyncio.shield(context.server.kv.start(put))
 
 
 async def prefix_lookup(context: RequestContext, body: memoryview) -> Sequence[Buffer]:

@@ -272,25 +272,41 @@ class KvTablet:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     async def put(
-        self, records: memoryview, target_columns: Sequence[int], agg_mode: int, share: Share | None = None
+        self,
+        records: memoryview,
+        target_columns: Sequence[int],
+        agg_mode: int,
+        share: Share | None = None,
+        *,
+        commit_ms_max: int | None = None,
     ) -> AppendResult:
         """Apply one KV batch. Writes of a bucket take effect in the order of the calls.
 
-        The processor time that threads take for it is charged to `share`.
-
         Not to be cancelled: between the changelog and the state there is no way back.
+
+        Args:
+            share: Charged with the processor time that threads take for it.
+            commit_ms_max: How long to wait until it is committed; None does not wait for that.
         """
+        result = await self._put(records, target_columns, agg_mode, share)
+        if commit_ms_max is not None:
+            # At once: later the log may have been cut, and have given the offsets to other rows.
+            await self.log.committed(result.end_offset, commit_ms_max)
+        return result
+
+    async def _put(
+        self, records: memoryview, target_columns: Sequence[int], agg_mode: int, share: Share | None
+    ) -> AppendResult:
         async with self._writes:
             await self.store.budget.room()
             while True:
                 truncations = self._truncations
                 prepared = await self._prepared(records, target_columns, agg_mode, share)
+                if truncations != self._truncations:
+                    continue  # it was made from rows that the log has lost meanwhile
                 if isinstance(prepared, AppendResult):
                     return prepared
-                if truncations == self._truncations:
-                    break
-                # It was made from rows that the log has lost meanwhile.
-            return await self._append(*prepared)
+                return await self._append(*prepared)
 
     def _append(self, outcome: Outcome, changelog: memoryview) -> asyncio.Future[AppendResult]:
         future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
