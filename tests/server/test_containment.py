@@ -184,11 +184,19 @@ async def read_or_none(client: Client, table: int) -> bytes:
     return bytes((await client.fetch(table, 0)).records)
 
 
-async def test_a_folder_removed_under_a_running_server_is_noticed_and_can_be_restored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("used", [True, False])
+async def test_a_folder_removed_under_a_running_server_is_noticed_and_can_be_restored(
+    tmp_path: Path, used: bool
+) -> None:
+    """Also one whose files were not opened since the start."""
     async with running_server(tmp_path / "data") as server, connected(server) as client:
         table = await client.create_table(buckets=2)
         for bucket in (0, 1):
             await written(client, table, 0, bucket)
+    async with running_server(tmp_path / "data") as server, connected(server) as client:
+        if used:
+            for bucket in (0, 1):
+                await written(client, table, 0, bucket)
         folder = next((tmp_path / "data").rglob("log-0"))
         shutil.move(folder, tmp_path / "copy")
         assert (await client.produce(table, make_batch(3))).error_code == LOG_STORAGE
@@ -201,7 +209,22 @@ async def test_a_folder_removed_under_a_running_server_is_noticed_and_can_be_res
         shutil.move(tmp_path / "copy", folder)
         await wait_until(lambda: tablet.damage is None)
         await written(client, table, 3, 0)
-        assert await read(client, table, 0) == [0, 1, 2, 3, 4, 5]
+        assert await read(client, table, 0) == [0, 1, 2] * (1 + used) + [3, 4, 5]
+
+
+async def test_a_register_that_cannot_be_read_keeps_the_buckets_it_has(tmp_path: Path) -> None:
+    async with running_server(tmp_path / "data") as server, connected(server) as client:
+        table = await client.create_table(buckets=3)
+        for bucket in (0, 1):
+            await written(client, table, 0, bucket)
+    shutil.rmtree(next((tmp_path / "data").rglob("log-0")))
+    with failing("open_file", lambda path: str(path).endswith("/buckets") and not count[0]) as count:
+        async with running_server(tmp_path / "data"):
+            pass
+    for _ in range(2):
+        async with running_server(tmp_path / "data") as server, connected(server) as client:
+            assert "is missing" in (await client.produce(table, make_batch(3))).error_message
+            await written(client, table, 0, 2)
 
 
 async def test_buckets_of_an_earlier_release_are_registered_at_the_start(tmp_path: Path) -> None:

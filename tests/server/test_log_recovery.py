@@ -151,11 +151,14 @@ def test_acknowledged_bytes_are_never_cut_away(tmp_path: Path, damage: str) -> N
     assert healed.read_all() == list(range(12))
 
 
-def test_lost_segment_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [3, 9])
+def test_lost_segment_is_reported(tmp_path: Path, lost: int) -> None:
+    """The first one as well: where the log begins is in its recovery point."""
     harness = LogHarness(tmp_path / "log", segment_bytes_max=10)
-    fill(harness, 3)
+    fill(harness, 4)
+    assert harness.expire(3) == 1
     harness.close()
-    (tmp_path / "log" / f"{6:020d}.log").unlink()
+    (tmp_path / "log" / f"{lost:020d}.log").unlink()
     again = LogHarness(tmp_path / "log", segment_bytes_max=10)
     assert again.log.damage is not None
     assert "is gone" in again.log.damage.message

@@ -108,7 +108,11 @@ class BucketRegister:
             new = [bucket for bucket in buckets if bucket not in self]
             if not new:
                 return
-            path, end = self._path(table_id), self._ends.get(table_id, 0)
+            path, end = self._path(table_id), self._ends.get(table_id)
+            if end is None:
+                # It was not read: it is new, or could not be read at the start.
+                size_bytes = disk.size_of(path) if disk.exists(path) else 0
+                end = size_bytes - size_bytes % _RECORD.size
             data = b"".join(map(_encode, new))
             disk.append_durably(path, data, end)
             if end == 0:

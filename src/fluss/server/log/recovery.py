@@ -54,7 +54,8 @@ class RecoveryPoint:
     offset: int
     max_timestamp: int
     start: int
-    """Where the log begins. Files of older segments are expired, whether they are deleted already or not."""
+    """Where the log begins. Files of older segments are expired, whether they are deleted already or not. -1 if it is
+    not known: earlier releases did not write it."""
 
     def to_bytes(self) -> bytes:
         return disk.seal(json.dumps({"version": 1, **asdict(self)}, separators=(",", ":")).encode())
@@ -62,7 +63,7 @@ class RecoveryPoint:
     @classmethod
     def from_bytes(cls, data: bytes) -> RecoveryPoint:
         try:
-            document = {"start": 0, **json.loads(disk.unseal(data))}  # earlier releases wrote no start
+            document = {"start": -1, **json.loads(disk.unseal(data))}
             return cls(*(int(document[name]) for name in ("segment", "position", "offset", "max_timestamp", "start")))
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"recovery point: {error}") from None
@@ -146,15 +147,15 @@ def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> Recov
             raise DamagedLogError(f"the log files of '{folder}' are gone, although offset {committed} was acknowledged")
         return None
     bases = _without_leftovers(folder, bases)
+    if point is not None and 0 <= point.start < bases[0]:
+        raise _gone(folder, point.start)
     segments = _find_segments(folder, bases, settings, open_files)
     # Without the writers' state the log has to be read from its beginning to know it again.
     writers = _read_writers(folder, point.offset) if point is not None else None
     if point is None or writers is None:
         start, position, scan = 0, 0, _Scan(WriterStates(), -1, bases[0])
     elif point.segment not in bases:
-        raise DamagedLogError(
-            f"the log file '{segment_path(folder, point.segment, LOG_SUFFIX)}' is gone, although it was written"
-        )
+        raise _gone(folder, point.segment)
     else:
         start, position = bases.index(point.segment), point.position
         scan = _Scan(writers, point.max_timestamp, point.offset)
@@ -168,6 +169,13 @@ def recover(folder: Path, settings: LogSettings, open_files: OpenFiles) -> Recov
     _delete_expired(folder, [base for base in found if base not in bases], settings, open_files)
     return RecoveredLog(
         segments, scan.writers, scan.max_timestamp, scan.next_offset, checked_from, recorded_start, scan.bytes
+    )
+
+
+def _gone(folder: Path, base_offset: int) -> DamagedLogError:
+    return DamagedLogError(
+        f"the log file '{segment_path(folder, base_offset, LOG_SUFFIX)}' is gone, although it was written. "
+        "Restore the file from a copy, or drop the table."
     )
 
 

@@ -283,7 +283,7 @@ class LogTablet:
                 self.registered = True
                 self._begin_segment(outcome[0])
         elif not self.deleted:
-            if self.segments and isinstance(outcome, FileNotFoundError):
+            if self.segments and isinstance(outcome, (FileNotFoundError, DamagedLogError)):
                 self.fail(outcome)
             error = self.failure or cannot_open(self.folder, outcome)
             waiting, self._queue = self._queue, deque()
