@@ -12,6 +12,7 @@ from tests.server.log_support import FakeClock, LogHarness, append, ids_of, make
 from fluss.errors import FlussError, OutOfOrderSequenceError
 from fluss.records import iter_log_batches
 from fluss.server import disk
+from fluss.server.log import reader
 from fluss.server.log.files import DamagedLogError
 
 LOG = f"{0:020d}.log"
@@ -43,6 +44,8 @@ def test_clean_reopen_opens_no_file_until_it_is_needed(tmp_path: Path) -> None:
     assert again.log.open_files.handle_count == 0
     assert not active.index_is_loaded
     assert not active.is_open
+    assert reader.readable_bytes(again.log, 14) > 0
+    assert not active.index_is_loaded, "it is read in a thread"
     assert (active.end_offset, active.max_timestamp) == (15, harness.log.max_timestamp)
     fill(again, 1, 5)
     assert active.is_open

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import shutil
 from pathlib import Path
+from threading import current_thread
 
 import pytest
 from tests.server.log_support import (
@@ -189,3 +190,27 @@ async def test_log_tables_keep_their_rows_by_default(tmp_path: Path, option: dic
         assert (await client.offsets(table, 0)).offset == (0 if kept else 3)
         info = server.catalog.tables_by_id[table].table_info
         assert "table.log.ttl" not in info.properties, "clients see the default of Apache Fluss"
+
+
+async def test_looking_for_expired_segments_reads_no_file_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a start, the time of a closed segment is in its file, all of which is read if its index is damaged."""
+    clock = FakeClock()
+    async with running_server(tmp_path, clock, log_segment_file__size="1b") as server, connected(server) as client:
+        table = await client.create_table(table_log_ttl="1 h")
+        for number in range(3):
+            await client.produce(table, make_batch(number * 3))
+    reads: list[str] = []
+    real = disk.open_file
+
+    def open_file(path: disk.StrPath, flags: int) -> int:
+        reads.append(current_thread().name)
+        return real(path, flags)
+
+    monkeypatch.setattr(disk, "open_file", open_file)
+    async with running_server(tmp_path, clock) as server:
+        reads.clear()
+        await server.tablets.expire_segments()
+        assert reads
+        assert current_thread().name not in reads

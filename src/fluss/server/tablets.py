@@ -13,6 +13,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from itertools import takewhile
 from pathlib import Path
 
 from fluss.errors import FlussError, UnknownTableOrBucketError
@@ -27,7 +28,7 @@ from fluss.server.environment import Environment
 from fluss.server.log.files import HANDLES_MAX, OpenFiles
 from fluss.server.log.opening import LogOpener
 from fluss.server.log.projection import IntactCuts
-from fluss.server.log.segment import LogSettings
+from fluss.server.log.segment import LogSettings, Segment
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import ServerMetrics
 from fluss.server.remote_log import RemoteLogManager
@@ -483,15 +484,22 @@ class Tablets:
                 await asyncio.get_running_loop().run_in_executor(self._executor, lambda: active.index)
             if log.idle and active.max_timestamp < oldest_kept:
                 log.roll_if_not_empty()
-        expired_end = log.start_offset
-        for segment in log.segments[:-1]:
-            if segment.max_timestamp >= oldest_kept:
-                break
-            expired_end = segment.end_offset
-        log.detach_segments_before(min(expired_end, limit))
+        closed = log.segments[:-1]
+        if closed:
+            # Their times may have to be read.
+            expired_end = await asyncio.get_running_loop().run_in_executor(
+                self._executor, _expired_end, closed, oldest_kept
+            )
+            log.detach_segments_before(min(expired_end, limit))
 
     def disk_usage(self) -> float:
         return disk.usage(self._root)
+
+
+def _expired_end(segments: Sequence[Segment], oldest_kept_ms: int) -> int:
+    """Where the segments end whose rows are all older than a time. Runs in a thread."""
+    expired = takewhile(lambda segment: segment.max_timestamp < oldest_kept_ms, segments)
+    return max((segment.end_offset for segment in expired), default=0)
 
 
 def _handles_max() -> int:

@@ -99,7 +99,10 @@ def resolve_offset(tablet: LogTablet, offset: int) -> int:
 
 
 def readable_bytes(tablet: LogTablet, offset: int) -> int:
-    """About how many bytes a client can read from ``offset``; exact enough to decide whether to wait."""
+    """About how many bytes a client can read from ``offset``; exact enough to decide whether to wait.
+
+    Too many as long as the index is not in memory: it is not to be read on the event loop.
+    """
     if offset >= tablet.high_watermark or tablet.committed_segment is None:
         return 0
     segment = tablet.segment_of(offset)
@@ -107,7 +110,7 @@ def readable_bytes(tablet: LogTablet, offset: int) -> int:
         return 0
     if segment is not tablet.committed_segment:
         return max(tablet.committed_position, 1) + segment.size_bytes
-    position, _ = segment.position_at_or_before(offset)
+    position = segment.position_at_or_before(offset)[0] if segment.index_is_loaded else 0
     return max(tablet.readable_end(segment) - position, 1)
 
 
