@@ -67,10 +67,10 @@ _LEDGER = ("tests/spark/test_written_rows.py", "tests/spark/test_exactly_once.py
 
 DURABILITY: tuple[Mutant, ...] = (
     # -- durability -------------------------------------------------------------------------------------------------
-    Mutant("log-file-not-flushed", f"{_LOG}/flush.py", "        file.sync()\n", "", _COMMIT),
+    Mutant("log-file-not-flushed", f"{_SERVER}/commit.py", "        file.sync()\n", "", _COMMIT),
     Mutant(
         "log-folder-not-flushed",
-        f"{_LOG}/flush.py",
+        f"{_SERVER}/commit.py",
         "        plan.tablet.open_files.unsynced.sync(plan.folders)\n",
         "        pass\n",
         _NAMES,

@@ -23,11 +23,12 @@ from fluss.records import build_statistics, encode_arrow_body, iter_log_batches,
 from fluss.records.arrow import decode_arrow_batch
 from fluss.server import disk
 from fluss.server.clock import Clock
+from fluss.server.commit import run_sync
 from fluss.server.environment import Environment
 from fluss.server.log import reader
 from fluss.server.log.appends import AppendResult
 from fluss.server.log.files import OpenFiles
-from fluss.server.log.flush import run_checkpoint, run_sync
+from fluss.server.log.recovery import write_checkpoint
 from fluss.server.log.segment import LogSettings
 from fluss.server.log.tablet import LogTablet
 from fluss.server.server import Server
@@ -117,7 +118,7 @@ class LogHarness:
         plan = self.log.sync_plan(checkpoint=checkpoint)
         run_sync(plan)
         if plan.checkpoint is not None:
-            run_checkpoint(plan.checkpoint)
+            write_checkpoint(plan.checkpoint)
             self.log.checkpoint_written(plan.checkpoint)
         self.log.commit(plan)
 

@@ -17,9 +17,9 @@ from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
 from fluss.server.log import reader
 from fluss.server.log.files import OpenFiles, SegmentFile
-from fluss.server.log.flush import SyncPlan, run_checkpoint
+from fluss.server.log.recovery import write_checkpoint
 from fluss.server.log.segment import LOG_SUFFIX, LogSettings
-from fluss.server.log.tablet import LogTablet
+from fluss.server.log.tablet import LogTablet, SyncPlan
 from fluss.server.metrics import ServerMetrics
 
 Gate = tuple[threading.Event, list[int]]
@@ -240,7 +240,7 @@ async def test_without_sync_recovery_points_cover_only_what_is_flushed(
     sync = SegmentFile.sync
     monkeypatch.setattr(SegmentFile, "sync", lambda self: (steps.append(self.path.name), sync(self)))
     monkeypatch.setattr(
-        commit, "run_checkpoint", lambda checkpoint: (steps.append("point"), run_checkpoint(checkpoint))
+        commit, "write_checkpoint", lambda checkpoint: (steps.append("point"), write_checkpoint(checkpoint))
     )
     bench = Bench(tmp_path / "log", sync=False, recovery_point_interval_bytes=1 if is_due else 1 << 30)
     result = append(bench.log, make_batch(0))

@@ -18,8 +18,7 @@ from tests.server.log_support import OPENED, Client, LogHarness, connected, make
 from fluss.metadata import TableBucket
 from fluss.server.config import ServerConfig
 from fluss.server.log.files import DamagedLogError
-from fluss.server.log.opening import Opened
-from fluss.server.log.tablet import LogTablet
+from fluss.server.log.tablet import LogTablet, Opened
 from fluss.server.server import Server
 
 

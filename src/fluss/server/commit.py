@@ -20,7 +20,8 @@ from fluss.net.eager import complete
 from fluss.server.distribution import Distribution
 from fluss.server.environment import Worker
 from fluss.server.garbage import clear_tracebacks
-from fluss.server.log.flush import CommittableLog, SyncPlan, run_checkpoint, run_sync
+from fluss.server.log.recovery import write_checkpoint, write_committed
+from fluss.server.log.tablet import LogTablet, SyncPlan
 from fluss.server.metrics import ServerMetrics
 
 logger = logging.getLogger("fluss.server.commit")
@@ -50,10 +51,10 @@ class GroupCommitter:
         self._metrics = metrics or ServerMetrics()
         self._latencies = Distribution.of_latencies()
         self._metrics.histogram("tabletserver_logFlushLatencyMs", self._latencies)
-        self._dirty: dict[CommittableLog, None] = {}
-        self._asked: dict[CommittableLog, asyncio.Future[bool]] = {}
+        self._dirty: dict[LogTablet, None] = {}
+        self._asked: dict[LogTablet, asyncio.Future[bool]] = {}
         """Logs whose recovery points the next round writes, and whether that succeeded."""
-        self._awaited: dict[CommittableLog, asyncio.Future[bool]] = {}
+        self._awaited: dict[LogTablet, asyncio.Future[bool]] = {}
         """The same of the round that is in flight."""
         self._loop: asyncio.AbstractEventLoop | None = None
         # One round at a time: a second one would not know of the files that the first has not finished, acknowledge
@@ -77,12 +78,12 @@ class GroupCommitter:
         self._flusher.stop()
         await asyncio.gather(*self._checkpoints, return_exceptions=True)
 
-    def dirty(self, tablet: CommittableLog) -> None:
+    def dirty(self, tablet: LogTablet) -> None:
         """The log has bytes that are not committed."""
         self._dirty[tablet] = None
         self._begin_if_needed()
 
-    async def checkpoint(self, tablets: Iterable[CommittableLog]) -> bool:
+    async def checkpoint(self, tablets: Iterable[LogTablet]) -> bool:
         """Flush the logs and write their recovery points; False when one of them failed.
 
         It goes on when the caller is cancelled: the logs do not list as dirty what it flushes, and the next round would
@@ -148,7 +149,7 @@ class GroupCommitter:
         except RuntimeError as error:  # there cannot be another thread now
             self._to_loop(self._flushed, [(plan, OSError(str(error))) for plan in plans], started)
 
-    def _plan(self, tablet: CommittableLog, *, checkpoint: bool) -> SyncPlan | None:
+    def _plan(self, tablet: LogTablet, *, checkpoint: bool) -> SyncPlan | None:
         """What to flush of a log; None when there is nothing, or the plan cannot be made."""
         if tablet.deleted or tablet.failure is not None or not tablet.segments:
             return None
@@ -213,7 +214,7 @@ class GroupCommitter:
         if not self._sync:
             # What lies below a recovery point is never missing after a power cut, also where the rest may be.
             run_sync(plan)
-        run_checkpoint(plan.checkpoint)
+        write_checkpoint(plan.checkpoint)
 
     def _checkpointed(self, done: asyncio.Future[None], plan: SyncPlan) -> None:
         self._checkpoints.discard(done)
@@ -264,7 +265,19 @@ def _sync_each(plans: list[SyncPlan]) -> list[_Outcome]:
     return outcomes
 
 
-def _fail(tablet: CommittableLog, error: Exception) -> None:
+def run_sync(plan: SyncPlan) -> None:
+    """Flush a plan's files. Runs in a thread."""
+    plan.tablet.open_files.check_folder()
+    for file in plan.files:
+        file.sync()
+        file.check_in_place()
+    if plan.folders:
+        plan.tablet.open_files.unsynced.sync(plan.folders)
+    if plan.mark is not None:
+        write_committed(plan.mark, plan.offset, plan.tablet.open_files)
+
+
+def _fail(tablet: LogTablet, error: Exception) -> None:
     """Fail one log for an unexpected error."""
     logger.exception("flushing %s failed", tablet, exc_info=error)
     try:

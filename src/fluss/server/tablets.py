@@ -253,7 +253,7 @@ class Tablets:
             open_files=self._open_files,
             executor=self._executor,
             on_append=self._committer.dirty,
-            opener=self._opener,
+            request_open=self._opener.request,
             registered=bucket in self._register,
         )
 

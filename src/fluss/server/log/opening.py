@@ -12,14 +12,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from pathlib import Path
-from typing import Protocol
 
 from fluss.errors import FlussError
 from fluss.metadata import TableBucket
 from fluss.server.garbage import clear_tracebacks
-from fluss.server.log.files import OpenFiles, SegmentFile
-from fluss.server.log.segment import Segment
+from fluss.server.log.files import OpenFiles
+from fluss.server.log.tablet import LogTablet, Opened
 
 logger = logging.getLogger("fluss.server.log")
 
@@ -27,27 +25,7 @@ _LOGS_PER_JOB = 32
 _JOBS_MAX = 2
 _ROOM_CHECK_SECONDS = 0.005
 
-Opened = tuple[Segment | None, SegmentFile]
-"""The first segment of a log that has none yet, and the file to write to."""
-
-
-class OpenableLog(Protocol):
-    """What the opener needs of the log of a bucket."""
-
-    bucket: TableBucket
-
-    @property
-    def ancestors(self) -> tuple[Path, ...]:
-        """The folders whose names lead to the log."""
-
-    def open_active(self) -> Opened:
-        """Open the file that is written to, and create it if there is none. Runs in a thread."""
-
-    def opened(self, outcome: Opened | Exception) -> None:
-        """Continue the appends that waited for the file."""
-
-
-_Outcome = tuple[OpenableLog, Opened | Exception]
+_Outcome = tuple[LogTablet, Opened | Exception]
 
 
 class LogOpener:
@@ -63,12 +41,12 @@ class LogOpener:
         self._open_files = open_files
         self._executor = executor
         self._register = register
-        self._waiting: deque[OpenableLog] = deque()
+        self._waiting: deque[LogTablet] = deque()
         self._jobs = 0
         self._check: asyncio.TimerHandle | None = None
         self._started = False
 
-    def request(self, tablet: OpenableLog) -> None:
+    def request(self, tablet: LogTablet) -> None:
         """Have `tablet.opened` called once its active file is open, or cannot be."""
         self._waiting.append(tablet)
         if not self._started:
@@ -99,7 +77,7 @@ class LogOpener:
         self._check = None
         self._start()
 
-    def _open(self, tablets: list[OpenableLog]) -> list[_Outcome]:
+    def _open(self, tablets: list[LogTablet]) -> list[_Outcome]:
         """Runs in a thread."""
         outcomes: list[_Outcome] = []
         for tablet in tablets:
@@ -115,9 +93,9 @@ class LogOpener:
             self._make_durable(new, outcomes)
         return outcomes
 
-    def _make_durable(self, new: list[OpenableLog], outcomes: list[_Outcome]) -> None:
+    def _make_durable(self, new: list[LogTablet], outcomes: list[_Outcome]) -> None:
         """Flush the names of new logs, then register them: what is registered and missing is reported."""
-        errors: dict[OpenableLog, Exception] = {}
+        errors: dict[LogTablet, Exception] = {}
         for tablet in new:
             try:
                 self._open_files.unsynced.sync(tablet.ancestors)
@@ -125,7 +103,7 @@ class LogOpener:
                 clear_tracebacks(error)
                 errors[tablet] = error
         durable = [tablet for tablet in new if tablet not in errors]
-        by_table: dict[int, list[OpenableLog]] = {}
+        by_table: dict[int, list[LogTablet]] = {}
         for tablet in durable:
             by_table.setdefault(tablet.bucket.table_id, []).append(tablet)
         for tablets in by_table.values():
@@ -137,7 +115,7 @@ class LogOpener:
         if errors:
             outcomes[:] = [(tablet, errors.get(tablet, outcome)) for tablet, outcome in outcomes]
 
-    def _opened(self, done: asyncio.Future[list[_Outcome]], tablets: list[OpenableLog]) -> None:
+    def _opened(self, done: asyncio.Future[list[_Outcome]], tablets: list[LogTablet]) -> None:
         self._jobs -= 1
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         try:

@@ -69,11 +69,30 @@ class RecoveryPoint:
             raise FormatError(f"recovery point: {error}") from None
 
 
-def write_recovery_point(segment: Segment, index: SegmentIndex, writers: bytes, point: RecoveryPoint) -> None:
-    """Write the three parts so that a crash between them leaves the point before in force."""
-    folder = segment.folder
-    segment.write_index(index)
-    disk.write_atomically(segment_path(folder, point.offset, WRITER_SNAPSHOT_SUFFIX), writers)
+@dataclass(frozen=True)
+class Checkpoint:
+    """A recovery point that becomes valid once the log is flushed."""
+
+    segment: Segment
+    index: SegmentIndex
+    writers: bytes
+    point: RecoveryPoint
+    sealed: tuple[tuple[Segment, SegmentIndex, bytes], ...]
+    """Segments closed since the last point, with the writers' state at their end."""
+
+
+def write_checkpoint(checkpoint: Checkpoint) -> None:
+    """Write a recovery point whose log was flushed. Runs in a thread.
+
+    Its parts are written so that a crash between them leaves the point before in force.
+    """
+    folder, point = checkpoint.segment.folder, checkpoint.point
+    for segment, index, writers in checkpoint.sealed:
+        if disk.exists(segment.path):
+            segment.write_index(index)
+            disk.write_atomically(segment_path(folder, segment.end_offset, WRITER_SNAPSHOT_SUFFIX), writers)
+    checkpoint.segment.write_index(checkpoint.index)
+    disk.write_atomically(segment_path(folder, point.offset, WRITER_SNAPSHOT_SUFFIX), checkpoint.writers)
     disk.write_atomically(folder / RECOVERY_POINT_NAME, point.to_bytes())
     disk.sync_folder(folder)
     bases = set(_offsets(folder, LOG_SUFFIX))

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import NamedTuple
 
 from fluss.errors import LogStorageError, UnknownTableOrBucketError
 from fluss.metadata import TableBucket
@@ -40,11 +41,10 @@ from fluss.server.log.appends import (
     write_append,
 )
 from fluss.server.log.files import DamagedLogError, OpenFiles, SegmentFile
-from fluss.server.log.flush import Checkpoint, SyncPlan
-from fluss.server.log.opening import LogOpener
 from fluss.server.log.recovery import (
     ACCEPT_LOSS_NAME,
     COMMITTED_NAME,
+    Checkpoint,
     RecoveredLog,
     RecoveryPoint,
     missing_data,
@@ -65,6 +65,8 @@ _DAMAGES_REPORTED_MAX = 100
 _PARENTS_SYNCED = 5  # up to the data folder
 
 CommitListener = Callable[[int], None]
+Opened = tuple[Segment | None, SegmentFile]
+"""The first segment of a log that has none yet, and the file to write to."""
 
 
 class LogTablet:
@@ -80,7 +82,7 @@ class LogTablet:
         open_files: OpenFiles,
         executor: Executor,
         on_append: Callable[[LogTablet], None],
-        opener: LogOpener | None = None,
+        request_open: Callable[[LogTablet], None] | None = None,
         registered: bool = False,
     ) -> None:
         self.bucket = bucket
@@ -90,7 +92,8 @@ class LogTablet:
         self.open_files = open_files
         self.executor = executor
         self._on_append = on_append
-        self._opener = opener
+        self._request_open = request_open
+        """Has `opened` called once the file to write to is open; without it, appends open it themselves."""
         self.registered = registered
         """Whether it is known to have data, so that it is reported when it is missing."""
         self.segments: list[Segment] = []
@@ -105,7 +108,10 @@ class LogTablet:
         self._reported: set[str] = set()
         self.failure: LogStorageError | None = None
         """Why writes are refused now; the log is being repaired."""
-        self.flushing = self.checkpointing = False
+        self.flushing = False
+        """Whether a thread flushes a plan."""
+        self.checkpointing = False
+        """Whether a thread writes a recovery point."""
         self._repair = LogRepair(self)
         self.expired = ExpiredSegments()
         self.deleted = False
@@ -222,9 +228,9 @@ class LogTablet:
     def _write_next(self) -> None:
         """Take appends from the queue until one is in flight in a thread, or a file has to be opened."""
         while self._queue and not self._writing:
-            if not self._is_open and self._opener is not None:
+            if not self._is_open and self._request_open is not None:
                 self._writing = True
-                self._opener.request(self)
+                self._request_open(self)
                 return
             records, done = self._queue.popleft()
             outcome: AppendResult | Exception
@@ -259,14 +265,14 @@ class LogTablet:
     def _is_open(self) -> bool:
         """Whether an append can be tried now. One that will be refused anyway can be."""
         return (
-            self._opener is None
+            self._request_open is None
             or (bool(self.segments) and self.segments[-1].is_open)
             or self.failure is not None
             or self.damage is not None
             or self.deleted
         )
 
-    def open_active(self) -> tuple[Segment | None, SegmentFile]:
+    def open_active(self) -> Opened:
         """Open the file that is written to, and create it if there is none. Runs in a thread, as an append does."""
         if self.segments:
             _ = self.segments[-1].index  # read now, not on the event loop
@@ -275,7 +281,7 @@ class LogTablet:
         disk.unlink_if_there(self.folder / ACCEPT_LOSS_NAME)
         return segment, self.open_files.get(segment.path)
 
-    def opened(self, outcome: tuple[Segment | None, SegmentFile] | Exception) -> None:
+    def opened(self, outcome: Opened | Exception) -> None:
         """Go on with the appends that waited for their file."""
         self._writing = False
         if not isinstance(outcome, Exception):
@@ -560,3 +566,18 @@ class LogTablet:
         self._repair.close()
         self._dirty_files = []
         self.open_files.evict_under(self.folder)
+
+
+class SyncPlan(NamedTuple):
+    """What has to reach the disk for the log to be committed up to an offset."""
+
+    tablet: LogTablet
+    files: tuple[SegmentFile, ...]
+    offset: int
+    segment: Segment
+    position: int
+    checkpoint: Checkpoint | None
+    mark: Path | None
+    """The file that says up to which offset the log is committed; None leaves it as it is."""
+    folders: tuple[Path, ...] = ()
+    """With names that are new."""
