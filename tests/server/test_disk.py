@@ -105,12 +105,6 @@ def test_a_way_around_the_disk_module_is_found(source: str) -> None:
     assert violations(source)
 
 
-def test_every_operation_that_can_fail_has_a_kind() -> None:
-    for names in disk.OPERATIONS.values():
-        for name in names:
-            assert callable(getattr(disk, name))
-
-
 def test_new_folders_are_private_and_told(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b" / "c"
     changed: list[Path] = []

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.log_support import FakeClock, LogHarness, append, make_batch, run
+from tests.server.log_support import FakeClock, LogHarness, append, failing, make_batch, run
 
 from fluss.errors import CorruptRecordError, LogStorageError, OutOfOrderSequenceError
 from fluss.net.eager import complete
@@ -59,29 +60,33 @@ def test_empty_records_append_nothing(harness: LogHarness) -> None:
     assert harness.dirty == []
 
 
-@pytest.mark.parametrize("byte", [12, 21, 30, 60, -1])
-def test_damaged_batch_is_refused_and_nothing_is_written(harness: LogHarness, byte: int) -> None:
+def with_delta(delta: int) -> bytearray:
+    batch = make_batch(3)
+    batch[28:32] = delta.to_bytes(4, "little")
+    return batch
+
+
+def flipped(at: int) -> bytearray:
+    batch = make_batch(3)
+    batch[at] ^= 0x41
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        *((flipped(at), "batch") for at in (12, 21, 30, 60, -1)),
+        *((make_batch(3)[:size], "cut") for size in (5, 11, 47, 48, 100)),
+        (with_delta(7), "last offset"),
+    ],
+)
+def test_a_bad_batch_is_refused_and_nothing_is_written(harness: LogHarness, bad: bytearray, reason: str) -> None:
     harness.write(make_batch(0))
-    bad = make_batch(3)
-    bad[byte] ^= 0x41
-    with pytest.raises(CorruptRecordError):
+    with pytest.raises(CorruptRecordError, match=reason):
         harness.append(make_batch(3), bad)
     assert harness.log.end_offset == 3
     harness.write(make_batch(3))
     assert harness.read_all() == list(range(6))
-
-
-def test_cut_batch_is_refused(harness: LogHarness) -> None:
-    for size in (5, 11, 47, 48, 100):
-        with pytest.raises(CorruptRecordError, match="cut"):
-            harness.append(make_batch(0)[:size])
-
-
-def test_delta_must_fit_the_count(harness: LogHarness) -> None:
-    bad = make_batch(0, 3)
-    bad[28:32] = (7).to_bytes(4, "little")
-    with pytest.raises(CorruptRecordError, match="last offset"):
-        harness.append(bad)
 
 
 class TestIdempotence:
@@ -93,20 +98,21 @@ class TestIdempotence:
             assert (result.base_offset, result.end_offset, result.duplicate) == (sequence * 3, sequence * 3 + 3, True)
         assert harness.log.end_offset == 18
 
-    def test_only_five_are_remembered(self, harness: LogHarness) -> None:
-        for sequence in range(6):
-            harness.write(make_batch(writer_id=7, sequence=sequence))
-        with pytest.raises(OutOfOrderSequenceError, match=r"writer 7 sent batch sequence 0 but is at sequence 5"):
-            harness.append(make_batch(writer_id=7, sequence=0))
-
-    def test_gap_is_refused(self, harness: LogHarness) -> None:
-        harness.write(make_batch(writer_id=7, sequence=0))
-        with pytest.raises(OutOfOrderSequenceError, match="expected 1"):
-            harness.append(make_batch(writer_id=7, sequence=2))
-
-    def test_unknown_writer_begins_at_zero(self, harness: LogHarness) -> None:
-        with pytest.raises(OutOfOrderSequenceError, match="has written nothing"):
-            harness.append(make_batch(writer_id=8, sequence=1))
+    @pytest.mark.parametrize(
+        ("written", "sequence", "reason"),
+        [
+            (6, 0, "writer 7 sent batch sequence 0 but is at sequence 5"),  # the last five are remembered
+            (1, 2, "expected 1"),
+            (0, 1, "has written nothing"),
+        ],
+    )
+    def test_what_is_neither_next_nor_remembered_is_refused(
+        self, harness: LogHarness, written: int, sequence: int, reason: str
+    ) -> None:
+        for number in range(written):
+            harness.write(make_batch(writer_id=7, sequence=number))
+        with pytest.raises(OutOfOrderSequenceError, match=reason):
+            harness.append(make_batch(writer_id=7, sequence=sequence))
 
     def test_several_batches_of_one_writer_in_one_append(self, harness: LogHarness) -> None:
         harness.write(make_batch(0, writer_id=7, sequence=0), make_batch(3, writer_id=7, sequence=1))
@@ -176,20 +182,21 @@ def test_segments_roll_by_size_and_are_read_across(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "log-0").glob("*.index")} >= {f"{0:020d}.index", f"{9:020d}.index"}
 
 
-def test_segment_rolls_when_its_index_is_full(tmp_path: Path) -> None:
-    harness = LogHarness(tmp_path / "log-0", index_bytes_max=36, index_interval_bytes=0)
+@pytest.mark.parametrize(
+    ("count", "bases", "settings"),
+    [
+        (3, [0, 9, 18], {"index_bytes_max": 36, "index_interval_bytes": 0}),
+        (50, [0, 50, 100, 150, 200, 250, 300, 350, 400], {"segment_bytes_max": 100}),
+    ],
+)
+def test_segments_roll_when_their_index_is_full_or_a_batch_is_larger(
+    tmp_path: Path, count: int, bases: list[int], settings: dict[str, int]
+) -> None:
+    harness = LogHarness(tmp_path / "log-0", **settings)
     for number in range(9):
-        harness.write(make_batch(number * 3))
-    assert len(harness.log.segments) > 1
-    assert harness.read_all() == list(range(27))
-
-
-def test_a_batch_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> None:
-    harness = LogHarness(tmp_path / "log-0", segment_bytes_max=100)
-    harness.write(make_batch(0, 50))
-    harness.write(make_batch(50, 50))
-    assert len(harness.log.segments) == 2
-    assert harness.read_all() == list(range(100))
+        harness.write(make_batch(number * count, count))
+    assert [segment.base_offset for segment in harness.log.segments] == bases
+    assert harness.read_all() == list(range(9 * count))
 
 
 @pytest.fixture
@@ -245,26 +252,9 @@ async def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path, th
     assert harness.read_all() == list(range(6000))
 
 
-def test_write_error_is_reported_and_cut(harness: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    harness.write(make_batch(0))
-    file = harness.log.segments[-1].file
-    real = type(file).write
-
-    def half(self: object, parts: object, position: int) -> None:
-        real(file, (make_batch(3)[:40],), position)
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(type(file), "write", half)
-    with pytest.raises(LogStorageError, match="No space left"):
-        harness.append(make_batch(3))
-    monkeypatch.undo()
-    assert file.size_bytes == harness.log.segments[-1].size_bytes
-    harness.write(make_batch(3))
-    assert harness.read_all() == list(range(6))
-
-
-def test_a_write_that_cannot_be_cut_is_cut_when_the_segment_is_closed(
-    harness: LogHarness, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_failed_write_is_cut_at_once_or_when_the_segment_is_closed(
+    harness: LogHarness, monkeypatch: pytest.MonkeyPatch, is_cut: bool
 ) -> None:
     harness.write(make_batch(0))
     closed = harness.log.segments[-1]
@@ -272,18 +262,15 @@ def test_a_write_that_cannot_be_cut_is_cut_when_the_segment_is_closed(
 
     def half(fd: int, data: Any, position: int) -> int:
         real(fd, data[:40], position)
-        raise OSError(5, "Input/output error")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    def failing(fd: int, size_bytes: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, failing("truncate", lambda fd: not is_cut):
         patch.setattr(disk, "write_at", half)
-        patch.setattr(disk, "truncate", failing)
-        with pytest.raises(LogStorageError, match="Input/output error"):
+        with pytest.raises(LogStorageError, match="No space left"):
             harness.append(make_batch(3))
-        assert closed.file.size_bytes == closed.size_bytes + 40
-    harness.log.roll_if_not_empty()
+        assert closed.file.size_bytes == closed.size_bytes + (0 if is_cut else 40)
+    if not is_cut:
+        harness.log.roll_if_not_empty()
     assert closed.file.size_bytes == closed.size_bytes
     harness.write(make_batch(3))
     assert harness.read_all() == list(range(6))
