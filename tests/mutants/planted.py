@@ -179,8 +179,8 @@ DURABILITY: tuple[Mutant, ...] = (
     Mutant(
         "writers-of-the-scan-not-recorded",
         f"{_LOG}/recovery.py",
-        "                if span.writer_id != NO_WRITER_ID:",
-        "                if False:",
+        "                self.writers.record_span(span)\n",
+        "",
         _RECOVERY,
     ),
     Mutant(

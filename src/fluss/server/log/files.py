@@ -65,12 +65,11 @@ class SegmentFile:
         return disk.file_size(self.fd)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``; less only at the end of the file. The caller owns the memory."""
-        return self.read_into(np.empty(size_bytes, dtype=np.uint8).data, position)
+        """Up to ``size_bytes`` from ``position``; less only at the end of the file. The caller owns the memory.
 
-    def read_into(self, buffer: memoryview, position: int) -> memoryview:
-        """Fill the buffer; returns the part that was filled. Raises UnreadableLogError if the disk fails."""
-        filled, size_bytes = 0, len(buffer)
+        Raises UnreadableLogError if the disk fails.
+        """
+        buffer, filled = np.empty(size_bytes, dtype=np.uint8).data, 0
         while filled < size_bytes:
             try:
                 count = disk.read_into_at(self.fd, [buffer[filled:]], position + filled)

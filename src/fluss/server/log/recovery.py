@@ -34,7 +34,7 @@ from fluss.server.log.segment import (
     segment_name,
     segment_path,
 )
-from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
+from fluss.server.log.writers import WriterStates
 
 logger = logging.getLogger("fluss.server.log")
 
@@ -239,17 +239,14 @@ def _check_from(segments: list[Segment], start: int, position: int, scan: _Scan,
             )
             _delete_from(segments, number)
             break
+        segment.end_offset, segment.max_timestamp = scan.next_offset, scan.max_timestamp
         if segment.size_bytes == scan_from > 0:
             # Nothing was written since. The index stays on disk until it is needed: there may be thousands of logs.
-            segment.end_offset = scan.next_offset
-            segment.max_timestamp = scan.max_timestamp
             continue
         index = _index_below(segment, scan_from) if scan_from > 0 else SegmentIndex()
         file_end = segment.size_bytes
         segment.size_bytes = scan_from
         segment.open_for_append(index)
-        segment.end_offset = scan.next_offset
-        segment.max_timestamp = scan.max_timestamp
         bad = scan.run(segment, scan_from, file_end)
         if bad is not None:
             if scan.next_offset < committed:
@@ -318,11 +315,7 @@ class _Scan:
                 self.max_timestamp = span.timestamp
                 self.next_offset = span.last_offset + 1
                 self.bytes += span.end - span.start
-                if span.writer_id != NO_WRITER_ID:
-                    delta = span.last_offset - span.base_offset
-                    self.writers.record(
-                        span.writer_id, WrittenBatch(span.sequence, span.last_offset, delta, span.timestamp)
-                    )
+                self.writers.record_span(span)
         except BadBatch as bad:
             return bad
         return None

@@ -54,7 +54,7 @@ from fluss.server.log.recovery import (
 from fluss.server.log.remote import RemoteLog
 from fluss.server.log.repair import LogRepair
 from fluss.server.log.segment import ExpiredSegments, LogSettings, Segment, SegmentIndex
-from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
+from fluss.server.log.writers import WriterStates
 
 logger = logging.getLogger("fluss.server.log")
 
@@ -373,11 +373,7 @@ class LogTablet:
         for span in pending.spans:
             segment.note_batch(span, position)
             position += span.end - span.start
-            if span.writer_id != NO_WRITER_ID:
-                delta = span.last_offset - span.base_offset
-                self.writers.record(
-                    span.writer_id, WrittenBatch(span.sequence, span.last_offset, delta, span.timestamp)
-                )
+            self.writers.record_span(span)
         segment.note_checked(pending.position, position)
         self.end_offset = pending.end_offset
         self.max_timestamp = pending.timestamp

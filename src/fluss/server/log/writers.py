@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fluss.errors import FormatError, OutOfOrderSequenceError
+from fluss.records.log_batch import BatchSpan
 from fluss.server import disk
 
 BATCHES_REMEMBERED = 5
@@ -87,6 +88,12 @@ class WriterStates:
         self._batches[writer_id] = batches[-BATCHES_REMEMBERED:]
         if len(self._batches) > WRITERS_MAX:
             self._evict(next(iter(self._batches)))
+
+    def record_span(self, span: BatchSpan) -> None:
+        """Record a batch as it lies in the log, if a writer sent it."""
+        if span.writer_id != NO_WRITER_ID:
+            delta = span.last_offset - span.base_offset
+            self.record(span.writer_id, WrittenBatch(span.sequence, span.last_offset, delta, span.timestamp))
 
     def _evict(self, writer_id: int) -> None:
         del self._batches[writer_id]
