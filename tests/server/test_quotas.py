@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tests.server.log_support import Client, connected, make_batch, running_server
 from tests.server.metrics_support import figures
-from tests.server.test_session import SASL
+from tests.server.test_handlers_kv import a_table
+from tests.server.test_session import SASL, RawClient
 from tests.waiting import wait_until
 
 from fluss.errors import AuthenticateError, FlussError
@@ -37,6 +38,9 @@ async def test_a_user_beyond_a_rate_waits_until_it_is_paid_whatever_connections_
     began = time.monotonic()
     share.usage.charge_bytes("produce", 500, 1_000)
     assert not share.usage.is_throttled, "what was not used in the last second may be used at once"
+    del share
+    gc.collect()
+    share = scheduler.share("mallory")
     share.usage.charge_bytes("produce", 700, 1_000)
     assert share.usage.is_throttled
     assert not scheduler.share("alice").usage.is_throttled
@@ -86,6 +90,48 @@ async def test_a_quota_that_was_wrong_can_be_taken_back(server: Server) -> None:
     usage.wait_for_room(lambda: paid.append(usage.is_throttled))
     set_quotas(server, max_connections=9)
     assert paid == [False]
+
+
+@pytest.mark.parametrize("options", [{}, SASL], ids=["by address", "by user"])
+async def test_connecting_anew_for_each_write_does_not_evade_the_rate(tmp_path: Path, options: dict[str, str]) -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(running_server(tmp_path, **options))
+        user = {"listener": "CLIENT", "credentials": ALICE} if options else {}
+        async with connected(server, **user) as client:
+            table = await client.create_table()
+        batch = make_batch(count=1_000)
+        set_quotas(server, producer_byte_rate=2 * len(batch))
+        began = time.monotonic()
+        for _ in range(6):
+            async with connected(server, **user) as client:
+                await client.produce(table, batch)
+            gc.collect()
+        # Of six batches two are allowed at once, and the last is answered before it has to be paid.
+        assert time.monotonic() - began >= 1.4
+
+
+async def test_what_clients_send_before_they_log_in_keeps_no_others_of_their_address_out(tmp_path: Path) -> None:
+    async with running_server(tmp_path, **SASL) as server:
+        set_quotas(server, producer_byte_rate=1_000, consumer_byte_rate=1_000)
+        stranger = await RawClient.open(server, "CLIENT")
+        for _ in range(10):
+            kind, _, _ = await stranger.ask(apis.PRODUCE_LOG.key, bytes(30_000))
+            assert kind == 1, "refused: it has not logged in"
+        began = time.monotonic()
+        async with connected(server, "CLIENT", credentials=ALICE) as client:
+            await client.call(apis.LIST_DATABASES, pb.ListDatabasesRequest())
+        assert time.monotonic() - began < 5
+        await stranger.close()
+
+
+async def test_rows_that_a_lookup_inserts_count_as_written(tmp_path: Path) -> None:
+    async with a_table(tmp_path) as (server, table):
+        set_quotas(server, producer_byte_rate=100)
+        usage = server.scheduler.share("127.0.0.1").usage
+        await table.lookup(*range(50))
+        assert not usage.is_throttled
+        await table.lookup(*range(50), insert_if_not_exists=True)
+        assert usage.is_throttled
 
 
 def _principal(server: Server, name: str) -> object:

@@ -61,41 +61,53 @@ class Usage(Waiters):
     def __init__(self) -> None:
         super().__init__()
         self.connections = 0
+        self.is_throttled = False
         self.throttled_ms = 0.0
         """How long it had to wait, in total."""
         self.login = asyncio.Lock()
         """Held while a login of an address is checked."""
         self._paid_until: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_throttled(self) -> bool:
-        return self._timer is not None
+        """Runs while the user is throttled, and until a user who connects anew would have its burst again anyway. It
+        also keeps this object."""
 
     def charge_bytes(self, kind: str, size_bytes: int, rate: int) -> None:
         """Count bytes of a kind that may be `rate` bytes per second."""
         now = monotonic()
         until = max(self._paid_until.get(kind, 0.0), now - _BURST_SECONDS) + size_bytes / rate
         self._paid_until[kind] = until = min(until, now + _DEBT_SECONDS_MAX)
-        if until > now and self._timer is None:
-            self._start_timer(until - now)
+        if until > now and not self.is_throttled:
+            self.is_throttled = True
+            self._wait(until - now)
+        elif self._timer is None:
+            self._start_timer(_BURST_SECONDS)
 
     def forgive(self) -> None:
         """Let the user go on at once: the rate that its debt was computed with has changed."""
         self._paid_until.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._check_paid()
+        self._check_paid()
+
+    def _wait(self, seconds: float) -> None:
+        self.throttled_ms += seconds * 1000
+        self._start_timer(seconds)
 
     def _start_timer(self, seconds: float) -> None:
-        # The timer also keeps this object: a user who connects anew still has to pay.
-        self.throttled_ms += seconds * 1000
+        self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._check_paid)
 
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _check_paid(self) -> None:
-        self._timer = None
+        self._stop_timer()
         left = max(self._paid_until.values(), default=0.0) - monotonic()
         if left > 0:
-            self._start_timer(left)
-        else:
+            self._wait(left)
+            return
+        if left > -_BURST_SECONDS:
+            self._start_timer(left + _BURST_SECONDS)
+        if self.is_throttled:
+            self.is_throttled = False
             self._call_waiting()

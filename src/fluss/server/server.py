@@ -274,7 +274,7 @@ class Server(Services):
             return
         if session.principal is not ANONYMOUS:
             self.audit.logged_in(session, "certificate")
-        session.channel.resume_reading()
+        session.adjust_reading()
 
     def _config_changed(self, config: ServerConfig) -> None:
         self.config = config

@@ -180,7 +180,7 @@ class ServerSession:
 
     def release(self) -> None:
         self._holds -= 1
-        self._adjust_reading()
+        self.adjust_reading()
 
     def authenticate(self, principal: Principal) -> None:
         """Take the client for this principal from now on, with the limits of clients that are known."""
@@ -197,6 +197,7 @@ class ServerSession:
         self.authenticated = True
         self._raise_limits()
         self._establish()
+        self.adjust_reading()
 
     def _raise_limits(self) -> None:
         config = self.services.config
@@ -233,7 +234,7 @@ class ServerSession:
             self._charged_bytes -= size_bytes  # from here on it is charged to the request
         api_key, version, request_id, body = request
         rate = self.services.quotas.producer_byte_rate
-        if rate is not None and api_key in _WRITES:
+        if rate is not None and api_key in _WRITES and self.authenticated:
             self.share.usage.charge_bytes("produce", size_bytes, rate)
         reply = _Reply(self, api_key, request_id, size_bytes)
         try:
@@ -250,14 +251,14 @@ class ServerSession:
         if not reply.ended:
             self._replies.add(reply)
             self.services.memory.take(_WAITING_REQUEST_BYTES + (size_bytes if size_bytes < LARGE_BYTES_MIN else 0))
-            self._adjust_reading()
+            self.adjust_reading()
             return
         if size_bytes >= LARGE_BYTES_MIN:
             self.services.memory.give_back(size_bytes, self.share.owner)
         if self._closes_soon:
             self.channel.close_after_sending()
         elif self.channel.unsent_bytes or self.share.usage.is_throttled:
-            self._adjust_reading()
+            self.adjust_reading()
 
     def _handler(self, api_key: int) -> Handler:
         if not self.is_established:
@@ -294,7 +295,7 @@ class ServerSession:
         if self._no_replies is not None and not self._replies:
             complete(self._no_replies)
         if self.channel.unsent_bytes or not self.channel.reading:
-            self._adjust_reading()
+            self.adjust_reading()
 
     def _refusal(self, api_key: int, request_id: int, error: Exception) -> tuple[int, Parts]:
         if isinstance(error, FlussError):
@@ -345,9 +346,9 @@ class ServerSession:
             waiters, self._room_waiters = self._room_waiters, []
             for future in waiters:
                 complete(future)
-        self._adjust_reading()
+        self.adjust_reading()
 
-    def _adjust_reading(self) -> None:
+    def adjust_reading(self) -> None:
         """Back-pressure: stop reading while too much is in work or unsent, go on when there is room."""
         if self.channel.closed:
             return
@@ -355,16 +356,16 @@ class ServerSession:
         in_work = len(self._replies)
         if self._holds or in_work >= self._requests_max or self.channel.unsent_bytes > self._unsent_bytes_max:
             self.channel.pause_reading()
-        elif self.share.usage.is_throttled:
-            self.share.usage.wait_for_room(self._adjust_reading)
+        elif self.authenticated and self.share.usage.is_throttled:
+            self.share.usage.wait_for_room(self.adjust_reading)
             self.channel.pause_reading()
         elif self.channel.held_bytes and self.services.answers.exhausted:
-            self.services.answers.wait_for_room(self._adjust_reading)
+            self.services.answers.wait_for_room(self.adjust_reading)
             self.channel.pause_reading()
         elif in_work and memory.exhausted and not self.channel.is_receiving_large:
             # A session with no request in work may always read one more: otherwise none could. A large frame that is
             # arriving has its memory, and gives it back the sooner the sooner it is complete.
-            memory.wait_for_room(self._adjust_reading)
+            memory.wait_for_room(self.adjust_reading)
             self.channel.pause_reading()
         else:
             self.channel.resume_reading()
@@ -373,9 +374,9 @@ class ServerSession:
         logger.debug("%s: %s", self, reason)
         memory = self.services.memory
         memory.cancel(self._frame_granted)
-        memory.stop_waiting(self._adjust_reading)
-        self.services.answers.stop_waiting(self._adjust_reading)
-        self.share.usage.stop_waiting(self._adjust_reading)
+        memory.stop_waiting(self.adjust_reading)
+        self.services.answers.stop_waiting(self.adjust_reading)
+        self.share.usage.stop_waiting(self.adjust_reading)
         if self._charged_bytes:
             memory.give_back(self._charged_bytes, self.share.owner)
             self._charged_bytes = 0
@@ -439,7 +440,7 @@ class _Reply:
         began = monotonic()
         if answer is not None:
             rate = session.services.quotas.consumer_byte_rate
-            if rate is not None:
+            if rate is not None and session.authenticated:
                 session.share.usage.charge_bytes("consume", body_size(answer), rate)
             session.channel.write(answer)
         self.ended = True

@@ -438,9 +438,16 @@ async def _insert(
         spec = partition.spec
     body = encode_kv_body(Slices.from_list(distinct), rows_of_keys(info, codec, distinct, spec), None)
     records = memoryview(b"".join(seal_kv_batch(body, codec.schema_id)))
-    commit_ms_max = _INSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms
-    put = tablet.put(records, targets, 0, commit_ms_max=commit_ms_max if acks is None or acks == ACKS_ALL else None)
-    await asyncio.shield(context.server.kv.start(put))
+    share, rate = context.session.share, context.server.quotas.producer_byte_rate
+    if rate is not None:
+        share.usage.charge_bytes("produce", len(records), rate)
+    commit_ms_max = None
+    if acks is None or acks == ACKS_ALL:
+        commit_ms_max = _INSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms
+    put = tablet.put(records, targets, 0, share, commit_ms_max=commit_ms_max)
+    await asyncio.shield(context.server.kv.start(share.run(put)))
+    count_bytes_in(context, tablet.entry, len(records))
+    count_messages_in(context, tablet.entry, len(distinct))
 
 
 async def prefix_lookup(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
