@@ -12,14 +12,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.server.log_support import Client
 
 from fluss import _plugins
-from fluss.errors import FlussError, HistoricalPartitionThrottledError, KvStorageError, UnknownServerError
+from fluss.errors import ErrorCode, FlussError, HistoricalPartitionThrottledError, KvStorageError, UnknownServerError
 from fluss.metadata import Column, DataTypes, Schema, TableDescriptor, TableInfo, TablePath
 from fluss.net.deadline import Deadline
+from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
 from fluss.rows import kv_key_encoder
 from fluss.server.catalog import TableEntry
 from fluss.server.historical import HistoricalLookups
+from fluss.server.server import Server
 
 SCHEMA = Schema.of(
     [Column("id", DataTypes.bigint()), Column("dt", DataTypes.string()), Column("v", DataTypes.string())], ["id", "dt"]
@@ -97,6 +101,26 @@ def test_lookups_end_with_the_time_of_their_request(lookups: Callable[..., LookU
         with pytest.raises(KvStorageError, match=rf"'20240101' of table 'd\.t' in the lake: .*{reason}"):
             asyncio.run(look_up(seconds))
     gate.set()
+
+
+async def test_a_request_about_many_buckets_is_worked_through_in_slices(server: Server, client: Client) -> None:
+    """A task for each bucket at once would keep the event loop busy, here for buckets that are refused anyway."""
+    request = pb.LookupRequest(table_id=await client.create_table())
+    for number in range(3_000):
+        request.buckets_req.add(bucket_id=number, keys=[b"k"], original_partition_name="20240101")
+    counts: list[int] = []
+
+    async def count_tasks() -> None:
+        while True:
+            counts.append(len(asyncio.all_tasks()))
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count_tasks())
+    answer = await client.call(apis.LOOKUP, request)
+    counting.cancel()
+    assert {part.error_code for part in answer.buckets_resp} == {ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION}
+    assert [part.bucket_id for part in answer.buckets_resp] == list(range(3_000))
+    assert max(counts) < server.historical.per_request_max + 50
 
 
 @pytest.mark.parametrize(

@@ -272,20 +272,25 @@ async def _look_up_historical(context: RequestContext, request: LookupRequest) -
     if request.insert_if_not_exists:
         raise InvalidTableError("Lookup with insertIfNotExists is not supported for historical partition lookup.")
     deadline = Deadline(HISTORICAL_SECONDS_MAX * 1000)
-    slots = asyncio.Semaphore(context.server.historical.per_request_max)
+    answers = [
+        LookedUpBucket(part.bucket_id, part.partition_id, original_partition_name=part.original_partition_name)
+        for part in request.buckets
+    ]
+    buckets = context.each(zip(request.buckets, answers))
 
-    async def one(part: LookupBucket) -> LookedUpBucket:
-        async with slots:
-            return await _look_up_expired(context, request, part, deadline)
+    async def work() -> None:
+        async for part, answer in buckets:
+            await _look_up_expired(context, request, part, answer, deadline)
 
-    return await _encode_lookup(context, request, await asyncio.gather(*map(one, request.buckets)))
+    at_once = min(len(answers), context.server.historical.per_request_max)
+    await asyncio.gather(*(context.session.share.run(work()) for _ in range(at_once)))
+    return await _encode_lookup(context, request, answers)
 
 
 async def _look_up_expired(
-    context: RequestContext, request: LookupRequest, part: LookupBucket, deadline: Deadline
-) -> LookedUpBucket:
+    context: RequestContext, request: LookupRequest, part: LookupBucket, answer: LookedUpBucket, deadline: Deadline
+) -> None:
     name = part.original_partition_name
-    answer = LookedUpBucket(part.bucket_id, part.partition_id, original_partition_name=name)
     try:
         if name is None:
             raise UnknownServerError("Normal and historical lookups cannot be mixed in the same request.")
@@ -302,7 +307,6 @@ async def _look_up_expired(
         answer.values = await context.server.historical.look_up(entry, (text,), part.bucket_id, part.keys, deadline)
     except FlussError as error:
         answer.error_code, answer.error_message = wire_error(error)
-    return answer
 
 
 async def _prepare_lookup(context: RequestContext, request: LookupRequest) -> dict[int, FlussError]:
