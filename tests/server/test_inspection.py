@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import logging
+import socket
 
 import pytest
+from tests.server.log_support import Client, make_batch
 
+from fluss.metadata import TableBucket
 from fluss.server.distribution import percentile_ms
-from fluss.server.inspection import RecentLog
+from fluss.server.inspection import Inspector, RecentLog
 from fluss.server.metrics import ServerMetrics
+from fluss.server.server import Server
 
 
 def test_percentiles_are_close_to_the_true_ones() -> None:
@@ -32,6 +36,18 @@ def test_extreme_times_have_a_slot() -> None:
     assert sum(figures["slots"]) == 3
     assert percentile_ms([0] * 64, 0.5) is None
     assert percentile_ms(figures["slots"], 0.5) < 0.01  # type: ignore[operator]
+
+
+async def test_of_a_fetch_only_its_positions_are_kept(server: Server, client: Client) -> None:
+    """A filter of 4 MB takes many times as much once it is parsed, and each connection would keep one."""
+    table = await client.create_table()
+    await client.produce(table, make_batch(count=3))
+    await client.fetch(table, 1)
+    (session,) = server.sessions
+    assert session.last_fetch == [(TableBucket(table, 0), 1)]
+    with socket.socket() as sock:
+        shown = Inspector(server, sock)._clients({})["clients"]
+    assert [one["reads"] for one in shown] == [[{"table": "fluss.t", "buckets": 1, "lag": 2}]]
 
 
 def test_the_newest_log_lines_are_kept_by_level() -> None:

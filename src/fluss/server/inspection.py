@@ -22,7 +22,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from fluss._version import VERSION
-from fluss.metadata import TableBucket, TablePath
+from fluss.metadata import TablePath
 from fluss.metadata.acl import OperationType, Resource
 from fluss.server import disk
 from fluss.server.auth import Principal
@@ -170,19 +170,14 @@ class Inspector:
 
     def _reads(self, session: ServerSession) -> list[dict[str, Any]]:
         """The tables that a client fetched last, and how many records it has not read of their buckets."""
-        found: list[dict[str, Any]] = []
-        for asked in () if session.last_fetch is None else session.last_fetch.tables_req:
-            entry = self._server.catalog.table_by_id(asked.table_id)
-            if entry is None:
-                continue
-            lag = 0
-            for part in asked.buckets_req:
-                partition_id = part.partition_id if part.HasField("partition_id") else None
-                log = self._server.tablets.find(TableBucket(asked.table_id, part.bucket_id, partition_id))
-                if log is not None:
-                    lag += max(0, log.high_watermark - max(part.fetch_offset, log.earliest_offset))
-            found.append({"table": str(entry.table_path), "buckets": len(asked.buckets_req), "lag": lag})
-        return found
+        found: dict[int, dict[str, Any]] = {}
+        for bucket, offset in session.last_fetch:
+            entry, log = self._server.catalog.table_by_id(bucket.table_id), self._server.tablets.find(bucket)
+            if entry is not None and log is not None:
+                read = found.setdefault(entry.table_id, {"table": str(entry.table_path), "buckets": 0, "lag": 0})
+                read["buckets"] += 1
+                read["lag"] += max(0, log.high_watermark - max(offset, log.earliest_offset))
+        return list(found.values())
 
     def _users(self, _: dict[str, Any]) -> dict[str, Any]:
         config = self._server.config

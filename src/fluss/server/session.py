@@ -17,9 +17,9 @@ from time import monotonic
 from typing import Any, Protocol
 
 from fluss.errors import AuthenticateError, ErrorCode, FlussError, FormatError, UnsupportedVersionError
+from fluss.metadata import TableBucket
 from fluss.net.eager import complete, start_eagerly
 from fluss.protocol.apis import API_VERSIONS, AUTHENTICATE, PRODUCE_LOG, PUT_KV, api_name
-from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.protocol.frames import (
     REQUEST_HEADER_BYTES,
     FrameReader,
@@ -102,8 +102,8 @@ class ServerSession:
         self.authenticated = not self.sasl
         self.software = ""
         """What the client says it is."""
-        self.last_fetch: FetchLogRequest | None = None
-        """What the client read last, and from where."""
+        self.last_fetch: Sequence[tuple[TableBucket, int]] = ()
+        """Some of the buckets that the client fetched last, and from which offset."""
         self.is_established = False
         """Whether the client has authenticated, or, where that is not asked for, has sent its first request."""
         self._requests_max = _UNAUTHENTICATED_REQUESTS_MAX

@@ -91,7 +91,6 @@ class _Part:
 async def fetch_log(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     request = await receive_message(context, FETCH_LOG, body)
     buckets = sum(len(asked.buckets_req) for asked in request.tables_req)
-    context.session.last_fetch = request if buckets <= _MANY_BUCKETS else None
     memory = context.server.memory
     memory.take(buckets * _BUCKET_BYTES)
     try:
@@ -110,6 +109,9 @@ async def _fetch(context: RequestContext, request: pb.FetchLogRequest) -> Sequen
         )
         tables.append(table)
         parts += table_parts
+    context.session.last_fetch = [
+        (part.tablet.bucket, part.offset) for part in parts[:_MANY_BUCKETS] if part.tablet is not None
+    ]
     if request.HasField("min_bytes"):
         wait_ms = request.max_wait_ms if request.HasField("max_wait_ms") else WAIT_MS_DEFAULT
         await _wait_for_bytes(context, parts, request.min_bytes, min(wait_ms, WAIT_MS_MAX), time_slice)

@@ -20,7 +20,6 @@ from fluss.errors import (
 from fluss.metadata import TableBucket
 from fluss.protocol import apis, wire
 from fluss.protocol.apis import Api
-from fluss.protocol.fluss_pb2 import FetchLogRequest
 from fluss.protocol.record_messages import BUCKETS_PER_REQUEST_MAX
 from fluss.protocol.scram import ScramKeys, ScramServer
 from fluss.server.audit import AUDITED
@@ -47,8 +46,8 @@ class ClientSession(Caller, Protocol):
     failed_logins: int
     software: str
     """What the client says it is."""
-    last_fetch: FetchLogRequest | None
-    """What the client read last, and from where."""
+    last_fetch: Sequence[tuple[TableBucket, int]]
+    """Some of the buckets that the client fetched last, and from which offset."""
 
     @property
     def share(self) -> Share:
