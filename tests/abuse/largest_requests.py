@@ -215,11 +215,23 @@ _BY_HAND: dict[int, dict[str, Callable[[Tables], bytes]]] = {
 }
 
 
-def add_column(table: str, number: int) -> bytes:
+def add_column(table: str, name: str, data_type: object) -> bytes:
     request = pb.AlterTableRequest(ignore_if_not_exists=False)
     request.table_path.database_name, request.table_path.table_name = DATABASE, table
-    request.add_columns.add(column_name=f"added{number}", data_type_json=b'{"type":"INTEGER"}', column_position_type=0)
+    document = json.dumps(data_type).encode()
+    request.add_columns.add(column_name=name, data_type_json=document, column_position_type=0)
     return request.SerializeToString()
+
+
+def row_type(field_count: int) -> object:
+    return {"type": "ROW", "fields": [{"name": f"f{n}", "field_type": {"type": "INTEGER"}} for n in range(field_count)]}
+
+
+def create_database(property_count: int) -> bytes:
+    document = {"version": 1, "custom_properties": {f"k{number}": "v" for number in range(property_count)}}
+    return pb.CreateDatabaseRequest(
+        database_name="properties", database_json=json.dumps(document).encode(), ignore_if_exists=True
+    ).SerializeToString()
 
 
 def fetch_partitions(table_id: int, partitions: int) -> bytes:

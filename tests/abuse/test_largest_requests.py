@@ -16,12 +16,14 @@ from tests.abuse.largest_requests import (
     LargeRequest,
     Tables,
     add_column,
+    create_database,
     create_table,
     drop_table,
     fetch_partitions,
     largest_requests,
     make_partitioned_table,
     make_tables,
+    row_type,
 )
 from tests.abuse.test_budgets import VERSIONS, Watched
 from tests.abuse.test_hostile_clients import logged_in
@@ -107,11 +109,16 @@ def test_largest_requests_of_a_trusted_client_and_of_a_user_without_rights(watch
     assert seen == APIS.keys()
 
 
-def test_adding_columns_to_a_wide_table(watched: Watched, tables: Tables) -> None:
+def test_changes_of_wide_tables_and_large_documents(watched: Watched, tables: Tables) -> None:
+    integer = {"type": "INTEGER"}
+    requests = [
+        LargeRequest(apis.CREATE_DATABASE, "properties", create_database(60_000)),
+        LargeRequest(apis.ALTER_TABLE, "a wide row", add_column("victim", "row", row_type(60_000))),
+        LargeRequest(apis.CREATE_TABLE, "5,000 columns", create_table("wide", 5_000)),
+        *(LargeRequest(apis.ALTER_TABLE, f"column {n}", add_column("wide", f"added{n}", integer)) for n in range(5)),
+    ]
     with watched.connect() as sock:
-        create = LargeRequest(apis.CREATE_TABLE, "5,000 columns", create_table("wide", 5_000))
-        added = (LargeRequest(apis.ALTER_TABLE, f"column {number}", add_column("wide", number)) for number in range(5))
-        check_others_are_served(watched, ((sock, request) for request in (create, *added)))
+        check_others_are_served(watched, ((sock, request) for request in requests))
 
 
 def test_a_table_with_many_partitions_is_dropped(tmp_path: Path) -> None:

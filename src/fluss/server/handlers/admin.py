@@ -47,13 +47,18 @@ async def create_database(ctx: RequestContext, request: pb.CreateDatabaseRequest
     rights.require_cluster(ctx)
     descriptor = DatabaseDescriptor()
     if request.database_json:
-        try:
-            descriptor = DatabaseDescriptor.from_json_bytes(request.database_json)
-        except FlussError as error:
-            raise InvalidDatabaseError(f"The descriptor of database {name} cannot be read: {error.message}") from error
-        check_text(descriptor)
+        descriptor = await in_codec_thread(ctx, _database_descriptor, name, request.database_json)
     await tables.create_database(ctx.server.catalog, name, descriptor, ignore_if_exists=request.ignore_if_exists)
     return pb.CreateDatabaseResponse()
+
+
+def _database_descriptor(name: str, document: bytes) -> DatabaseDescriptor:
+    try:
+        descriptor = DatabaseDescriptor.from_json_bytes(document)
+    except FlussError as error:
+        raise InvalidDatabaseError(f"The descriptor of database {name} cannot be read: {error.message}") from error
+    check_text(descriptor)
+    return descriptor
 
 
 async def drop_database(ctx: RequestContext, request: pb.DropDatabaseRequest) -> pb.DropDatabaseResponse:
@@ -157,6 +162,10 @@ def config_changes(changes: Sequence[pb.PbAlterConfig]) -> list[tuple[str, str |
     ]
 
 
+def _columns(items: Sequence[pb.PbAddColumn]) -> list[Column]:
+    return [_column(item) for item in items]
+
+
 def _column(item: pb.PbAddColumn) -> Column:
     if item.column_position_type != COLUMN_POSITION_LAST:
         raise UnknownServerError(f"Column {item.column_name} can only be added as the last one.")
@@ -196,7 +205,7 @@ async def alter_table(ctx: RequestContext, request: pb.AlterTableRequest) -> pb.
             if items:
                 # The first sentence is that of an Apache Fluss server, down to the code.
                 raise UnknownServerError(f"Not support {name} column now. Columns can only be added.")
-        columns = [_column(item) for item in request.add_columns]
+        columns = await in_codec_thread(ctx, _columns, request.add_columns)
         await tables.add_columns(catalog, path, columns, ignore_if_not_exists=ignore)
     else:
         changes = config_changes(request.config_changes)
