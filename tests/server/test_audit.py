@@ -20,7 +20,7 @@ from fluss.metadata.info import AlterConfigOp
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.sasl import Credentials
-from fluss.server.audit import LINES_MAX, REPEAT_SECONDS, AuditLog, printable
+from fluss.server.audit import AUDITED, LINES_MAX, REPEAT_SECONDS, AuditLog, printable
 from fluss.server.auth import Principal
 from fluss.server.datadir import CLEAN_NAME
 from fluss.server.runner import JsonFormatter
@@ -105,6 +105,14 @@ def test_a_client_cannot_write_lines_of_its_own(caplog: pytest.LogCaptureFixture
     log.changed(BOB, "DROP_TABLE", "a\x1b[2Jb")
     assert all(line.isprintable() for line in lines(caplog))
     assert len(printable("x" * 10_000)) < 300
+
+
+def test_every_change_of_a_table_or_database_is_named() -> None:
+    table = pb.AlterTableRequest(table_path=pb.PbTablePath(database_name="d", table_name="t"))
+    table.modify_bucket_count.new_bucket_count = 8
+    assert AUDITED[apis.ALTER_TABLE.key](table, None) == "d.t: BUCKETS 8"
+    database = pb.AlterDatabaseRequest(database_name="d", comment="c", ignore_if_not_exists=False)
+    assert AUDITED[apis.ALTER_DATABASE.key](database, None) == "d: COMMENT"
 
 
 def audited_table(properties: dict[str, str]) -> bytes:

@@ -156,7 +156,16 @@ def _keys(changes: Iterable[Any]) -> str:
 def _altered_table(request: Any, _: Any) -> str:
     parts = [_keys(request.config_changes)] if request.config_changes else []
     parts += [f"ADD COLUMN {item.column_name}" for item in request.add_columns]
+    if request.HasField("modify_bucket_count"):
+        parts.append(f"BUCKETS {request.modify_bucket_count.new_bucket_count}")
     return f"{_table(request)}: {', '.join(parts)}"
+
+
+def _altered_database(request: Any, _: Any) -> str:
+    parts = [_keys(request.config_changes)] if request.config_changes else []
+    if request.HasField("comment"):
+        parts.append("COMMENT")
+    return f"{request.database_name}: {', '.join(parts)}"
 
 
 def _rule(acl: Any) -> str:
@@ -185,7 +194,7 @@ AUDITED: Final[Mapping[int, Describe]] = MappingProxyType(
     {
         apis.CREATE_DATABASE.key: lambda request, _: str(request.database_name),
         apis.DROP_DATABASE.key: lambda request, _: f"{request.database_name}{' CASCADE' if request.cascade else ''}",
-        apis.ALTER_DATABASE.key: lambda request, _: f"{request.database_name}: {_keys(request.config_changes)}",
+        apis.ALTER_DATABASE.key: _altered_database,
         apis.CREATE_TABLE.key: _table,
         apis.DROP_TABLE.key: _table,
         apis.ALTER_TABLE.key: _altered_table,
