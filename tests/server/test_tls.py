@@ -242,6 +242,14 @@ async def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path, a
         served.write_text("-----BEGIN nonsense")
         await server._reload_certificates()
         assert await fingerprint() == second
+        # One that becomes usable without a new time or size, as by a chmod, which root would not notice.
+        shutil.copy(authority.issue("three", host="127.0.0.1"), served)
+        third, times = served.read_bytes(), (time.time_ns(), time.time_ns())
+        for content in (bytes(len(third)), third):
+            served.write_bytes(content)
+            os.utime(served, ns=times)
+            await server._reload_certificates()
+        assert await fingerprint() not in (first, second)
 
 
 async def test_unfinished_handshakes_end_and_keep_no_others_out(

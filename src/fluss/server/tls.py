@@ -212,13 +212,16 @@ async def _ready(add: Callable[..., Any], remove: Callable[[int], Any], fd: int)
 
 
 def _file_versions(files: TlsFiles) -> tuple[tuple[str, int, int], ...]:
-    """What differs in a renewed file: where links lead to, time and size. Certificate managers swap links."""
+    """What differs in a renewed file: where links lead to, time and size. Certificate managers swap links.
+
+    The time is that of any change: a file that could not be read before a chmod has the same content and age after it.
+    """
     versions = []
     for name in (files.certificate, files.key, files.ca):
         with suppress(OSError):
             path = Path(name).resolve(strict=True)
             stat = path.stat()
-            versions.append((str(path), stat.st_mtime_ns, stat.st_size))
+            versions.append((str(path), stat.st_ctime_ns, stat.st_size))
     return tuple(versions)
 
 
