@@ -48,6 +48,16 @@ async def test_one_slice_per_iteration_in_rotation() -> None:
     await asyncio.wait_for(scheduler.begin().next(), 1)  # it begins again when it had nothing to do
 
 
+async def test_work_that_fails_does_not_stop_the_queues() -> None:
+    scheduler = Scheduler()
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    share = scheduler.share("mallory")
+    share.enqueue(lambda: {}["missing"])
+    await asyncio.wait_for(asyncio.gather(scheduler.begin(share).next(), scheduler.begin().next()), 1)
+    assert [type(error) for error in errors] == [KeyError]
+
+
 async def test_a_user_with_many_requests_gets_as_much_as_one_with_few() -> None:
     scheduler = Scheduler()
     done: list[int] = []

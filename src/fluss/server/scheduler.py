@@ -177,16 +177,18 @@ class Scheduler:
         share = self._active.popleft()
         # Debts of a user are paid off by rounds in which it is passed over, not for longer than a few of them.
         share.deficit = max(share.deficit, -4 * _QUANTUM_SECONDS) + _QUANTUM_SECONDS
-        while share.queue and share.deficit > 0:
-            before = share.deficit
-            share.queue.popleft()()
-            if share.deficit == before:
-                break  # it goes on in a task, which charges its steps
-        if share.queue:
-            self._active.append(share)
-        else:
-            share.is_active = False
-        self._schedule()
+        try:
+            while share.queue and share.deficit > 0:
+                before = share.deficit
+                share.queue.popleft()()
+                if share.deficit == before:
+                    break  # it goes on in a task, which charges its steps
+        finally:  # whatever fails, the queues behind it are served
+            if share.queue:
+                self._active.append(share)
+            else:
+                share.is_active = False
+            self._schedule()
 
 
 class TimeSlice:
