@@ -38,6 +38,13 @@ async def test_clients_are_told_the_advertised_address_of_their_listener(tmp_pat
             assert (node.host, node.port) == ("127.0.0.1", server.listeners["FLUSS"].port)
 
 
+async def test_a_client_of_ipv4_has_its_address_where_ipv6_is_listened_on(tmp_path: Path) -> None:
+    async with running_server(tmp_path, bind_listeners="FLUSS://[::]:0") as server:
+        with socket.create_connection(("127.0.0.1", server.listeners["FLUSS"].port)):
+            await wait_until(lambda: bool(server.sessions))
+            assert [session.host for session in server.sessions] == ["127.0.0.1"]
+
+
 async def test_a_port_in_use_is_refused_and_the_folder_is_free_again(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -74,7 +74,8 @@ class Listener:
             try:
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._accept(sock, self.name, f"{address[0]}:{address[1]}")
+                # Where IPv6 takes IPv4 connections as well, rules and quotas still know them by their IPv4 address.
+                self._accept(sock, self.name, f"{address[0].removeprefix('::ffff:')}:{address[1]}")
             except Exception as error:
                 # One connection that cannot be served must not end the others, nor the listener.
                 logger.error("cannot serve a connection on %s", self.address, exc_info=error)
