@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
+import time
 
 import pytest
 from tests.server.log_support import Client, make_batch
@@ -46,8 +48,28 @@ async def test_of_a_fetch_only_its_positions_are_kept(server: Server, client: Cl
     (session,) = server.sessions
     assert session.last_fetch == [(TableBucket(table, 0), 1)]
     with socket.socket() as sock:
-        shown = Inspector(server, sock)._clients({})["clients"]
+        shown = (await Inspector(server, sock).answer(b'{"ask": "clients"}'))["clients"]
     assert [one["reads"] for one in shown] == [[{"table": "fluss.t", "buckets": 1, "lag": 2}]]
+
+
+async def test_figures_for_the_console_leave_others_served(server: Server) -> None:
+    slow = [lambda: time.sleep(0.006) or 1.0] * 20
+    for number, read in enumerate(slow):
+        server.metrics.gauge(f"slow{number:02}", read)
+    iterations = 0
+
+    async def count() -> None:
+        nonlocal iterations
+        while True:
+            iterations += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    with socket.socket() as sock:
+        answer = await Inspector(server, sock).answer(b'{"ask": "figures"}')
+    counting.cancel()
+    assert "fluss_slow19 1\n" in answer["metrics"]
+    assert iterations >= 20
 
 
 def test_the_newest_log_lines_are_kept_by_level() -> None:

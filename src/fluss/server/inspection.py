@@ -114,7 +114,7 @@ class Inspector:
         reader, writer = await asyncio.open_connection(sock=self._sock, limit=_QUESTION_BYTES_MAX)
         try:
             while line := await reader.readline():
-                writer.write(json.dumps(self.answer(line)).encode() + b"\n")
+                writer.write(json.dumps(await self.answer(line)).encode() + b"\n")
                 await writer.drain()
         except (OSError, ValueError):
             return  # the console is gone, or sent what it never sends
@@ -123,15 +123,15 @@ class Inspector:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    def answer(self, line: bytes) -> dict[str, Any]:
+    async def answer(self, line: bytes) -> dict[str, Any]:
         """Answer one question."""
         question = json.loads(line)
         asked = self._questions.get(str(question.get("ask")))
         if asked is None:
             return {"error": f"unknown question {question.get('ask')!r:.80}", "id": question.get("id")}
-        return {**asked(question), "id": question.get("id")}
+        return {**await asked(question), "id": question.get("id")}
 
-    def _figures(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _figures(self, _: dict[str, Any]) -> dict[str, Any]:
         server = self._server
         used_bytes, free_bytes = disk.space(str(server.config.get("data.dir")))
         return {
@@ -143,11 +143,11 @@ class Inspector:
             "disk_used_bytes": used_bytes,
             "disk_free_bytes": free_bytes,
             "data_dir": str(server.config.get("data.dir")),
-            "metrics": server.metrics.text(),
+            "metrics": await server.metrics.text_in_slices(),
             "latencies": server.metrics.latencies(),
         }
 
-    def _clients(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _clients(self, _: dict[str, Any]) -> dict[str, Any]:
         now = monotonic()
         sessions = tuple(self._server.sessions)
         found = [
@@ -179,7 +179,7 @@ class Inspector:
                 read["lag"] += max(0, log.high_watermark - max(offset, log.earliest_offset))
         return list(found.values())
 
-    def _users(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _users(self, _: dict[str, Any]) -> dict[str, Any]:
         config = self._server.config
         listeners = {
             name: {"protocol": config.protocol_of(name), "users": self._server.accounts.names(name)}
@@ -187,10 +187,10 @@ class Inspector:
         }
         return {"listeners": listeners}
 
-    def _databases(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _databases(self, _: dict[str, Any]) -> dict[str, Any]:
         return {"names": sorted(self._server.catalog.databases)[:DATABASES_MAX]}
 
-    def _rights(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def _rights(self, question: dict[str, Any]) -> dict[str, Any]:
         """What a user may do with a table, by the checks that requests go through."""
         config = self._server.config
         names = [endpoint.listener for endpoint in config.bind_endpoints]
@@ -200,7 +200,7 @@ class Inspector:
         resource = Resource.table(TablePath(database, table))
         return {"reasons": {one.name: self._server.authorizer.reason(caller, one, resource) for one in OperationType}}
 
-    def _storage(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def _storage(self, question: dict[str, Any]) -> dict[str, Any]:
         """Bytes and segments of the local log, per partition id and bucket."""
         table_id = question.get("table")
         found = [
@@ -210,7 +210,7 @@ class Inspector:
         ]
         return {"buckets": found[:BUCKETS_MAX]}
 
-    def _log_lines(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def _log_lines(self, question: dict[str, Any]) -> dict[str, Any]:
         level = logging.getLevelName(str(question.get("level", "INFO")).upper())
         count = min(int(question.get("count", 200)), LOG_LINES_MAX)
         return {"lines": self._log.lines(level if isinstance(level, int) else logging.INFO, count)}

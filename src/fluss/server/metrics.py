@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import lru_cache
+from time import monotonic
 from typing import Any
 
 from fluss.errors import ErrorCode
@@ -21,6 +23,8 @@ _EXPECTED_CODES = frozenset(
         ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION,
     }
 )
+
+_SLICE_SECONDS_MAX = 0.005
 
 Labels = tuple[tuple[str, str], ...]
 Gauge = Callable[[], float]
@@ -126,6 +130,17 @@ class ServerMetrics:
 
     def text(self) -> str:
         return "".join(self.parts())
+
+    async def text_in_slices(self) -> str:
+        """The same, while others are served: the figures of 300 tables take 30 ms."""
+        parts: list[str] = []
+        begun = monotonic()
+        for part in self.parts():
+            parts.append(part)
+            if monotonic() - begun > _SLICE_SECONDS_MAX:
+                await asyncio.sleep(0)
+                begun = monotonic()
+        return "".join(parts)
 
 
 def _series(name: str, kind: str, figures: Iterable[tuple[Labels, float]]) -> str:
