@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -28,7 +30,7 @@ from tests.server.rights_support import (
     without_names,
 )
 
-from fluss.errors import ErrorCode, FlussError
+from fluss.errors import DatabaseNotExistError, ErrorCode, FlussError
 from fluss.metadata import DataTypes, Schema, TableBucket, TableDescriptor, TablePath
 from fluss.metadata.acl import OperationType, Resource, ResourceType
 from fluss.protocol import apis
@@ -262,6 +264,36 @@ async def test_a_right_that_is_taken_away_ends_a_scan(tmp_path: Path) -> None:
         answer = await m.bob.call(apis.SCAN_KV, more)
         assert outcome(sample, m.target, answer) == HIDDEN
         assert not answer.records
+
+
+async def test_lists_are_checked_against_many_rules_in_slices(tmp_path: Path) -> None:
+    async with matrix(tmp_path) as one:
+        database = one.server.catalog.databases["hidden"]
+        database.tables.update({f"t{number}": database.tables["other"] for number in range(2_000)})
+        one.server.catalog.databases.update({f"d{number}": database for number in range(2_000)})
+        rules = [
+            binding(OperationType.READ, on, f"user{number}")
+            for number in range(300)
+            for on in (one.target.resources["database"], Resource.cluster())
+        ]
+        one.server.authorizer.store.apply(by_resource(rules))
+        longest = 0.0
+
+        async def watch() -> None:
+            nonlocal longest
+            while True:
+                began = time.thread_time()
+                await asyncio.sleep(0)
+                longest = max(longest, time.thread_time() - began)
+
+        watching = asyncio.ensure_future(watch())
+        assert (await one.bob.call(apis.LIST_DATABASES, pb.ListDatabasesRequest())).database_name == []
+        with pytest.raises(DatabaseNotExistError):
+            await one.bob.call(apis.LIST_TABLES, pb.ListTablesRequest(database_name="hidden"))
+        watching.cancel()
+        assert longest < 0.05
+        for name in [name for name in one.server.catalog.databases if name.startswith("d")]:
+            del one.server.catalog.databases[name]
 
 
 def test_handlers_are_registered_with_their_rows() -> None:

@@ -85,13 +85,10 @@ async def alter_database(ctx: RequestContext, request: pb.AlterDatabaseRequest) 
 
 
 async def list_databases(ctx: RequestContext, request: pb.ListDatabasesRequest) -> pb.ListDatabasesResponse:
-    visible = [
-        entry
-        for name, entry in sorted(ctx.server.catalog.databases.items())
-        if rights.permits(ctx, Resource.database(name))
-    ]
     response = pb.ListDatabasesResponse()
-    for entry in visible:
+    async for name, entry in ctx.each(sorted(ctx.server.catalog.databases.items())):
+        if not rights.permits(ctx, Resource.database(name)):
+            continue
         if request.include_summary:
             response.database_summary.add(
                 database_name=entry.name, created_time=entry.created_time, table_count=len(entry.tables)
@@ -216,7 +213,7 @@ async def alter_table(ctx: RequestContext, request: pb.AlterTableRequest) -> pb.
 async def list_tables(ctx: RequestContext, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
     name, catalog = request.database_name, ctx.server.catalog
     entry = catalog.database(name)
-    visible = [table for table in sorted(entry.tables) if rights.permits(ctx, TablePath(name, table))]
+    visible = [table async for table in ctx.each(sorted(entry.tables)) if rights.permits(ctx, TablePath(name, table))]
     if not visible and name != DEFAULT_DATABASE and not rights.permits(ctx, Resource.database(name)):
         # An empty list would reveal that the database exists.
         raise catalog.no_database(name)
@@ -278,7 +275,7 @@ async def list_partition_infos(
     response = pb.ListPartitionInfosResponse()
     if request.include_system_partitions:
         response.system_partitions_included = True
-    for partition in entry.partitions.values():
+    async for partition in ctx.each(list(entry.partitions.values())):
         if partition.is_historical and not request.include_system_partitions:
             continue
         if all(partition.spec[key] == value for key, value in wanted.items()):

@@ -220,7 +220,7 @@ async def get_producer_offsets(
         if authorizer.enabled and (table is None or not rights.permits(ctx, table.table_path)):
             continue
         message = response.table_offsets.add(table_id=table_id)
-        for (partition_id, bucket), offset in offsets.items():
+        async for (partition_id, bucket), offset in ctx.each(offsets.items()):
             item = message.bucket_offsets.add(bucket_id=bucket, log_end_offset=offset)
             if partition_id is not None:
                 item.partition_id = partition_id
@@ -271,7 +271,7 @@ async def list_remote_log_manifests(
         partition_of(entry, request.partition_id)
     wanted = request.partition_id if request.HasField("partition_id") else None
     response = pb.ListRemoteLogManifestsResponse()
-    for tablet in ctx.server.tablets:
+    async for tablet in ctx.each(ctx.server.tablets):
         bucket, remote = tablet.bucket, tablet.remote
         if bucket.table_id != entry.table_id or wanted not in (None, bucket.partition_id):
             continue

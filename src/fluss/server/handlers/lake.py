@@ -161,7 +161,8 @@ async def get_lake_snapshot(ctx: RequestContext, request: pb.GetLakeSnapshotRequ
         entry, request.snapshot_id if request.HasField("snapshot_id") else None, readable=request.readable
     )
     response = pb.GetLakeSnapshotResponse(table_id=entry.table_id, snapshotId=snapshot.snapshot_id)
-    for (partition_id, bucket), offset in sorted(offsets.items(), key=lambda item: (item[0][0] or 0, item[0][1])):
+    in_order = sorted(offsets.items(), key=lambda item: (item[0][0] or 0, item[0][1]))
+    async for (partition_id, bucket), offset in ctx.each(in_order):
         item = response.bucket_snapshots.add(bucket_id=bucket, log_offset=offset)
         if partition_id is not None:
             item.partition_id = partition_id
