@@ -27,6 +27,11 @@ class Metric(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
+def _all(prefix: str, kind: str, labels: tuple[str, ...], helps: dict[str, str]) -> dict[str, Metric]:
+    """Make metrics that differ only in the ends of their names and in what they mean."""
+    return {prefix + name: Metric(kind, text, labels) for name, text in helps.items()}
+
+
 METRICS: dict[str, Metric] = {
     # -- the cluster ------------------------------------------------------------------------------------------------
     "coordinator_activeCoordinatorCount": Metric("gauge", "Active coordinators; always 1."),
@@ -48,21 +53,15 @@ METRICS: dict[str, Metric] = {
     "coordinator_table_bucket_allKvSnapshotSize": Metric("gauge", "Bytes of all snapshots of a bucket.", _BUCKET),
     "coordinator_lakeTiering_pendingTablesCount": Metric("gauge", "Tables that wait to be tiered into their lake."),
     "coordinator_lakeTiering_runningTablesCount": Metric("gauge", "Tables that are being tiered."),
-    "coordinator_lakeTiering_table_tierLag": Metric("gauge", "Milliseconds since the table was last tiered.", _TABLE),
-    "coordinator_lakeTiering_table_tieredTimestamp": Metric(
-        "gauge", "When the table was last tiered, in milliseconds since 1970.", _TABLE
-    ),
-    "coordinator_lakeTiering_table_tierDuration": Metric("gauge", "Milliseconds that its last tiering took.", _TABLE),
-    "coordinator_lakeTiering_table_pendingTime": Metric(
-        "gauge", "Milliseconds that the table has been waiting to be tiered; 0 when it is not waiting.", _TABLE
-    ),
-    "coordinator_lakeTiering_table_fileSize": Metric(
-        "gauge", "Bytes of the table in its lake; -1 until a worker reports it.", _TABLE
-    ),
-    "coordinator_lakeTiering_table_recordCount": Metric(
-        "gauge", "Records of the table in its lake; -1 until a worker reports it.", _TABLE
-    ),
-    "coordinator_lakeTiering_table_freshness": Metric("gauge", "Milliseconds that its lake may be behind.", _TABLE),
+    **_all("coordinator_lakeTiering_table_", "gauge", _TABLE, {
+        "tierLag": "Milliseconds since the table was last tiered.",
+        "tieredTimestamp": "When the table was last tiered, in milliseconds since 1970.",
+        "tierDuration": "Milliseconds that its last tiering took.",
+        "pendingTime": "Milliseconds that the table has been waiting to be tiered; 0 when it is not waiting.",
+        "fileSize": "Bytes of the table in its lake; -1 until a worker reports it.",
+        "recordCount": "Records of the table in its lake; -1 until a worker reports it.",
+        "freshness": "Milliseconds that its lake may be behind.",
+    }),
     "coordinator_lakeTiering_table_failuresTotal": Metric("counter", "Rounds of tiering that failed.", _TABLE),
     "coordinator_group_lag": Metric(
         "gauge", "Changes of a table that a group of followers has not handled.", ("group", *_TABLE)
@@ -95,83 +94,51 @@ METRICS: dict[str, Metric] = {
     "tabletserver_kvFlush_total": Metric("counter", "How often rows were moved from memory to RocksDB."),
     "tabletserver_kvFlushLatencyMs": Metric("histogram", "Milliseconds that moving rows to RocksDB took."),
     "tabletserver_rocksdbMemoryUsageTotal": Metric("gauge", "Bytes of memory that RocksDB takes."),
-    "tabletserver_table_messagesIn_total": Metric("counter", "Records written to a table.", _TABLE),
-    "tabletserver_table_bytesIn_total": Metric("counter", "Bytes of records written to a table.", _TABLE),
-    "tabletserver_table_bytesOut_total": Metric("counter", "Bytes of records read from a table by fetches.", _TABLE),
-    "tabletserver_table_totalProduceLogRequests_total": Metric("counter", "Requests to append to a table.", _TABLE),
-    "tabletserver_table_failedProduceLogRequests_total": Metric(
-        "counter", "Requests to append to a table in which a bucket was refused.", _TABLE
-    ),
-    "tabletserver_table_totalFetchLogRequests_total": Metric("counter", "Requests to read the log of a table.", _TABLE),
-    "tabletserver_table_failedFetchLogRequests_total": Metric(
-        "counter", "Requests to read the log of a table in which a bucket was refused.", _TABLE
-    ),
-    "tabletserver_table_totalPutKvRequests_total": Metric(
-        "counter", "Requests to write to a primary-key table.", _TABLE
-    ),
-    "tabletserver_table_failedPutKvRequests_total": Metric(
-        "counter", "Requests to write to a primary-key table in which a bucket was refused.", _TABLE
-    ),
-    "tabletserver_table_totalLookupRequests_total": Metric("counter", "Requests to look up keys.", _TABLE),
-    "tabletserver_table_failedLookupRequests_total": Metric(
-        "counter", "Requests to look up keys in which a bucket was refused.", _TABLE
-    ),
-    "tabletserver_table_totalPrefixLookupRequests_total": Metric(
-        "counter", "Requests to look up key prefixes.", _TABLE
-    ),
-    "tabletserver_table_failedPrefixLookupRequests_total": Metric(
-        "counter", "Requests to look up key prefixes in which a bucket was refused.", _TABLE
-    ),
-    "tabletserver_table_totalLimitScanRequests_total": Metric("counter", "Requests for a scan with a limit.", _TABLE),
-    "tabletserver_table_failedLimitScanRequests_total": Metric(
-        "counter", "Requests for a scan with a limit that were refused.", _TABLE
-    ),
-    "tabletserver_table_remoteLogCopyBytes_total": Metric("counter", "Bytes copied to the remote log.", _TABLE),
-    "tabletserver_table_remoteLogCopyRequests_total": Metric(
-        "counter", "Copies of segments to the remote log.", _TABLE
-    ),
-    "tabletserver_table_remoteLogCopyError_total": Metric(
-        "counter", "Copies of segments to the remote log that failed.", _TABLE
-    ),
-    "tabletserver_table_remoteLogDeleteRequests_total": Metric(
-        "counter", "Deletions of expired remote segments, by round.", _TABLE
-    ),
-    "tabletserver_table_remoteLogDeleteError_total": Metric(
-        "counter", "Deletions of expired remote segments that failed.", _TABLE
-    ),
-    "tabletserver_table_kvBackpressureRejectionsTotal": Metric(
-        "counter", "Writes refused because the disk could not keep up.", _TABLE
-    ),
-    "tabletserver_table_rocksdbNumFilesAtLevel0Max": Metric("gauge", "Files at level 0, of the worst bucket.", _TABLE),
-    "tabletserver_table_rocksdbFlushPendingMax": Metric("gauge", "1 if a flush is pending in a bucket.", _TABLE),
-    "tabletserver_table_rocksdbCompactionPendingMax": Metric(
-        "gauge", "1 if a compaction is pending in a bucket.", _TABLE
-    ),
-    "tabletserver_table_rocksdbMemTableMemoryUsageTotal": Metric("gauge", "Bytes of all memtables.", _TABLE),
-    "tabletserver_table_rocksdbMemTableUnFlushedMemoryUsageTotal": Metric(
-        "gauge", "Bytes of memtables that are not flushed.", _TABLE
-    ),
-    "tabletserver_table_rocksdbTableReadersMemoryUsageTotal": Metric(
-        "gauge", "Bytes of indexes and filters in memory.", _TABLE
-    ),
-    "tabletserver_table_bucket_log_numSegments": Metric("gauge", "Segments of a bucket's log.", _BUCKET),
-    "tabletserver_table_bucket_log_startOffset": Metric("gauge", "First offset of a bucket's local log.", _BUCKET),
-    "tabletserver_table_bucket_log_endOffset": Metric("gauge", "Offset after the last committed record.", _BUCKET),
-    "tabletserver_table_bucket_logicalStorage_logSize": Metric("gauge", "Bytes of a bucket's log.", _BUCKET),
-    "tabletserver_table_bucket_logicalStorage_kvSize": Metric("gauge", "Bytes of a bucket's rows.", _BUCKET),
-    "tabletserver_table_bucket_physicalStorage_localLogSize": Metric(
-        "gauge", "Bytes of a bucket's log on the local disk.", _BUCKET
-    ),
-    "tabletserver_table_bucket_remoteLog_numSegments": Metric("gauge", "Segments in remote storage.", _BUCKET),
-    "tabletserver_table_bucket_remoteLog_startOffset": Metric("gauge", "First offset of the remote log.", _BUCKET),
-    "tabletserver_table_bucket_remoteLog_endOffset": Metric("gauge", "Offset after the remote log.", _BUCKET),
-    "tabletserver_table_bucket_remoteLog_size": Metric("gauge", "Bytes in remote storage.", _BUCKET),
-    "tabletserver_table_bucket_lakeTiering_pendingRecords": Metric(
-        "gauge", "Records of a bucket that its lake does not have yet.", _BUCKET
-    ),
-    "tabletserver_table_bucket_lakeTiering_timestampLag": Metric(
-        "gauge", "Milliseconds between the last record of a bucket and the last that its lake has.", _BUCKET
-    ),
+    **_all("tabletserver_table_", "counter", _TABLE, {
+        "messagesIn_total": "Records written to a table.",
+        "bytesIn_total": "Bytes of records written to a table.",
+        "bytesOut_total": "Bytes of records read from a table by fetches.",
+        "totalProduceLogRequests_total": "Requests to append to a table.",
+        "failedProduceLogRequests_total": "Requests to append to a table in which a bucket was refused.",
+        "totalFetchLogRequests_total": "Requests to read the log of a table.",
+        "failedFetchLogRequests_total": "Requests to read the log of a table in which a bucket was refused.",
+        "totalPutKvRequests_total": "Requests to write to a primary-key table.",
+        "failedPutKvRequests_total": "Requests to write to a primary-key table in which a bucket was refused.",
+        "totalLookupRequests_total": "Requests to look up keys.",
+        "failedLookupRequests_total": "Requests to look up keys in which a bucket was refused.",
+        "totalPrefixLookupRequests_total": "Requests to look up key prefixes.",
+        "failedPrefixLookupRequests_total": "Requests to look up key prefixes in which a bucket was refused.",
+        "totalLimitScanRequests_total": "Requests for a scan with a limit.",
+        "failedLimitScanRequests_total": "Requests for a scan with a limit that were refused.",
+        "remoteLogCopyBytes_total": "Bytes copied to the remote log.",
+        "remoteLogCopyRequests_total": "Copies of segments to the remote log.",
+        "remoteLogCopyError_total": "Copies of segments to the remote log that failed.",
+        "remoteLogDeleteRequests_total": "Deletions of expired remote segments, by round.",
+        "remoteLogDeleteError_total": "Deletions of expired remote segments that failed.",
+        "kvBackpressureRejectionsTotal": "Writes refused because the disk could not keep up.",
+    }),
+    **_all("tabletserver_table_", "gauge", _TABLE, {
+        "rocksdbNumFilesAtLevel0Max": "Files at level 0, of the worst bucket.",
+        "rocksdbFlushPendingMax": "1 if a flush is pending in a bucket.",
+        "rocksdbCompactionPendingMax": "1 if a compaction is pending in a bucket.",
+        "rocksdbMemTableMemoryUsageTotal": "Bytes of all memtables.",
+        "rocksdbMemTableUnFlushedMemoryUsageTotal": "Bytes of memtables that are not flushed.",
+        "rocksdbTableReadersMemoryUsageTotal": "Bytes of indexes and filters in memory.",
+    }),
+    **_all("tabletserver_table_bucket_", "gauge", _BUCKET, {
+        "log_numSegments": "Segments of a bucket's log.",
+        "log_startOffset": "First offset of a bucket's local log.",
+        "log_endOffset": "Offset after the last committed record.",
+        "logicalStorage_logSize": "Bytes of a bucket's log.",
+        "logicalStorage_kvSize": "Bytes of a bucket's rows.",
+        "physicalStorage_localLogSize": "Bytes of a bucket's log on the local disk.",
+        "remoteLog_numSegments": "Segments in remote storage.",
+        "remoteLog_startOffset": "First offset of the remote log.",
+        "remoteLog_endOffset": "Offset after the remote log.",
+        "remoteLog_size": "Bytes in remote storage.",
+        "lakeTiering_pendingRecords": "Records of a bucket that its lake does not have yet.",
+        "lakeTiering_timestampLag": "Milliseconds between the last record of a bucket and the last that its lake has.",
+    }),
     # -- requests and connections -----------------------------------------------------------------------------------
     "tabletserver_request_requests_total": Metric("counter", "Requests by kind.", _REQUEST),
     "tabletserver_request_errors_total": Metric("counter", "Requests that failed unexpectedly.", _REQUEST),
@@ -207,7 +174,7 @@ METRICS: dict[str, Metric] = {
     "process_max_fds": Metric("gauge", "How many files and sockets may be open."),
     "process_threads": Metric("gauge", "Threads."),
     "process_start_time_seconds": Metric("gauge", "When the server was started, in seconds since 1970."),
-}
+}  # fmt: skip
 
 
 def full_name(name: str) -> str:
