@@ -146,8 +146,7 @@ async def create_table(ctx: RequestContext, request: pb.CreateTableRequest) -> p
 async def drop_table(ctx: RequestContext, request: pb.DropTableRequest) -> pb.DropTableResponse:
     if request.ignore_if_not_exists and not (request.table_path.database_name and request.table_path.table_name):
         return pb.DropTableResponse()
-    path = table_path(request.table_path)
-    rights.require(ctx, path)
+    path = rights.permitted_path(ctx, request.table_path)
     await tables.drop_table(ctx.server.catalog, path, ignore_if_not_exists=request.ignore_if_not_exists)
     return pb.DropTableResponse()
 
@@ -228,26 +227,22 @@ async def table_exists(ctx: RequestContext, request: pb.TableExistsRequest) -> p
 
 
 async def get_table_info(ctx: RequestContext, request: pb.GetTableInfoRequest) -> pb.GetTableInfoResponse:
-    path = table_path(request.table_path)
-    rights.require(ctx, path)
+    path = rights.permitted_path(ctx, request.table_path)
     entry = ctx.server.catalog.table(path)
     info = entry.table_info
-    response = pb.GetTableInfoResponse(
+    return pb.GetTableInfoResponse(
         table_id=info.table_id,
         schema_id=info.schema_id,
         table_json=table_json(ctx.server.catalog, entry),
         created_time=info.created_time,
         modified_time=info.modified_time,
+        remote_data_dir=info.remote_data_dir,
+        bucket_count_epoch=info.bucket_count_epoch or 0,
     )
-    if info.remote_data_dir is not None:
-        response.remote_data_dir = info.remote_data_dir
-    response.bucket_count_epoch = info.bucket_count_epoch or 0
-    return response
 
 
 async def get_table_schema(ctx: RequestContext, request: pb.GetTableSchemaRequest) -> pb.GetTableSchemaResponse:
-    path = table_path(request.table_path)
-    rights.require(ctx, path)
+    path = rights.permitted_path(ctx, request.table_path)
     entry = ctx.server.catalog.table(path)
     schema_id = request.schema_id if request.HasField("schema_id") else entry.schema_id
     schema = entry.schemas.get(schema_id)
@@ -266,8 +261,7 @@ def _pairs(spec: pb.PbPartitionSpec) -> list[tuple[str, str]]:
 async def list_partition_infos(
     ctx: RequestContext, request: pb.ListPartitionInfosRequest
 ) -> pb.ListPartitionInfosResponse:
-    path = table_path(request.table_path)
-    rights.require(ctx, path)
+    path = rights.permitted_path(ctx, request.table_path)
     entry = ctx.server.catalog.table(path)
     if not entry.is_partitioned:
         raise TableNotPartitionedError(f"Table '{path}' is not a partitioned table.")
@@ -280,18 +274,17 @@ async def list_partition_infos(
             continue
         if all(partition.spec[key] == value for key, value in wanted.items()):
             info = response.partitions_info.add(
-                partition_id=partition.partition_id, bucket_count=entry.buckets_of(partition)
+                partition_id=partition.partition_id,
+                bucket_count=entry.buckets_of(partition),
+                remote_data_dir=entry.table_info.remote_data_dir,
             )
             for key, value in partition.spec.items():
                 info.partition_spec.partition_key_values.add(key=key, value=value)
-            if entry.table_info.remote_data_dir is not None:
-                info.remote_data_dir = entry.table_info.remote_data_dir
     return response
 
 
 async def create_partition(ctx: RequestContext, request: pb.CreatePartitionRequest) -> pb.CreatePartitionResponse:
-    path = table_path(request.table_path)
-    rights.require(ctx, path)
+    path = rights.permitted_path(ctx, request.table_path)
     # The field's name is a slip of the protocol: it means that an existing partition is fine.
     await partitions.create_partition(
         ctx.server.catalog, path, _pairs(request.partition_spec), ignore_if_exists=request.ignore_if_not_exists
@@ -300,8 +293,7 @@ async def create_partition(ctx: RequestContext, request: pb.CreatePartitionReque
 
 
 async def drop_partition(ctx: RequestContext, request: pb.DropPartitionRequest) -> pb.DropPartitionResponse:
-    path = table_path(request.table_path)
-    rights.require(ctx, path)
+    path = rights.permitted_path(ctx, request.table_path)
     await partitions.drop_partition(
         ctx.server.catalog, path, _pairs(request.partition_spec), ignore_if_not_exists=request.ignore_if_not_exists
     )
@@ -331,10 +323,9 @@ def _table_metadata(ctx: RequestContext, entry: TableEntry) -> pb.PbTableMetadat
             table_json=table_json(ctx.server.catalog, entry),
             created_time=info.created_time,
             modified_time=info.modified_time,
+            remote_data_dir=info.remote_data_dir,
             bucket_count_epoch=info.bucket_count_epoch or 0,
         )
-        if info.remote_data_dir is not None:
-            message.remote_data_dir = info.remote_data_dir
         if not entry.is_partitioned:
             _add_buckets(message, info.num_buckets, ctx.server.tablet_server_id)
         entry.metadata_cache = message
@@ -358,13 +349,11 @@ def _partition_metadata(ctx: RequestContext, entry: TableEntry, partition: Parti
 def _add_servers(ctx: RequestContext, response: pb.MetadataResponse) -> None:
     """A client gets the address of the listener it came through: only there its security protocol is spoken."""
     endpoint = ctx.server.advertised_endpoint(ctx.session.listener)
-    response.coordinator_server.node_id = COORDINATOR_ID
-    response.coordinator_server.host = endpoint.host
-    response.coordinator_server.port = endpoint.port
-    tablet = response.tablet_servers.add(node_id=ctx.server.tablet_server_id, host=endpoint.host, port=endpoint.port)
+    response.coordinator_server.CopyFrom(
+        pb.PbServerNode(node_id=COORDINATOR_ID, host=endpoint.host, port=endpoint.port)
+    )
     rack = ctx.server.config.text("tablet-server.rack")
-    if rack is not None:
-        tablet.rack = rack
+    response.tablet_servers.add(node_id=ctx.server.tablet_server_id, host=endpoint.host, port=endpoint.port, rack=rack)
 
 
 async def get_metadata(ctx: RequestContext, request: pb.MetadataRequest) -> pb.MetadataResponse:

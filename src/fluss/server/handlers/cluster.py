@@ -221,9 +221,7 @@ async def get_producer_offsets(
             continue
         message = response.table_offsets.add(table_id=table_id)
         async for (partition_id, bucket), offset in ctx.each(offsets.items()):
-            item = message.bucket_offsets.add(bucket_id=bucket, log_end_offset=offset)
-            if partition_id is not None:
-                item.partition_id = partition_id
+            message.bucket_offsets.add(partition_id=partition_id, bucket_id=bucket, log_end_offset=offset)
     return response
 
 
@@ -276,11 +274,11 @@ async def list_remote_log_manifests(
         if bucket.table_id != entry.table_id or wanted not in (None, bucket.partition_id):
             continue
         if remote is not None and remote.manifest_path is not None:
-            found = response.manifests.add(
-                remote_log_manifest_path=remote.manifest_path, remote_log_end_offset=remote.end_offset
+            response.manifests.add(
+                table_bucket=pb.PbTableBucket(
+                    table_id=bucket.table_id, partition_id=bucket.partition_id, bucket_id=bucket.bucket_id
+                ),
+                remote_log_manifest_path=remote.manifest_path,
+                remote_log_end_offset=remote.end_offset,
             )
-            found.table_bucket.table_id = bucket.table_id
-            found.table_bucket.bucket_id = bucket.bucket_id
-            if bucket.partition_id is not None:
-                found.table_bucket.partition_id = bucket.partition_id
     return response

@@ -344,9 +344,7 @@ async def _remote_info(context: RequestContext, tablet: LogTablet, offset: int) 
             f"offset {offset} of {tablet.bucket} is neither in the log nor in the remote log, which has the offsets "
             f"{tablet.earliest_offset} to {tablet.end_offset}"
         )
-    info = pb.PbRemoteLogFetchInfo(remote_log_tablet_dir=remote.folder)
-    if remote.manifest.partition_name is not None:
-        info.partition_name = remote.manifest.partition_name
+    info = pb.PbRemoteLogFetchInfo(remote_log_tablet_dir=remote.folder, partition_name=remote.manifest.partition_name)
     info.first_start_pos = await asyncio.get_running_loop().run_in_executor(
         context.server.executor, remote.start_position, segments[0], offset
     )

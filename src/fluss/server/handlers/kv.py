@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -115,11 +116,11 @@ def _partition_of(context: RequestContext, partition_id: int | None) -> Partitio
 async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
     # Nothing may wait before every bucket has its place in the queue of its state: see PRODUCE_LOG. A write that takes
     # longer than a slice to start therefore holds the requests after it.
-    with _Hold(context) as hold:
+    with contextlib.ExitStack() as hold:
         try:
             request = decode_put_kv(body, INLINE_BUCKETS_MAX)
         except TooManyBucketsError:
-            hold.begin()
+            _hold_requests(context, hold)
             request = await in_codec_thread(context, decode_put_kv, body)
         check_acks(request.acks)
         response = pb.PutKvResponse()
@@ -173,17 +174,17 @@ def _invalid_write(tablet: KvTablet, error: FormatError) -> CorruptRecordError:
 _Puts = list[tuple[pb.PbPutKvRespForBucket, KvTablet, "asyncio.Task[AppendResult]"]]
 
 
-async def _start_puts(context: RequestContext, request: WriteRequest, response: pb.PutKvResponse, hold: _Hold) -> _Puts:
+async def _start_puts(
+    context: RequestContext, request: WriteRequest, response: pb.PutKvResponse, hold: contextlib.ExitStack
+) -> _Puts:
     waiting: _Puts = []
     commit_ms_max = request.timeout_ms if request.acks == ACKS_ALL else None
     time_slice = context.begin_slice()
     for number, part in enumerate(request.buckets):
         if number % _BUCKETS_PER_LOOK == _BUCKETS_PER_LOOK - 1 and time_slice.is_over:
-            hold.begin()
+            _hold_requests(context, hold)
             await time_slice.next()
-        answer = response.buckets_resp.add(bucket_id=part.bucket_id)
-        if part.partition_id is not None:
-            answer.partition_id = part.partition_id
+        answer = response.buckets_resp.add(bucket_id=part.bucket_id, partition_id=part.partition_id)
         try:
             entry = permitted_table(context, request.table_id)
             check_disk(context)
@@ -205,24 +206,10 @@ async def _start_puts(context: RequestContext, request: WriteRequest, response: 
     return waiting
 
 
-class _Hold:
-    """Holds the requests that came after one, from when it has to wait until it has started completely."""
-
-    def __init__(self, context: RequestContext) -> None:
-        self._session = context.session
-        self._holds = False
-
-    def __enter__(self) -> _Hold:
-        return self
-
-    def begin(self) -> None:
-        if not self._holds:
-            self._holds = True
-            self._session.hold()
-
-    def __exit__(self, *_: object) -> None:
-        if self._holds:
-            self._session.release()
+def _hold_requests(context: RequestContext, hold: contextlib.ExitStack) -> None:
+    """Start no request that came after this one until it has started completely."""
+    context.session.hold()
+    hold.callback(context.session.release)
 
 
 # LOOKUP --------------------------------------------------------------------------------------------------------------

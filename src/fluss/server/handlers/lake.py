@@ -9,7 +9,7 @@ from fluss.errors import FlussError, InvalidCoordinatorError, UnknownServerError
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog.lake_snapshots import BucketKey
 from fluss.server.handlers import rights
-from fluss.server.handlers.answers import set_error, table_path
+from fluss.server.handlers.answers import set_error
 from fluss.server.handlers.request import RequestContext
 
 
@@ -137,8 +137,7 @@ async def commit_lake_table_snapshot(
             if not old.HasField("table_id"):
                 if not old.HasField("table_path"):
                     raise UnknownServerError("A lake snapshot is committed without a table id and a table path.")
-                path = table_path(old.table_path)
-                rights.require(ctx, path)
+                path = rights.permitted_path(ctx, old.table_path)
                 answer.table_id = ctx.server.catalog.table(path).table_id
             _check_tierable(ctx, answer.table_id)
             stamps = {
@@ -154,8 +153,7 @@ async def commit_lake_table_snapshot(
 
 
 async def get_lake_snapshot(ctx: RequestContext, request: pb.GetLakeSnapshotRequest) -> pb.GetLakeSnapshotResponse:
-    path = table_path(request.table_path)
-    rights.require(ctx, path)
+    path = rights.permitted_path(ctx, request.table_path)
     entry = ctx.server.catalog.table(path)
     snapshot, offsets = ctx.server.catalog.lake.snapshot(
         entry, request.snapshot_id if request.HasField("snapshot_id") else None, readable=request.readable
@@ -163,7 +161,5 @@ async def get_lake_snapshot(ctx: RequestContext, request: pb.GetLakeSnapshotRequ
     response = pb.GetLakeSnapshotResponse(table_id=entry.table_id, snapshotId=snapshot.snapshot_id)
     in_order = sorted(offsets.items(), key=lambda item: (item[0][0] or 0, item[0][1]))
     async for (partition_id, bucket), offset in ctx.each(in_order):
-        item = response.bucket_snapshots.add(bucket_id=bucket, log_offset=offset)
-        if partition_id is not None:
-            item.partition_id = partition_id
+        response.bucket_snapshots.add(partition_id=partition_id, bucket_id=bucket, log_offset=offset)
     return response

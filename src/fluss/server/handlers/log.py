@@ -369,9 +369,7 @@ async def get_table_stats(context: RequestContext, request: pb.GetTableStatsRequ
     response = pb.GetTableStatsResponse()
     async for part in context.each(request.buckets_req):
         partition_id = part.partition_id if part.HasField("partition_id") else None
-        answer = response.buckets_resp.add(bucket_id=part.bucket_id)
-        if partition_id is not None:
-            answer.partition_id = partition_id
+        answer = response.buckets_resp.add(bucket_id=part.bucket_id, partition_id=partition_id)
         try:
             bucket = bucket_of(context, request.table_id, partition_id, part.bucket_id, part.routing_bucket_count)
             tablet = context.server.tablets.tablet(bucket)

@@ -22,6 +22,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import Api
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.acl import ResourceLike
+from fluss.server.handlers.answers import table_path
 from fluss.server.handlers.request import RequestContext
 
 
@@ -167,6 +168,13 @@ def require(ctx: RequestContext, resource: ResourceLike) -> None:
     authorizer = ctx.server.authorizer
     if authorizer.enabled:
         authorizer.require(ctx.session, operation_of(ctx), resource)
+
+
+def permitted_path(ctx: RequestContext, named: pb.PbTablePath) -> TablePath:
+    """Return the path of a table that a request names; raise AuthorizationError without the right of this API on it."""
+    path = table_path(named)
+    require(ctx, path)
+    return path
 
 
 def require_cluster(ctx: RequestContext) -> None:

@@ -16,7 +16,7 @@ from fluss.metadata import TableBucket
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.handlers import rights
-from fluss.server.handlers.answers import partition_of, table_path
+from fluss.server.handlers.answers import partition_of
 from fluss.server.handlers.request import RequestContext
 from fluss.server.kv.snapshots import BucketSnapshots
 from fluss.server.kv.snapshotter import lease_key
@@ -36,8 +36,7 @@ async def _snapshots_of(
 async def get_latest_kv_snapshots(
     ctx: RequestContext, request: pb.GetLatestKvSnapshotsRequest
 ) -> pb.GetLatestKvSnapshotsResponse:
-    path = table_path(request.table_path)
-    rights.require(ctx, path)
+    path = rights.permitted_path(ctx, request.table_path)
     entry = ctx.server.catalog.table(path)
     _check_primary_key(entry)
     response = pb.GetLatestKvSnapshotsResponse(table_id=entry.table_id)
@@ -127,9 +126,9 @@ async def acquire_kv_snapshot_lease(
     async for bucket in ctx.each(missing):
         if bucket.table_id not in answers:
             answers[bucket.table_id] = response.unavailable_snapshots.add(table_id=bucket.table_id)
-        item = answers[bucket.table_id].bucket_snapshots.add(bucket_id=bucket.bucket_id, snapshot_id=wanted[bucket])
-        if bucket.partition_id is not None:
-            item.partition_id = bucket.partition_id
+        answers[bucket.table_id].bucket_snapshots.add(
+            partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, snapshot_id=wanted[bucket]
+        )
     return response
 
 
