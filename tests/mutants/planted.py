@@ -58,7 +58,7 @@ _DOCUMENTS = ("tests/server/catalog/test_documents.py",)
 _RIGHTS = ("tests/server/test_rights.py",)
 _ACLS = ("tests/server/test_handlers_acl.py",)
 _MEMORY = ("tests/server/test_memory.py",)
-_THROTTLE = ("tests/server/test_throttle.py",)
+_THROTTLE = ("tests/server/test_auth.py",)
 _BUCKETING = ("tests/rows/test_bucketing.py",)
 _UNCOMMITTED = ("tests/server/kv/test_uncommitted.py",)
 _QUOTAS = ("tests/server/test_quotas.py",)
@@ -545,7 +545,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "guessing-passwords-is-free",
-        f"{_SERVER}/throttle.py",
+        f"{_SERVER}/auth.py",
         "        excess = failures - _FREE_FAILURES",
         "        excess = 0",
         _THROTTLE,

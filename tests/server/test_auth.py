@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SASL/PLAIN tokens, and the texts of the Java server with which they are refused."""
+"""SASL/PLAIN tokens, and the texts of the Java server with which they are refused, sooner or later."""
 
 from __future__ import annotations
 
 import pytest
 
 from fluss.errors import AuthenticateError
-from fluss.server.auth import Accounts, Principal, user_of_token
+from fluss.server.auth import Accounts, LoginThrottle, Principal, user_of_token
 from fluss.server.config import ServerConfig
 
 CONFIG = ServerConfig({"security.sasl.plain.credentials": {"alice": "alice-secret", "bob": "pässword"}})
@@ -54,3 +54,44 @@ def test_refusals_have_the_texts_of_the_java_server(token: bytes, text: str) -> 
 )
 def test_the_user_of_a_token(token: bytes, user: str) -> None:
     assert user_of_token(token) == user
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_refusals_are_held_back_for_longer_and_longer() -> None:
+    throttle = LoginThrottle(Clock())
+    assert [throttle.failed("a", "u") for _ in range(10)] == [0, 0, 0, 0.5, 1, 2, 4, 8, 10, 10]
+
+
+def test_other_users_and_addresses_are_not_delayed() -> None:
+    throttle = LoginThrottle(Clock())
+    for _ in range(1000):
+        throttle.failed("a", "u")
+    assert throttle.failed("b", "u") == 0
+    assert throttle.failed("a", "v") == 0
+
+
+def test_success_and_time_forgive() -> None:
+    clock = Clock()
+    throttle = LoginThrottle(clock)
+    for _ in range(6):
+        throttle.failed("a", "u")
+    throttle.succeeded("a", "u")
+    assert throttle.failed("a", "u") == 0
+    for _ in range(12):
+        throttle.failed("a", "u")
+    clock.now += 700
+    assert throttle.failed("a", "u") == 0
+
+
+def test_memory_is_bounded() -> None:
+    throttle = LoginThrottle(Clock())
+    for number in range(30_000):
+        throttle.failed("a", f"user{number}")
+    assert len(throttle) == 10_000

@@ -11,7 +11,7 @@ from typing import Any
 
 from fluss.net.buffers import FrameBuffers
 from fluss.server.audit import AuditLog
-from fluss.server.auth import Accounts
+from fluss.server.auth import Accounts, LoginThrottle
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.acl import Authorizer
 from fluss.server.config import Endpoint, ServerConfig
@@ -25,7 +25,6 @@ from fluss.server.quotas import Quotas
 from fluss.server.scheduler import Scheduler
 from fluss.server.store_tokens import StoreTokens
 from fluss.server.tablets import Tablets
-from fluss.server.throttle import LoginThrottle
 
 
 class Services:

@@ -14,9 +14,8 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import APIS
 from fluss.protocol.sasl import PLAIN
 from fluss.protocol.scram import ScramServer
-from fluss.server.auth import Principal, WrongCredentialsError, user_of_token
+from fluss.server.auth import FAILURES_PER_CONNECTION_MAX, Principal, WrongCredentialsError, user_of_token
 from fluss.server.handlers.request import RequestContext
-from fluss.server.throttle import FAILURES_PER_CONNECTION_MAX
 
 _SOFTWARE_CHARS_MAX = 120
 
