@@ -278,6 +278,23 @@ async def test_unfinished_handshakes_end_and_keep_no_others_out(
         assert time.monotonic() - began < 4
 
 
+async def test_handshakes_take_no_more_handles_than_connections_may(tmp_path: Path, authority: Authority) -> None:
+    """The other half of the handles of the process is kept for the files of tables."""
+    options = {
+        "security_protocol_map": "FLUSS:ssl",
+        "security_ssl_keystore_location": authority.issue("server", host="127.0.0.1"),
+        "server_max__connections": 20,
+    }
+    async with running_server(tmp_path, **options) as server:
+        listener = server.listeners["FLUSS"]
+        before = len(os.listdir("/proc/self/fd"))
+        silent = [socket.create_connection((listener.host, listener.port)) for _ in range(100)]
+        await asyncio.sleep(1)  # all are accepted, and their time is not over
+        assert len(os.listdir("/proc/self/fd")) - before - len(silent) < 30
+        for sock in silent:
+            sock.close()
+
+
 def test_a_certificate_for_development_is_made_once(tmp_path: Path) -> None:
     path = ensure_self_signed(tmp_path, ["10.1.2.3", "shop.example"])
     assert path.stat().st_mode & 0o777 == 0o600

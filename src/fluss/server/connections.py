@@ -79,6 +79,10 @@ class Connections:
         handles = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return option if handles == resource.RLIM_INFINITY else max(1, min(option, handles // 2))
 
+    def free_places(self) -> int:
+        """Return how many more connections there may be."""
+        return self.maximum - len(self.sessions)
+
     @property
     def unauthenticated_count(self) -> int:
         """Connections that have not authenticated, or not sent a request yet."""

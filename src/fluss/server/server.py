@@ -130,7 +130,9 @@ class Server(Services):
                 await self.catalog.notify(self.catalog.on_dropped, Dropped(table))
             for endpoint in self.config.bind_endpoints:
                 if self.config.is_encrypted(endpoint.listener):
-                    self._tls[endpoint.listener] = TlsListener(self.config, endpoint.listener, self.logins, self._serve)
+                    self._tls[endpoint.listener] = TlsListener(
+                        self.config, endpoint.listener, self.logins, self._serve, self.connections.free_places
+                    )
                 self.listeners[endpoint.listener] = self.environment.listen(
                     endpoint, self._accept, self.connections.make_room
                 )

@@ -17,6 +17,7 @@ from typing import Any
 
 from fluss.errors import ConfigError, FlussError
 from fluss.net.deadline import wait_for
+from fluss.net.eager import retrieve_exception, start_eagerly
 from fluss.net.tls import TlsFiles, server_context
 from fluss.server.config import ServerConfig
 
@@ -25,6 +26,7 @@ logger = logging.getLogger("fluss.server.tls")
 HANDSHAKE_SECONDS_MAX = 10.0
 HANDSHAKES_MAX = 1000
 """Handshakes at a time: those who never finish hold 64 KB each of 64 MB. The oldest one makes room for the next."""
+_HANDSHAKES_MIN = 16
 _RECEIVE_BYTES_MAX = 1024 * 1024
 """Decrypted at a time, before other connections are served."""
 _RECORD_BYTES_MAX = 16 * 1024
@@ -125,7 +127,10 @@ class TlsListener:
         listener: str,
         executor: Executor,
         accept: Callable[[TlsSocket, str, str], None],
+        free_places: Callable[[], int],
     ) -> None:
+        """`free_places` says how many connections there may still be: each handshake holds a handle as well."""
+        self._free_places = free_places
         self._config = config
         self._listener = listener
         self._executor = executor
@@ -138,13 +143,16 @@ class TlsListener:
 
     def begin(self, sock: socket.socket, peer: str) -> None:
         """Start the handshake of an accepted socket; `accept` gets the encrypted one when it is done."""
-        if len(self._handshakes) >= HANDSHAKES_MAX:
+        allowed = min(max(self._free_places(), _HANDSHAKES_MIN), HANDSHAKES_MAX)
+        while len(self._handshakes) >= allowed:
             oldest = next(iter(self._handshakes))
             del self._handshakes[oldest]
             oldest.cancel()
-        task = self._loop.create_task(self._shake_hands(sock, peer))
-        self._handshakes[task] = None
-        task.add_done_callback(lambda task: self._handshakes.pop(task, None))
+        # Eagerly: a task that is cancelled before its first step would not close its socket.
+        task = start_eagerly(self._loop, self._shake_hands(sock, peer))
+        if task is not None:
+            self._handshakes[task] = None
+            task.add_done_callback(lambda task: self._handshakes.pop(task, None))
 
     async def _shake_hands(self, sock: socket.socket, peer: str) -> None:
         """Compute each step in a thread, since it takes up to a millisecond; only waiting is done here."""
@@ -155,8 +163,10 @@ class TlsListener:
             secured = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             while True:
                 step = self._executor.submit(secured.do_handshake)
+                done = asyncio.wrap_future(step)
+                done.add_done_callback(retrieve_exception)  # of a handshake that made room
                 try:
-                    await asyncio.wrap_future(step)
+                    await done
                     break
                 except ssl.SSLWantReadError:
                     ready = _ready(self._loop.add_reader, self._loop.remove_reader, secured.fileno())
