@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -75,3 +76,32 @@ async def test_a_server_keeps_nothing_of_dropped_partitions(tmp_path: Path, monk
     async with running_server(data) as server:
         assert {bucket.partition_id for bucket in server.tablets._register.buckets()} == known
         assert server.damaged_bucket_count == 0
+
+
+async def test_tables_dropped_while_their_rows_go_to_disk_leave_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither files nor errors, and the rows of other tables go to disk without a pause."""
+    data = tmp_path / "data"
+    options = {"kv_memory__size": "64kb", "kv_snapshot_interval": "100ms", "log_retention_check__interval": "100ms"}
+    schema = Schema.of([Column("k", BigIntType(nullable=False)), Column("text", StringType())], primary_key=("k",))
+
+    async with running_server(data, **options) as server, await connect(server) as connection:
+        admin = connection.get_admin()
+        for number in range(10):
+            await admin.create_table(PATH, TableDescriptor(schema, bucket_count=2))
+            async with (await connection.get_table(PATH)).new_upsert().create_writer() as writer:
+                for key in range(1500):
+                    writer.upsert((key, "x" * 100))
+            await asyncio.sleep(number * 0.003)
+            await admin.drop_table(PATH)
+            assert server.kv.budget._retry is None
+
+        folders = data / "tables" / "fluss", data / "remote" / "kv" / "fluss"
+        for _ in range(200):
+            left = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
+            if not left:
+                break
+            await asyncio.sleep(0.05)
+        assert left == []
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []

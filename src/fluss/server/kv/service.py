@@ -60,8 +60,9 @@ class Kv:
         self._closed = False
         self._writes: set[asyncio.Task[AppendResult]] = set()
         self.cursors = Cursors(config)
-        self.snapshotter = Snapshotter(catalog, tablets, executor, clock, self.tablet)
+        # Before the snapshots, whose drop waits for the disk: stores would report that their folders are gone.
         catalog.on_dropped.append(self._drop)
+        self.snapshotter = Snapshotter(catalog, tablets, executor, clock, self.tablet)
 
     def tablet(self, entry: TableEntry, bucket: TableBucket) -> KvTablet:
         """The state of a bucket. A table without a primary key has none."""

@@ -372,9 +372,10 @@ class BucketSnapshots:
             self._swept = swept
 
     def remove_all(self) -> None:
-        """Delete the whole folder: the bucket was dropped."""
+        """Delete what was made anew of the folders of the table or partition, which was dropped."""
         with self._lock:
-            self._files.remove_folder(self.folder)
+            self._files.remove_folder(posixpath.dirname(self.folder))
+            disk.remove_tree(self.staging.parent)
 
     # Restoring ---------------------------------------------------------------------------------------------------
 

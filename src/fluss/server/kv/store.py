@@ -185,7 +185,10 @@ class StoreBudget:
                 self._retry.cancel()
                 self._retry = None
             self.check(store)
-        elif self._stores and self._retry is None:
+        elif store not in self._stores:
+            # Closed meanwhile, perhaps dropped with its files: nothing is wrong with the disk, and others go on.
+            self.check()
+        elif self._retry is None:
             # The disk may be full for a while: asked again and again, less and less often.
             self._retry = asyncio.get_running_loop().call_later(self._retry_seconds, self._try_again)
             self._retry_seconds = min(self._retry_seconds * 2, _RETRY_SECONDS_MAX)
@@ -314,8 +317,11 @@ class Store:
         self._count(0, 0)
         self.applied_offset = self.reaches_offset = self.row_count = self.highest_number = self._spilled_offset = 0
 
-    def close(self, *, keep: bool, replayed_max: int = 0) -> None:
-        """Put what is in memory on disk (`keep`), and close the files. The last few offsets can be left to a replay."""
+    def close(self, *, keep: bool, replayed_max: int = 0, dropped: bool = False) -> None:
+        """Put what is in memory on disk (`keep`), and close the files. The last few offsets can be left to a replay.
+
+        The folder of the table or partition of a `dropped` bucket is gone; a spill may be making it anew.
+        """
         if self.closed:
             return
         self.closed = True
@@ -331,12 +337,20 @@ class Store:
             self._close_db()
         elif self._spill is not None and not self._spill.cancel():
             # The rows are not wanted any more, so no caller should wait for them to be written.
-            self._spill.add_done_callback(lambda _: self._close_db())
+            self._spill.add_done_callback(lambda _: self._close_in_thread(dropped))
         elif self._db is not None or self._is_written:
-            try:
-                self.budget.executor.submit(self._close_db)
-            except RuntimeError:  # the threads have ended
-                self._close_db()
+            self._close_in_thread(False)
+
+    def _close_in_thread(self, remove: bool) -> None:
+        def close() -> None:
+            self._close_db()
+            if remove:
+                disk.remove_tree(self._folder.parent)
+
+        try:
+            self.budget.executor.submit(close)
+        except RuntimeError:  # the threads have ended
+            close()
 
     def _close_db(self) -> None:
         self._db = None
@@ -549,7 +563,7 @@ class Store:
         if spill is None:
             return True
         error = None if spill.cancelled() else spill.exception()
-        if error is not None:
+        if error is not None and self in self.budget:
             logger.error("the store in '%s' could not be written: %s", self._folder, error)
         if error is not None or spill.cancelled():
             # They are memory that can be freed by writing it, and count as such.

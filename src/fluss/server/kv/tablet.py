@@ -252,11 +252,12 @@ class KvTablet:
         work = store.budget.spill(store, folder)
         if work is None:
             raise KvStorageError(f"there is no thread to write the rows of {self.log.bucket}")
-        await asyncio.wait((asyncio.wrap_future(work),))
+        written = asyncio.wrap_future(work)
+        await asyncio.wait((written,))
         await store.budget.spilled(store)
         if work.cancelled():
             raise KvStorageError(f"{self.log.bucket} was closed or is rebuilt")
-        taken = work.result()
+        taken = written.result()
         if not isinstance(taken, Checkpointed):
             raise KvStorageError(f"no checkpoint of the rows of {self.log.bucket} can be taken: {taken}")
         return taken
@@ -491,7 +492,7 @@ class KvTablet:
         if self._commit in self.log.before_commit:
             self.log.before_commit.remove(self._commit)
             self.log.on_truncated.remove(self._truncated)
-        self.store.close(keep=keep and not self._replaying, replayed_max=replayed_max)
+        self.store.close(keep=keep and not self._replaying, replayed_max=replayed_max, dropped=self.log.deleted)
 
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
