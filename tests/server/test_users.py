@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -124,6 +125,21 @@ def test_unknown_users_look_like_known_ones(tmp_path: Path) -> None:
         salts.append([keys.salt for keys in found])
     assert salts[0] == salts[1]
     assert len(set(salts[0])) == 4
+
+
+def test_the_time_of_a_login_does_not_show_which_users_exist(tmp_path: Path) -> None:
+    """The first login of a name as well: keys of configured passwords are derived then."""
+    config = ServerConfig({"data.dir": str(tmp_path), "security.sasl.plain.credentials": "carl:secret,eve:\x07"})
+    UserFile(tmp_path / USERS_FILE).set_password("alice", "secret")
+
+    def seconds(name: str) -> float:
+        accounts = Accounts(lambda: config)
+        began = time.thread_time()
+        accounts.scram_keys("FLUSS", name, SCRAM_SHA_256)
+        return time.thread_time() - began
+
+    taken = {name: min(seconds(name) for _ in range(3)) for name in ("alice", "carl", "eve", "x", "y")}
+    assert max(taken.values()) < 3 * min(taken.values()), taken
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hmac
 import ipaddress
@@ -150,6 +149,7 @@ class Accounts:
         self._config = config
         self._file = user_file_of(config())
         self._secret = secrets.token_bytes(32)
+        self._no_password = secrets.token_hex(32)
         self._derive = functools.lru_cache(maxsize=256)(ScramKeys.derive)
 
     def names(self, listener: str) -> list[str]:
@@ -195,12 +195,15 @@ class Accounts:
     def scram_keys(self, listener: str, name: str, mechanism: str) -> ScramKeys:
         """The keys that a login of this name has to fit; those of an unknown user fit no password."""
         keys = self._file.find(name, mechanism)
-        if keys is None:
-            configured = users_of(self._config(), listener).get(name)
-            if configured is not None:
-                with contextlib.suppress(InvalidArgumentError):  # SCRAM takes no such password
-                    keys = self._derive(mechanism, configured, self._salt(name))
-        return keys or self._made_up(name)
+        users = users_of(self._config(), listener)
+        if not users:
+            return keys or self._made_up(name)
+        # Derived for every name: the time taken must not show which ones are configured.
+        try:
+            derived = self._derive(mechanism, users.get(name, self._no_password), self._salt(name))
+        except InvalidArgumentError:  # SCRAM takes no such password
+            derived = self._derive(mechanism, self._no_password, self._salt(name))
+        return keys or derived
 
     def _made_up(self, name: str) -> ScramKeys:
         return ScramKeys(self._salt(name), ITERATIONS_DEFAULT, secrets.token_bytes(32), secrets.token_bytes(32))
