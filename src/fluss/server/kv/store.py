@@ -46,8 +46,8 @@ _SAMPLE_ROWS = 32
 _REPLAY_OFFSETS_MAX = 4_000_000
 """After so many changes a store goes to disk even if it fits in memory: a restart would have to replay them."""
 
-_CORRUPTION = "Corruption"
-"""How RocksDB begins the text of an error about damaged files."""
+_DAMAGES = ("Corruption", "No such file or directory")
+"""What errors of RocksDB about damaged or removed files say."""
 
 _MISSING: Any = object()
 
@@ -543,6 +543,9 @@ class Store:
         begun.write(self._folder)
         self._is_written = True
         sequence, self._figures = ordered.write_rows(self.budget.writer, self._folder, changes)
+        if sequence < self._written.sequence + len(changes):
+            # RocksDB began anew, so what was there before these changes is gone.
+            raise OSError(f"Corruption: the files in '{self._folder}' were removed")
         self._written = reached._replace(sequence=sequence)
         self._written.write(self._folder)
         self._db = open_view(str(self._folder), self.budget.blocks)
@@ -569,7 +572,7 @@ class Store:
             # They are memory that can be freed by writing it, and count as such.
             self._unspilled_bytes = self.spilling_bytes
             self._count(self.memory_bytes + self.spilling_bytes, 0)
-            if _CORRUPTION in str(error) and not self.closed:
+            if any(text in str(error) for text in _DAMAGES) and not self.closed:
                 self.on_damaged(DamagedStoreError(f"the store in '{self._folder}' cannot be written: {error}"))
             return False
         self._spilled_offset = self._reached.offset
