@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 import pyarrow as pa
@@ -140,3 +141,27 @@ async def test_partitions(config, database):
                 ]
                 == 15
             )
+
+
+async def test_a_bucket_that_is_left_while_a_schema_is_asked_for_holds_no_memory(config, database, monkeypatch):
+    async with open_table(config, database, [("id", pa.int64())]) as (conn, table):
+        async with await fluss.FlussConnection.create(config) as other:
+            await other.get_admin().alter_table(table.table_path, add_columns={"more": pa.int64()})
+            newer = await other.get_table(table.table_path)
+            await newer.new_append().create_writer().append((1, 2)).wait()
+        scanner = await table.new_scan().create_log_scanner()
+        schema, answered = conn._cluster.schema, asyncio.Event()
+
+        async def unsubscribe_and_answer(*arguments):
+            scanner.unsubscribe(0)
+            found = await schema(*arguments)
+            answered.set()
+            return found
+
+        monkeypatch.setattr(conn._cluster, "schema", unsubscribe_and_answer)
+        scanner.subscribe(0, 0)
+        assert not await scanner.poll(500)
+        await asyncio.wait_for(answered.wait(), 5)
+        await asyncio.sleep(0)
+        assert conn.metrics()["scanner_buffer_bytes"] == 0
+        await scanner.close()

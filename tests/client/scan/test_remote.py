@@ -16,6 +16,7 @@ import fluss
 from fluss.client.cluster import Cluster
 from fluss.client.scan import remote
 from fluss.client.scan.remote import RemoteReader
+from fluss.client.scan.subscription import FetchOptions, Subscription
 from fluss.errors import FormatError, StorageError
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import FetchedBucket, FetchedTable, encode_fetch_log_response
@@ -283,3 +284,29 @@ async def test_batches_out_of_place_are_noticed(tiered, tmp_path):
         async with batches_from(0, table.new_scan()) as scanner:
             with pytest.raises(FormatError, match="where offset 30 is due"):
                 await scanner.to_arrow()
+
+
+async def test_a_remote_read_goes_on_when_other_buckets_make_room(config, database, tmp_path, monkeypatch):
+    """What all buckets hold is bounded together: a read that waits for room has nothing itself that could be taken."""
+    monkeypatch.setattr(remote, "_BLOCK_BYTES", 500)
+    info = write_segments(tmp_path, [4])
+    options = {"bucket_count": 2}
+    async with open_table(config, database, FIELDS, **options) as (_, table):
+        table_id = table.get_table_info().table_id
+        fetcher = table.new_scan()._plan.fetcher(FetchOptions(10_000, 20_000), eager=False)
+        tiered, other = (Subscription(fluss.TableBucket(table_id, number), 0) for number in (0, 1))
+        fetcher.subscriptions = {one.bucket: one for one in (tiered, other)}
+        try:
+            await fetcher._enqueue(other, memoryview(log_batch(0, 10)), projected=False)
+            fetcher._buffered_bytes_max = fetcher.buffered_bytes()
+            tiered.remote = asyncio.ensure_future(fetcher._read_remote(tiered, info))
+            await asyncio.sleep(0.05)
+            assert not tiered.queue, "there is no room"
+            fetcher._asked = True
+            rows = 0
+            while rows < 50:
+                found = await fetcher.next(5)
+                assert found is not None, "the remote read waits for ever"
+                rows += found[1].num_records
+        finally:
+            await fetcher.close()

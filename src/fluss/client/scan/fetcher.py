@@ -90,6 +90,7 @@ class Fetcher:
         self._loop = asyncio.get_running_loop()
         self._remote = RemoteReader(cluster)
         self._changed = asyncio.Event()
+        self._room_made = asyncio.Event()
         self._woken = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._idle: dict[TableBucket, Subscription] = {}
@@ -138,11 +139,15 @@ class Fetcher:
         return subscription
 
     def _set_idle(self, subscription: Subscription) -> None:
-        if not subscription.fetched_all and self.subscriptions.get(subscription.bucket) is subscription:
+        if not subscription.fetched_all and self._is_current(subscription):
             self._idle[subscription.bucket] = subscription
 
+    def _is_current(self, subscription: Subscription) -> bool:
+        """Whether the bucket was not unsubscribed, or subscribed anew, meanwhile."""
+        return self.subscriptions.get(subscription.bucket) is subscription
+
     def _set_ready(self, subscription: Subscription) -> None:
-        if self.subscriptions.get(subscription.bucket) is subscription:
+        if self._is_current(subscription):
             self._ready[subscription.bucket] = subscription
             self._changed.set()
 
@@ -242,7 +247,6 @@ class Fetcher:
             queued = subscription.queue.popleft()
             subscription.buffered_bytes -= queued.size_bytes
             self._release(queued)
-            subscription.taken.set()
             subscription.position = max(subscription.position, queued.next_offset)
             self.pump()
             if decoded is not None and decoded.num_records:
@@ -253,6 +257,7 @@ class Fetcher:
     def _release(self, queued: Queued) -> None:
         self._buffered_bytes -= queued.size_bytes
         self._ahead_bytes -= queued.ahead_bytes
+        self._room_made.set()
 
     def _rewind(self, old: Subscription) -> None:
         """Start again after what was handed out last. A response that is still in flight belongs to the old one."""
@@ -331,7 +336,7 @@ class Fetcher:
                 for part in table.buckets:
                     subscription = by_bucket.pop((part.partition_id, part.bucket_id), None)
                     # An answer to a question that is no longer asked is dropped.
-                    if subscription is not None and self.subscriptions.get(subscription.bucket) is subscription:
+                    if subscription is not None and self._is_current(subscription):
                         await self._received(subscription, part, started, projected)
             for subscription in by_bucket.values():
                 self._record_error(subscription, UnknownServerError("the server's answer does not mention this bucket"))
@@ -433,7 +438,10 @@ class Fetcher:
                 check_remote_offset(subscription, batch, remote_dir)
             if batch.header.next_offset <= subscription.fetch_offset:
                 continue
-            await self._add_batch(subscription, batch, projected, remote_dir)
+            await self._learn_schema(subscription, batch, projected, remote_dir)
+            if not self._is_current(subscription):
+                break  # what it holds would never be taken, nor its memory be free again
+            self._add_batch(subscription, batch, projected, remote_dir)
             if subscription.fetched_all:
                 break
 
@@ -450,20 +458,25 @@ class Fetcher:
             )
             raise located(CorruptRecordError(text), remote_dir) from error
 
-    async def _add_batch(
+    async def _learn_schema(
+        self, subscription: Subscription, batch: LogBatch, projected: bool, remote_dir: str | None
+    ) -> None:
+        schema_id = batch.header.schema_id
+        if schema_id in self._schemas:
+            return
+        if not projected:
+            # A damaged number would be asked for in vain, again and again.
+            try:
+                batch.verify_crc()
+            except FlussError as error:
+                raise located(error, remote_dir) from None
+        deadline = self._deadline((subscription,))
+        self._schemas[schema_id] = await self.cluster.schema(self.info.table_path, schema_id, deadline)
+
+    def _add_batch(
         self, subscription: Subscription, batch: LogBatch, projected: bool, remote_dir: str | None
     ) -> None:
         header = batch.header
-        if header.schema_id not in self._schemas:
-            if not projected:
-                # A damaged number would be asked for in vain, again and again.
-                try:
-                    batch.verify_crc()
-                except FlussError as error:
-                    raise located(error, remote_dir) from None
-            deadline = self._deadline((subscription,))
-            schema = await self.cluster.schema(self.info.table_path, header.schema_id, deadline)
-            self._schemas[header.schema_id] = schema
         start = subscription.fetch_offset if subscription.fetch_offset != EARLIEST_OFFSET else header.base_offset
         stop = subscription.stop_offset
         work = partial(self._decode, batch, subscription.bucket, start, stop, projected, remote_dir)
@@ -544,8 +557,9 @@ class Fetcher:
             subscription.buffered_bytes >= self.options.buffered_bytes_for_bucket
             or self._buffered_bytes >= self._buffered_bytes_max
         ):
-            subscription.taken.clear()
-            await subscription.taken.wait()
+            # Any bucket may make room, also one that this read does not concern.
+            self._room_made.clear()
+            await self._room_made.wait()
 
     # -- failures -------------------------------------------------------------------------------------------------
 

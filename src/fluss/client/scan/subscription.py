@@ -86,7 +86,6 @@ class Subscription:
         "remote_offset",
         "stalled",
         "stop_offset",
-        "taken",
         "warned",
     )
 
@@ -114,7 +113,6 @@ class Subscription:
         """Where the next batch of the remote log must begin; None before the first one."""
         self.stalled: tuple[int, float] | None = None
         """The offset at which a bounded read goes on no further, and since when."""
-        self.taken = asyncio.Event()
 
     @property
     def fetched_all(self) -> bool:
