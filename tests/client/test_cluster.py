@@ -14,6 +14,8 @@ from tests.ports import free_port
 
 from fluss.client.admin import FlussAdmin
 from fluss.client.cluster import Cluster
+from fluss.client.metrics import Metrics
+from fluss.client.nodes import NodePool
 from fluss.client.runner import Direct
 from fluss.config import Config
 from fluss.errors import (
@@ -25,7 +27,9 @@ from fluss.errors import (
     NetworkError,
     TableNotExistError,
 )
-from fluss.metadata import Schema, TableBucket, TableDescriptor, TablePath
+from fluss.metadata import Schema, ServerNode, TableBucket, TableDescriptor, TablePath
+from fluss.net.connection import Connection
+from fluss.net.deadline import Deadline
 from fluss.server.local import LocalServer
 
 
@@ -266,3 +270,31 @@ async def test_a_cancelled_call_leaves_nothing_behind(config):
             await call
     assert "fluss" in await FlussAdmin(Direct(cluster)).list_databases()
     await cluster.close()
+
+
+@pytest.mark.parametrize("moved", [True, False], ids=["moved", "left"])
+async def test_a_connection_to_a_server_that_moves_or_leaves_while_it_is_opened(config, moved):
+    [(host, port)] = config.bootstrap_addresses
+    answers, opened = asyncio.Event(), []
+
+    async def open_connection(at_host, at_port, role, deadline):
+        if at_port != port:
+            await answers.wait()
+        opened.append(await Connection.open(host, port))
+        return opened[-1]
+
+    old, new = (ServerNode(1, host, at, "TabletServer") for at in (1, port))
+    pool = NodePool(open_connection, Metrics())
+    pool.update([old])
+    opening = asyncio.ensure_future(pool.connection(old, Deadline(5000)))
+    await asyncio.sleep(0.01)
+    pool.update([new] if moved else [])
+    if moved:
+        found = await asyncio.wait_for(pool.connection(new, Deadline(5000)), 2)
+        assert pool.ready(new) is found
+    answers.set()
+    with pytest.raises(NetworkError, match="moved" if moved else "left"):
+        await opening
+    assert opened[-1].closed
+    assert pool.open_count() == moved
+    await pool.close()

@@ -99,11 +99,13 @@ def _tls(config: Config) -> ClientTls | None:
 
 
 class _Slot:
-    __slots__ = ("connection", "error", "failures", "node", "retry_at")
+    __slots__ = ("connection", "discarded", "error", "failures", "node", "retry_at")
 
     def __init__(self, node: ServerNode) -> None:
         self.node = node
         self.connection: Connection | None = None
+        self.discarded: FlussError | None = None
+        """Why the node is not known at this address any more."""
         self.error: FlussError | None = None
         """Why the last attempt to connect failed."""
         self.failures = 0
@@ -132,10 +134,10 @@ class NodePool:
             self._discard(self._slots.pop(uid), NetworkError(f"Server {uid} left the cluster"))
         for uid, node in known.items():
             slot = self._slots.get(uid)
-            if slot is None:
-                self._slots[uid] = _Slot(node)
-            elif (slot.node.host, slot.node.port) != (node.host, node.port):
+            if slot is not None and (slot.node.host, slot.node.port) != (node.host, node.port):
                 self._discard(slot, NetworkError(f"Server {uid} moved to {node.host}:{node.port}"))
+                slot = None
+            if slot is None:
                 self._slots[uid] = _Slot(node)
 
     def ready(self, node: ServerNode) -> Connection | None:
@@ -154,7 +156,7 @@ class NodePool:
             slot = self._slots[node.uid] = _Slot(node)
         if slot.connection is not None and not slot.connection.closed:
             return slot.connection
-        return await self._flights.run(node.uid, lambda: self._connect(slot, deadline), deadline)
+        return await self._flights.run(slot, lambda: self._connect(slot, deadline), deadline)
 
     async def _connect(self, slot: _Slot, deadline: Deadline) -> Connection:
         node = slot.node
@@ -178,13 +180,16 @@ class NodePool:
         slot.failures = 0
         slot.retry_at = 0.0
         if self._closed:
+            slot.discarded = ConnectionClosedError("The connection was closed while it was connecting to a server")
+        if slot.discarded is not None:
             await connection.close()
-            raise ConnectionClosedError("The connection was closed while it was connecting to a server")
+            raise slot.discarded.replace()
         slot.connection = connection
         logger.debug("connected to %s at %s:%d", node.uid, node.host, node.port)
         return connection
 
     def _discard(self, slot: _Slot, reason: FlussError | None = None) -> None:
+        slot.discarded = reason
         if slot.connection is not None and not slot.connection.closed:
             task = asyncio.get_running_loop().create_task(slot.connection.close(reason))
             self._closing.add(task)
