@@ -119,7 +119,7 @@ class Partitions:
 
     COUNTS: ClassVar = {f"2024-01-0{day}": day for day in range(1, 5)}
 
-    async def partition(self, path, name, deadline):
+    async def partition(self, path, name, deadline, table_id):
         return PartitionState(path, 1, 7, name, self.COUNTS[name]) if name in self.COUNTS else None
 
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
+from fluss.errors import ConnectionClosedError
 from fluss.net.background import Bridge, CallerLoop, LoopThread, RunningLoop
 
 
@@ -106,3 +108,21 @@ def test_a_closed_bridge_leaves_the_generator_alone() -> None:
     assert next(iterator) == 0
     thread.close()
     iterator.close()
+
+
+def test_a_loop_that_ends_leaves_no_caller_waiting() -> None:
+    loop = asyncio.new_event_loop()
+    failed: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            RunningLoop(loop).call(int)
+        except ConnectionClosedError as error:
+            failed.append(error)
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    time.sleep(0.05)
+    loop.close()  # before it came to the call
+    caller.join(5)
+    assert len(failed) == 1

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from fluss.client.metadata_cache import MetadataCache, PartitionState, TableState
+from fluss.client.metadata_cache import MetadataCache, PartitionState, TableState, check_table_id
 from fluss.client.metrics import Metrics, NoMetrics
 from fluss.client.nodes import CLOSED, ConnectionOpener, NodePool, first_that_answers
 from fluss.client.requests import pb_path, subject_of
@@ -341,14 +341,23 @@ class Cluster:
         return state
 
     async def partition(
-        self, path: TablePath, name: str, refresh: bool = False, deadline: Deadline | None = None
+        self,
+        path: TablePath,
+        name: str,
+        refresh: bool = False,
+        deadline: Deadline | None = None,
+        *,
+        table_id: int | None = None,
     ) -> PartitionState | None:
         """Return one partition by its name (values joined with '$'); None if there is no such partition.
 
-        That a partition is missing is not remembered: it may be created at any moment.
+        That a partition is missing is not remembered: it may be created at any moment. With `table_id` a partition of
+        another table, which has the name now, is refused.
         """
         deadline = self.deadline(deadline)
         state = await self.table(path, deadline=deadline)
+        if table_id is not None:
+            check_table_id(state, table_id)
         known = state.partitions.get(name)
         if known is not None and not refresh:
             return known
@@ -415,11 +424,7 @@ class Cluster:
         known = self.metadata.leaders.get(bucket)
         if known is not None:
             return known
-        if state.table_id != bucket.table_id:
-            raise TableNotExistError(
-                f"Table '{path}' was dropped and created again (id {bucket.table_id} is now {state.table_id}); "
-                "get the table from the connection again"
-            )
+        check_table_id(state, bucket.table_id)
         raise LeaderNotAvailableError(f"No leader found for {bucket} of table '{path}'")
 
     async def leader(self, bucket: TableBucket, path: TablePath, deadline: Deadline | None = None) -> Connection:

@@ -151,7 +151,7 @@ async def route(cluster: Cluster, maker: KeyMaker, columns: list[pa.Array], dead
 
 async def _partition(cluster: Cluster, info: TableInfo, name: str, deadline: Deadline) -> PartitionState | None:
     """The partition, or the one that its lookups are sent to; None if there is neither."""
-    found = await cluster.partition(info.table_path, name, deadline=deadline)
+    found = await cluster.partition(info.table_path, name, deadline=deadline, table_id=info.table_id)
     if found is None and may_have_expired(info, name):
         found = await cluster.partition(info.table_path, HISTORICAL_PARTITION, deadline=deadline)
     return found

@@ -110,7 +110,7 @@ class LookupQueue(Generic[T]):
                 queue = cluster.lookup_queues[state.table_id, cls, wire] = cls(cluster, state, wire(), missing)
                 cluster.attach_soon(queue)
             else:
-                queue._state = state  # the newest description; only partitions can differ in their buckets
+                queue._state = state  # the newest description: its properties may have changed
             return queue
 
     def pending(self) -> int:
@@ -188,7 +188,9 @@ class LookupQueue(Generic[T]):
             partition, hashed = item.place
             if partition is not None and item.bucket is None:
                 name = self._sent_to(partition)
-                known = await self._cluster.partition(self._state.table_path, name, deadline=item.deadline)
+                known = await self._cluster.partition(
+                    self._state.table_path, name, deadline=item.deadline, table_id=self._state.table_id
+                )
                 if known is None:
                     self._partition_missing(item, partition)
                     return
@@ -250,7 +252,9 @@ class LookupQueue(Generic[T]):
         """The bucket of a key; None if its partition is not known yet. May be called from any thread."""
         if partition is None:
             return self._plain_bucket(hashed)
-        known = self._state.partitions.get(partition)
+        # As they are known now: those of the description may have been dropped, and created again, since.
+        table = self._cluster.metadata.tables.get(self._state.table_path)
+        known = None if table is None or table.table_id != self._state.table_id else table.partitions.get(partition)
         return None if known is None else known.bucket(hashed % known.num_buckets)
 
     def _node_of(self, item: _Item[T]) -> int | None:

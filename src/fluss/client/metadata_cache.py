@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from fluss.errors import NonPrimaryKeyTableError
+from fluss.errors import NonPrimaryKeyTableError, TableNotExistError
 from fluss.metadata.path import COORDINATOR_SERVER, TABLET_SERVER, ServerNode, TableBucket, TablePath
 from fluss.protocol import messages as pb
 
@@ -264,6 +264,15 @@ class TableState:
 
     def bucket(self, bucket_id: int) -> TableBucket:
         return TableBucket(self.table_id, bucket_id)
+
+
+def check_table_id(state: TableState, table_id: int) -> None:
+    """Refuse a table that has the name of one that was dropped."""
+    if state.table_id != table_id:
+        raise TableNotExistError(
+            f"Table '{state.table_path}' was dropped and created again (id {table_id} is now {state.table_id}); "
+            "get the table from the connection again"
+        )
 
 
 def require_primary_key(info: TableInfo, what: str) -> None:

@@ -24,6 +24,15 @@ from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidAr
 
 T = TypeVar("T")
 
+FORKED = (
+    "This connection was made before the process forked and works only in the parent; open one in the child: call "
+    "fluss.connect() there, or start workers with 'spawn'"
+)
+
+
+_CLOSE_TIMEOUT_S = 5.0
+_INTERRUPT_CHECK_S = 0.5
+
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """Return the event loop that runs in this thread; None if there is none."""
@@ -86,15 +95,19 @@ class RunningLoop(Bridge):
         return self._loop.is_closed()
 
     def run(self, coro: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coro, self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(coro, self._loop)
+        while True:
+            # In steps: a loop that ends does not come to calls that it did not begin.
+            done, _ = concurrent.futures.wait((future,), _INTERRUPT_CHECK_S)
+            if done:
+                return future.result()
+            if self._loop.is_closed():
+                coro.close()
+                raise ConnectionClosedError("The event loop was closed while the call was in flight")
 
     def _finish(self, coro: Coroutine[Any, Any, None]) -> None:
         # Without waiting: an iterator that is dropped on the loop itself would wait for itself.
         asyncio.run_coroutine_threadsafe(coro, self._loop)
-
-
-_CLOSE_TIMEOUT_S = 5.0
-_INTERRUPT_CHECK_S = 0.5
 
 
 class _BlockingCall:
@@ -268,10 +281,7 @@ class LoopThread(Bridge):
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._forked:
-            raise ConnectionClosedError(
-                "This connection was made before the process forked and works only in the parent; open one in the "
-                "child: call fluss.connect() there, or start workers with 'spawn'"
-            )
+            raise ConnectionClosedError(FORKED)
         if self._closed:
             raise ConnectionClosedError("The connection is closed; open a new one")
         if self._loop is None:

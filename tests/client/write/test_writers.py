@@ -580,3 +580,15 @@ async def test_merge_mode_overwrite_goes_past_the_merge_engine(config, database,
         assert await lookuper.lookup([1]) == {"id": 1, "total": 16, "most": 7}
         with pytest.raises(fluss.InvalidArgumentError, match="'default' or 'overwrite', not 'undo'"):
             table.new_upsert().merge_mode("undo")
+
+
+async def test_rows_that_are_refused_once_their_partition_is_known_fail_their_handle(config, database):
+    """On the event loop a batch waits for new partitions, and its call has returned when its rows are routed."""
+    options = {"partition_keys": ["name"], "bucket_keys": ["id"], "bucket_count": 3}
+    async with open_table(config, database, FIELDS, **options) as (_, table):
+        writer = table.new_append().create_writer()
+        handle = writer.write_arrow(pa.table({"id": pa.array([None, 1], pa.int64()), "name": ["x", "x"]}))
+        with pytest.raises(fluss.InvalidRowError):
+            await handle.wait(timeout=5)
+        await writer.append((1, "x")).wait(timeout=5)
+        await writer.flush()

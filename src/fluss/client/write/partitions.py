@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import contextlib
+import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from fluss.client.fanout import run_all
+from fluss.client.metadata_cache import check_table_id
 from fluss.client.requests import pb_path
-from fluss.errors import FlussError
+from fluss.errors import ConnectionClosedError, FlussError
 from fluss.metadata import TableInfo, TablePath
-from fluss.net.background import running_loop
+from fluss.net.background import RunningLoop, running_loop
 from fluss.net.deadline import Deadline
 from fluss.protocol import apis, messages
 
@@ -21,29 +24,30 @@ if TYPE_CHECKING:
     from fluss.client.metadata_cache import PartitionState
 
 _ATTEMPTS = 3
-_AT_ONCE = 16
 
 
 async def find_or_create(
-    cluster: Cluster, path: TablePath, name: str, deadline: Deadline, *, create: bool
+    cluster: Cluster, path: TablePath, table_id: int, name: str, deadline: Deadline, *, create: bool
 ) -> PartitionState | None:
     """Find a partition; None if there is none and it may not be created."""
-    partition = await cluster.partition(path, name, deadline=deadline)
+    partition = await cluster.partition(path, name, deadline=deadline, table_id=table_id)
     if partition is None and create:
-        await _create(cluster, path, name, deadline)
+        # Partitions are created by the name of the table, which another table may have by now.
+        state = await cluster.table(path, refresh=True, deadline=deadline)
+        check_table_id(state, table_id)
+        await _create(cluster, state.table_info, name, deadline)
         # Another question may have been in flight before the creation: its answer, shared with us, is old.
         for _ in range(_ATTEMPTS):
-            partition = await cluster.partition(path, name, deadline=deadline)
+            partition = await cluster.partition(path, name, deadline=deadline, table_id=table_id)
             if partition is not None:
                 break
     return partition
 
 
-async def _create(cluster: Cluster, path: TablePath, name: str, deadline: Deadline) -> None:
-    keys = (await cluster.table(path, deadline=deadline)).table_info.get_partition_keys()
+async def _create(cluster: Cluster, info: TableInfo, name: str, deadline: Deadline) -> None:
     # The field says "if not exists" on the wire and means "if it exists already".
-    request = messages.CreatePartitionRequest(table_path=pb_path(path), ignore_if_not_exists=True)
-    for key, value in zip(keys, name.split("$"), strict=True):
+    request = messages.CreatePartitionRequest(table_path=pb_path(info.table_path), ignore_if_not_exists=True)
+    for key, value in zip(info.get_partition_keys(), name.split("$"), strict=True):
         request.partition_spec.partition_key_values.add(key=key, value=value)
     await cluster.call_coordinator(apis.CREATE_PARTITION, request, deadline=deadline)
 
@@ -82,8 +86,8 @@ class BucketCounts:
             if running_loop() is self._cluster.loop:
                 raise UnknownPartitions(unknown)
             # What fails here fails again, with a better text, when the rows are sent.
-            with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):
-                asyncio.run_coroutine_threadsafe(self.find(unknown), self._cluster.loop).result()
+            with contextlib.suppress(RuntimeError, ConnectionClosedError, concurrent.futures.CancelledError):
+                RunningLoop(self._cluster.loop).run(self.find(unknown))
             known = self._known()
         table = self._cluster.metadata.tables.get(self._info.table_path)
         count = self._info.num_buckets if table is None else table.num_buckets
@@ -96,14 +100,14 @@ class BucketCounts:
     async def find(self, names: Sequence[str]) -> frozenset[str]:
         """Look partitions up, and create them if writers may; return those that were not found."""
         deadline = Deadline(self._timeout_ms)
-        path = self._info.table_path
-        missing: set[str] = set()
-        for first in range(0, len(names), _AT_ONCE):
-            some = names[first : first + _AT_ONCE]
-            tasks = [find_or_create(self._cluster, path, name, deadline, create=self._create) for name in some]
-            for name, found in zip(some, await asyncio.gather(*tasks, return_exceptions=True)):
-                if isinstance(found, BaseException) and not isinstance(found, FlussError):
-                    raise found
-                if found is None or isinstance(found, FlussError):
-                    missing.add(name)
-        return frozenset(missing)
+        path, table_id = self._info.table_path, self._info.table_id
+
+        async def is_missing(name: str) -> bool:
+            try:
+                found = await find_or_create(self._cluster, path, table_id, name, deadline, create=self._create)
+            except FlussError:
+                return True
+            return found is None
+
+        missing = await run_all(partial(is_missing, name) for name in names)
+        return frozenset(itertools.compress(names, missing))

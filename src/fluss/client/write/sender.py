@@ -387,9 +387,9 @@ class Sender:
         return count is not None and (batch.routing_count not in (None, count) or bucket.bucket_id >= count)
 
     async def _resolve_partition(self, lane: Lane, deadline: Deadline) -> TableBucket:
-        path, name = lane.target.table_path, lane.partition_name
+        path, table_id, name = lane.target.table_path, lane.target.table_id, lane.partition_name
         assert name is not None
-        partition = await find_or_create(self.cluster, path, name, deadline, create=self.dynamic_partitions)
+        partition = await find_or_create(self.cluster, path, table_id, name, deadline, create=self.dynamic_partitions)
         if partition is None:
             raise error_for_code(
                 ErrorCode.PARTITION_NOT_EXISTS,

@@ -277,10 +277,7 @@ class WriterBase:
             return
         except Exception as error:
             # The whole chunk fails: its handles must not wait for rows that will never be sent.
-            if not isinstance(error, FlussError):
-                logger.exception("converting %d rows for table %s failed", chunk.rows, self._info.table_path)
-                error = InvalidRowError(f"{chunk.rows} rows could not be converted: {error!r:.300}")
-            self._refuse(chunk.ticket, chunk.rows, None, error)
+            self._refuse_all(chunk.ticket, chunk.rows, error)
         except BaseException:
             # The user interrupted the conversion. Chunks with larger numbers wait for this one.
             self._refuse(chunk.ticket, chunk.rows, None, InvalidRowError("the conversion was interrupted"))
@@ -300,6 +297,8 @@ class WriterBase:
             counts.missing = await counts.find(unknown.names)
             try:
                 again()
+            except Exception as error:  # what a caller on another thread would see
+                self._refuse_all(ticket, rows, error)
             finally:
                 counts.missing = frozenset()
             self._seal_all()
@@ -307,6 +306,12 @@ class WriterBase:
         task = self._loop.create_task(work())
         self._deferred[task] = ticket, rows
         task.add_done_callback(lambda done: self._deferred.pop(done, None))
+
+    def _refuse_all(self, ticket: Ticket, rows: int, error: Exception) -> None:
+        if not isinstance(error, FlussError):
+            logger.error("converting %d rows for table %s failed", rows, self._info.table_path, exc_info=error)
+            error = InvalidRowError(f"{rows} rows could not be converted: {error!r:.300}")
+        self._refuse(ticket, rows, None, error)
 
     def _refuse(self, ticket: Ticket, rows: int, positions: Positions | None, error: FlussError) -> None:
         self._failures.add(rows, str(self._info.table_path), error)
