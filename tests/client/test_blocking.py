@@ -397,3 +397,26 @@ async def test_names_as_text(config, database):
                 await connection.get_table(wrong)
             with pytest.raises(fluss.InvalidArgumentError, match="a TablePath"):
                 await admin.table_exists(wrong)
+
+
+async def test_a_block_may_end_after_its_connection(config, database):
+    async with await fluss.FlussConnection.create(config) as conn:
+        admin = conn.get_admin()
+        await admin.create_database(database)
+        await admin.create_table(f"{database}.t", fluss.TableDescriptor(fluss.Schema(SCHEMA)))
+        table = await conn.get_table(f"{database}.t")
+        async with await table.new_scan().create_log_scanner(), table.new_scan().create_table_batch_scanner():
+            conn.close()
+
+
+def test_an_interrupt_while_closing_ends_the_thread_too(conn, monkeypatch):
+    thread = conn._background.thread
+
+    def interrupted(coro, timeout=None):
+        coro.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(thread, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        conn.close()
+    assert thread.closed

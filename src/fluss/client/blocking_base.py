@@ -63,7 +63,8 @@ class ClosingBase(ContextBase):
         return False
 
     async def __aexit__(self, *_: object) -> bool:
-        await self._background.wrap(self._core.close())
+        if not self._background.closed:
+            await self._background.wrap(self._core.close())
         return False
 
 

@@ -75,8 +75,10 @@ class Background(Bridge):
 
 
 def _shut_down(thread: LoopThread, cluster: Cluster) -> None:
-    if not thread.closed and not thread.in_loop_thread():
-        # Whatever goes wrong while closing, the thread must end; what was pending has failed already.
-        with contextlib.suppress(FlussError):
-            thread.run(cluster.close(), CLOSE_TIMEOUT_S)
-    thread.close()
+    try:
+        if not thread.closed and not thread.in_loop_thread():
+            # Whatever goes wrong while closing, the thread must end; what was pending has failed already.
+            with contextlib.suppress(FlussError):
+                thread.run(cluster.close(), CLOSE_TIMEOUT_S)
+    finally:
+        thread.close()

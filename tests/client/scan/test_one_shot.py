@@ -12,8 +12,10 @@ from tests.client.support import LOG_FIELDS, closed, fill_log
 
 import fluss
 import fluss.aio
-from fluss.client.scan import batch_scanner
-from fluss.errors import StorageError
+from fluss.client.scan import BatchScanner, batch_scanner
+from fluss.errors import DeadlineExceededError, StorageError
+from fluss.net.connection import Connection
+from fluss.protocol import apis
 
 FIELDS = [pa.field("id", pa.int64(), nullable=False), *LOG_FIELDS[1:]]
 IDS = list(range(300))
@@ -176,3 +178,26 @@ async def test_a_loop_over_a_log_that_is_left_goes_on_where_it_was(table):
             else:
                 break
         assert ids_of(seen) == list(range(100))
+
+
+@pytest.mark.parametrize("cursors", [True, False])
+async def test_a_timeout_bounds_the_first_batch_too(table, monkeypatch, cursors):
+    """Also where its steps have no deadline of their own, such as the changelog of a server without cursors."""
+    await fill_keys(table)
+    wait = asyncio.Event()
+    if not cursors:
+        supports = Connection.supports
+        monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
+    name = "decode_values" if cursors else "_base_rows"
+    slow = getattr(BatchScanner, name)
+
+    async def slowly(*arguments):
+        await wait.wait()
+        return await slow(*arguments)
+
+    monkeypatch.setattr(BatchScanner, name, slowly)
+    async with scanner_of(table, "bucket") as scanner:
+        with pytest.raises(DeadlineExceededError):
+            await asyncio.wait_for(scanner.next_batch(timeout=0.2), 5)
+        wait.set()
+        assert sorted(ids_of(await scanner.collect_all_batches())) == IDS

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+_GRACE_S = 0.2
+"""A request that the step sends meets the deadline first, and says which server was slow."""
+
 OneShotT = TypeVar("OneShotT", bound="OneShotScanner")
 
 
@@ -91,11 +94,12 @@ class OneShotScanner(ABC):
         self._deadline = deadline
         if self._closed:
             return False
+        timeout_s = deadline.remaining_ms / 1000
         step = self._step
-        timeout_s = None if step is None else deadline.remaining_ms / 1000
         if step is None:
-            step = self._step = asyncio.ensure_future(self._read_on())  # ends by the deadline itself
+            step = self._step = asyncio.ensure_future(self._read_on())
             step.add_done_callback(retrieve_exception)
+            timeout_s += _GRACE_S
         # Not awaited itself: a call that is cancelled must not end the read.
         await asyncio.wait((step,), timeout=timeout_s)
         if self._closed:
