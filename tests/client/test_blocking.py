@@ -323,6 +323,53 @@ def test_interpreter_exit_with_an_open_connection(config):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("face", ["fluss", "fluss.aio"])
+def test_a_forked_child_does_not_wait_for_writes_and_lookups_of_its_parent(config, database, face):
+    body = f"""
+        import pyarrow as pa
+        import {face} as face
+
+        async def begin():
+            conn = await face.FlussConnection.create(fluss.Config({{"bootstrap.servers": sys.argv[1]}}))
+            await conn.get_admin().create_database({database!r})
+            schema = fluss.Schema(pa.schema([("id", pa.int32())]), primary_keys=["id"])
+            await conn.get_admin().create_table("{database}.t", fluss.TableDescriptor(schema))
+            table = await conn.get_table("{database}.t")
+            return conn, table.new_upsert().create_writer(), table.new_lookup().create_lookuper()
+
+        async def refused(wait):
+            try:
+                await asyncio.wait_for(wait(), 10)
+            except fluss.ConnectionClosedError as error:
+                return "fork" in str(error)
+            return False
+
+        async def check(conn, writer, lookuper):
+            writer.upsert((2,))  # joins rows of the parent
+            handle = writer.upsert((3,))
+            return [await refused(wait) for wait in (handle.wait, lambda: lookuper.lookup((1,)))] + [conn.closed]
+
+        loop = asyncio.new_event_loop()
+        conn, writer, lookuper = loop.run_until_complete(begin())
+        first = writer.upsert((1,))
+        pid = os.fork()
+        if pid == 0:
+            results = asyncio.new_event_loop().run_until_complete(asyncio.wait_for(check(conn, writer, lookuper), 30))
+            print(results, flush=True)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        loop.run_until_complete(first.wait())
+        assert loop.run_until_complete(lookuper.lookup((1,))) == {{"id": 1}}
+        closing = conn.close()
+        if closing is not None:
+            loop.run_until_complete(closing)
+        loop.close()
+        print("parent")
+    """
+    assert run_script(config, body) == "[True, True, True]\nparent\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_is_told_to_connect_again(config):
     body = """
         pid = os.fork()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import threading
 import time
@@ -35,7 +36,7 @@ from fluss.errors import (
     UnknownServerError,
 )
 from fluss.metadata import ServerNode, TableBucket, TablePath
-from fluss.net.background import running_loop
+from fluss.net.background import FORKED, running_loop
 from fluss.net.connection import Connection
 from fluss.net.deadline import Deadline
 from fluss.protocol import Api, ServerType, apis
@@ -80,6 +81,8 @@ class Cluster:
         self.map_pairs = False
         """Whether rows give a MAP as a list of (key, value) pairs, as release 1.0 of the official client does."""
         self.closed = False
+        self._forked = False
+        _clusters.add(self)
         self._open = ConnectionOpener(config, self.metrics)
         self._pool = NodePool(self._open, self.metrics)
         self._flights = SingleFlight()
@@ -541,5 +544,26 @@ class Cluster:
         await self._pool.close()
 
     def _check_open(self) -> None:
+        self.check_not_forked()
         if self.closed:
             raise ConnectionClosedError(CLOSED)
+
+    def check_not_forked(self) -> None:
+        """Refuse what would wait for a loop that runs in the parent of this process alone."""
+        if self._forked:
+            raise ConnectionClosedError(FORKED)
+
+    def _after_fork_in_child(self) -> None:
+        self.closed = self._forked = True
+
+
+_clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for cluster in list(_clusters):
+        cluster._after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

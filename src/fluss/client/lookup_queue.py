@@ -145,6 +145,7 @@ class LookupQueue(Generic[T]):
     def _put(
         self, place: Place, keys: Sequence[bytes], deadline: Deadline | None, buckets: int
     ) -> Promise[Sequence[T]]:
+        self._cluster.check_not_forked()
         if self.closed:
             raise ConnectionClosedError("The connection is closed; lookups need an open one")
         item: _Item[T] = _Item(place, keys, deadline or Deadline(self._cluster.call_timeout_ms), buckets)

@@ -473,9 +473,7 @@ class Fetcher:
         deadline = self._deadline((subscription,))
         self._schemas[schema_id] = await self.cluster.schema(self.info.table_path, schema_id, deadline)
 
-    def _add_batch(
-        self, subscription: Subscription, batch: LogBatch, projected: bool, remote_dir: str | None
-    ) -> None:
+    def _add_batch(self, subscription: Subscription, batch: LogBatch, projected: bool, remote_dir: str | None) -> None:
         header = batch.header
         start = subscription.fetch_offset if subscription.fetch_offset != EARLIEST_OFFSET else header.base_offset
         stop = subscription.stop_offset

@@ -228,6 +228,7 @@ class WriterBase:
         return running_loop() is self._loop
 
     def _check_open(self) -> None:
+        self._sender.cluster.check_not_forked()
         if self._shut:
             raise self._closed_error()
 
@@ -262,6 +263,7 @@ class WriterBase:
             self._to_loop(self._start_linger)
 
     def _to_loop(self, call: Any, *args: Any) -> None:
+        self._sender.cluster.check_not_forked()
         try:
             self._loop.call_soon_threadsafe(call, *args)
         except RuntimeError:
