@@ -10,7 +10,7 @@ from fluss.client.promise import Inbox, Promise
 
 async def test_first_outcome_counts():
     promise = Promise()
-    promise.fail(ValueError("first"))
+    promise.fail_quietly(ValueError("first"))
     promise.resolve(1)
     with pytest.raises(ValueError, match="first"):
         await promise.wait()

@@ -337,7 +337,8 @@ class LogScanner(LogScannerBase[ItemT]):
 class BlockingOneShotScanner(OneShotBase):
     """A bounded read. It runs when the first batch is asked for, and once only.
 
-    A call that is cancelled loses nothing: the next one goes on where it was. After an error every call raises it.
+    A call that is cancelled or runs out of time loses nothing: the next one goes on where it was. After another error
+    every call raises it.
     """
 
     def collect_all_batches(self, *, timeout: float | None = None) -> list[RecordBatch]:

@@ -14,7 +14,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -67,6 +67,15 @@ class Attached(Protocol):
 class AttachedWriter(Attached, Protocol):
     async def drain(self) -> Failures:
         """Bring the rows of earlier calls to the servers, and return what went wrong with them."""
+
+
+async def all_results(works: Iterable[Awaitable[T]]) -> list[T]:
+    """Wait until all work has ended, then return the results, or raise the first error."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results  # type: ignore[return-value]  # none of them is an error
 
 
 class Cluster:
@@ -519,16 +528,11 @@ class Cluster:
         Without a timeout the delivery deadline of the writers is the only bound.
         """
 
-        def drain_all() -> Awaitable[list[Failures | BaseException]]:
-            return asyncio.gather(*(writer.drain() for writer in list(self._writers)), return_exceptions=True)
-
-        results = await within(drain_all, timeout, "Flushing the writers of the connection")
-        all_failures = []
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-            all_failures.append(result)
-        return all_failures
+        return await within(
+            lambda: all_results(writer.drain() for writer in list(self._writers)),
+            timeout,
+            "Flushing the writers of the connection",
+        )
 
     async def close(self) -> None:
         """End everything. Pending writes fail with ConnectionClosedError. May be called again."""

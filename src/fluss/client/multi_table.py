@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.arguments import instance, integer, strings
+from fluss.client.cluster import all_results
 from fluss.client.scan import LogScanner, ScanRecord, ScanRecords
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, Predicate, TableBucket, TablePath, table_path_of
@@ -121,15 +122,7 @@ class MultiTableWriter:
 
     async def _drain(self, timeout: float | None = None) -> list[Failures]:
         """Send everything, wait until it is acknowledged or has failed, and return what `flush()` has to raise."""
-        drained = await asyncio.gather(
-            *(writer.drain(timeout) for writer in self._writers.values()), return_exceptions=True
-        )
-        all_failures = []
-        for result in drained:
-            if isinstance(result, BaseException):
-                raise result
-            all_failures.append(result)
-        return all_failures
+        return await all_results(writer.drain(timeout) for writer in self._writers.values())
 
     async def close(self) -> None:
         """Flush and be done."""

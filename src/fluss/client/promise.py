@@ -41,16 +41,8 @@ class Promise(Generic[T]):
 
     def resolve(self, result: T) -> None:
         """Give the result. Only the first result or error counts."""
-        if not self.done:
-            self._result = result
-            self.done = True
-            wake((self,))
-
-    def fail(self, error: BaseException) -> None:
-        if not self.done:
-            self._error = error
-            self.done = True
-            wake((self,))
+        self.resolve_quietly(result)
+        wake((self,))
 
     def resolve_quietly(self, result: T) -> None:
         """Give the result without waking its waiter: for many at once, followed by one `wake(promises)`."""
@@ -75,7 +67,8 @@ class Promise(Generic[T]):
                 await future
             finally:
                 if not self.done:
-                    self._remove_waiter(future)
+                    with contextlib.suppress(ValueError):
+                        self._waiters.remove(future)
         return self.get()
 
     def get(self) -> T:
@@ -83,10 +76,6 @@ class Promise(Generic[T]):
         if self._error is not None:
             raise self._error.with_traceback(None)
         return cast("T", self._result)
-
-    def _remove_waiter(self, waiter: asyncio.Future[None]) -> None:
-        with contextlib.suppress(ValueError):
-            self._waiters.remove(waiter)
 
 
 def wake(promises: Iterable[Promise[Any]]) -> None:

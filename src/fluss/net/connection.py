@@ -238,22 +238,47 @@ class Connection:
         return parse_message(api.response, answer, require_all=False)
 
     async def call_parts(
-        self, api: Api[Any, Any], body: Sequence[Buffer], *, timeout_ms: float | None = None
+        self,
+        api: Api[Any, Any],
+        body: Sequence[Buffer],
+        *,
+        timeout_ms: float | None = None,
+        version: int | None = None,
     ) -> memoryview:
         """Call an API with an encoded request and return the encoded response.
 
         The parts are sent without being joined, so they must not change before the answer has come. A call that is
         cancelled or takes too long may still be sent; its answer is dropped when it comes.
         """
-        deadline_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
-        return await self._call(api, self.version_of(api), body, deadline_ms)
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+        request_id = self.begin(api, body, answer, timeout_ms=timeout_ms, version=version)
+        try:
+            return await answer
+        finally:
+            self._pending.remove(request_id)
 
     def begin(
-        self, api: Api[Any, Any], body: Sequence[Buffer], waiter: Waiter, *, timeout_ms: int | None = None
-    ) -> None:
-        """Call an API with an encoded request without waiting: `waiter` takes the outcome."""
-        deadline_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
-        self._begin(api, self.version_of(api), body, deadline_ms, waiter)
+        self,
+        api: Api[Any, Any],
+        body: Sequence[Buffer],
+        waiter: Waiter,
+        *,
+        timeout_ms: float | None = None,
+        version: int | None = None,
+    ) -> int:
+        """Call an API with an encoded request without waiting, and return its id: `waiter` takes the outcome."""
+        if version is None:
+            version = self.version_of(api)
+        if timeout_ms is None:
+            timeout_ms = self._request_timeout_ms
+        if self._closing or self._lost_reason is not None:
+            raise self._unusable(api)
+        request_id = self._pending.next_id()
+        frame = encode_request(api.key, version, request_id, body)
+        timer = self._loop.call_later(timeout_ms / 1000, self._expire, request_id, api, timeout_ms)
+        self._pending.add(request_id, waiter, timer)
+        self._transport.send(frame, body_size(frame))
+        return request_id
 
     async def close(self, reason: FlussError | None = None) -> None:
         """Close the connection. Calls in flight and later ones fail with `ConnectionClosedError`, unless it is closed
@@ -286,28 +311,6 @@ class Connection:
     def abandon(self, reason: str) -> None:
         """Abandon the connection because the server no longer answers. Calls in flight fail with `NetworkError`."""
         self._transport.fail(NetworkError(f"The connection to server {self.host}:{self.port} was abandoned: {reason}"))
-
-    # ---- calls ----
-
-    async def _call(self, api: Api[Any, Any], version: int, body: Sequence[Buffer], timeout_ms: float) -> memoryview:
-        answer: asyncio.Future[memoryview] = self._loop.create_future()
-        request_id = self._begin(api, version, body, timeout_ms, answer)
-        try:
-            return await answer
-        finally:
-            self._pending.remove(request_id)
-
-    def _begin(
-        self, api: Api[Any, Any], version: int, body: Sequence[Buffer], timeout_ms: float, waiter: Waiter
-    ) -> int:
-        if self._closing or self._lost_reason is not None:
-            raise self._unusable(api)
-        request_id = self._pending.next_id()
-        frame = encode_request(api.key, version, request_id, body)
-        timer = self._loop.call_later(timeout_ms / 1000, self._expire, request_id, api, timeout_ms)
-        self._pending.add(request_id, waiter, timer)
-        self._transport.send(frame, body_size(frame))
-        return request_id
 
     def _unusable(self, api: Api[Any, Any]) -> FlussError:
         if self._closing:
@@ -402,7 +405,7 @@ class Connection:
     ) -> None:
         request = pb.ApiVersionsRequest(client_software_name=software_name, client_software_version=VERSION)
         try:
-            body = await self._call(API_VERSIONS, 0, (request.SerializeToString(),), timeout_ms)
+            body = await self.call_parts(API_VERSIONS, (request.SerializeToString(),), timeout_ms=timeout_ms, version=0)
         except FlussError as error:
             if self.closed or isinstance(error, FormatError):
                 raise
@@ -448,5 +451,5 @@ class Connection:
     async def _send_token(self, mechanism: str, token: bytes) -> pb.AuthenticateResponse:
         request = pb.AuthenticateRequest(protocol=mechanism, token=token)
         # Not `call`: a server whose list of versions leaves Authenticate out may still want it.
-        body = await self._call(AUTHENTICATE, 0, (request.SerializeToString(),), self._request_timeout_ms)
+        body = await self.call_parts(AUTHENTICATE, (request.SerializeToString(),), version=0)
         return parse_message(pb.AuthenticateResponse, body, require_all=False)

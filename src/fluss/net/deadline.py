@@ -55,6 +55,11 @@ class Deadline:
         return max(0.0, (self._at - time.monotonic()) * 1000.0)
 
     @property
+    def left_s(self) -> float:
+        """What is left, as a timeout in seconds; never nothing, which is no timeout."""
+        return max(1.0, self.remaining_ms) / 1000
+
+    @property
     def elapsed_ms(self) -> float:
         return self.total_ms - (self._at - time.monotonic()) * 1000.0
 

@@ -40,7 +40,6 @@ from fluss.protocol import messages as pb
 
 _BUCKET_COUNT = "bucket.num"
 _POSITION_LAST = 0
-"""Partitions whose rows are counted at the same time."""
 
 
 class CatalogAdmin(AdminBase):
@@ -288,14 +287,6 @@ class CatalogAdmin(AdminBase):
         timeout: float | None = None,
     ) -> list[PartitionInfo]:
         """The partitions of a table; with a spec of some partition columns only those that match."""
-        return await self._partition_infos(table_path, partition_spec, timeout)
-
-    async def _partition_infos(
-        self,
-        table_path: TablePath | str,
-        partition_spec: PartitionSpec | Mapping[str, str] | None,
-        timeout: float | Deadline | None,
-    ) -> list[PartitionInfo]:
         request = pb.ListPartitionInfosRequest(table_path=pb_path(table_path))
         if partition_spec is not None:
             request.partial_partition_spec.CopyFrom(_spec_message(partition_spec))
@@ -372,7 +363,9 @@ class CatalogAdmin(AdminBase):
         if partition_name is None:
             state = await self._runner.ask(lambda cluster: cluster.table(table_path, deadline=deadline))
             if state.is_partitioned:
-                names = [info.partition_name for info in await self._partition_infos(table_path, None, deadline)]
+                names = [
+                    info.partition_name for info in await self.list_partition_infos(table_path, timeout=deadline.left_s)
+                ]
 
         async def one(cluster: Cluster, name: str | None) -> dict[TableBucket, int | None]:
             try:

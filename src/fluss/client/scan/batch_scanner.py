@@ -18,7 +18,6 @@ from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.errors import (
     CorruptRecordError,
-    DeadlineExceededError,
     FlussError,
     FormatError,
     InvalidArgumentError,
@@ -219,7 +218,7 @@ class BatchScanner(OneShotScanner):
                     rows += batch.num_rows
                 if following is None:
                     return
-                response, following = await self._by_deadline(following), None
+                response, following = await following, None
         finally:
             if following is not None:
                 following.cancel()
@@ -227,16 +226,6 @@ class BatchScanner(OneShotScanner):
                 # A server that cannot be reached drops the cursor by itself.
                 with contextlib.suppress(FlussError):
                     await self._scan_kv(connection, messages.ScanKvRequest(scanner_id=scanner_id, close_scanner=True))
-
-    async def _by_deadline(self, answer: asyncio.Future[T]) -> T:
-        """Wait for an answer that was asked for ahead, within the call that needs it now."""
-        done, _ = await asyncio.wait((answer,), timeout=self._deadline.remaining_ms / 1000)
-        if not done:
-            raise DeadlineExceededError(
-                f"The next rows of {self._bucket} of table '{self._plan.info.table_path}' did not come within "
-                f"{self._deadline.total_ms / 1000:g} s"
-            )
-        return answer.result()
 
     async def _from_changelog(self) -> AsyncGenerator[RecordBatch, None]:
         """The last image of every key, for servers that cannot list rows. Folded as it is read, to bound memory."""
@@ -269,19 +258,20 @@ class BatchScanner(OneShotScanner):
         for _ in range(_SNAPSHOT_ATTEMPTS):
             try:
                 newest = await newest_snapshot(plan, bucket, self._deadline)
-                if newest is None or newest.log_offset < earliest:
+                if newest is None or newest[1] < earliest:
                     break
-                whole = BatchScanner(plan.without_projection(), bucket, newest.snapshot_id)
+                snapshot_id, log_offset = newest
+                whole = BatchScanner(plan.without_projection(), bucket, snapshot_id)
                 whole._deadline = self._deadline
-                batches = [found.batch async for found in whole._snapshot(newest.snapshot_id)]
+                batches = [found.batch async for found in whole._snapshot(snapshot_id)]
             except KvSnapshotNotExistError as error:
                 reason = error.message
                 continue  # the next one has taken its place
             except (StorageError, UnsupportedVersionError) as error:
                 reason = error.message
                 break
-            self.snapshot_id = newest.snapshot_id
-            return newest.log_offset, pa.Table.from_batches(batches, empty.schema)
+            self.snapshot_id = snapshot_id
+            return log_offset, pa.Table.from_batches(batches, empty.schema)
         if earliest > 0:
             raise UnsupportedVersionError(
                 f"this server cannot list the rows of {plan.info.table_path}, and the changelog of {bucket} begins at "

@@ -12,16 +12,16 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.requests import pb_path
+from fluss.client.admin import FlussAdmin
+from fluss.client.admin.leases import KvSnapshotLease
+from fluss.client.runner import Direct
 from fluss.client.scan.remote import RemoteReader
 from fluss.errors import FlussError, FormatError, StorageError
 from fluss.protocol import apis
-from fluss.protocol import messages as pb
 from fluss.rows import Slices
 
 if TYPE_CHECKING:
@@ -33,27 +33,17 @@ _ROWS_PER_STEP = 20_000
 _LEASE_MS = 60 * 60 * 1000
 
 
-@dataclass(frozen=True)
-class SnapshotRef:
-    """A snapshot of one bucket, and the offset of the changelog that goes on from it."""
-
-    snapshot_id: int
-    log_offset: int
-
-
-async def newest_snapshot(plan: ScanPlan, bucket: TableBucket, deadline: Deadline) -> SnapshotRef | None:
-    """The newest snapshot of a bucket, if it has one and the server knows of such things."""
-    cluster, path = plan.cluster, plan.info.table_path
-    request = pb.GetLatestKvSnapshotsRequest(table_path=pb_path(path))
+async def newest_snapshot(plan: ScanPlan, bucket: TableBucket, deadline: Deadline) -> tuple[int, int] | None:
+    """The id and the log offset of a bucket's newest snapshot, if it has one and the server knows of such things."""
+    cluster, path, name = plan.cluster, plan.info.table_path, None
     if bucket.partition_id is not None:
         partition = await cluster.partition_by_id(path, bucket.partition_id, deadline=deadline)
         if partition is None:
             return None
-        request.partition_name = partition.partition_name
-    answer = await cluster.call_coordinator(apis.GET_LATEST_KV_SNAPSHOTS, request, deadline=deadline)
-    for found in answer.latest_snapshots:
-        if found.bucket_id == bucket.bucket_id and found.HasField("snapshot_id"):
-            return SnapshotRef(found.snapshot_id, found.log_offset)
+        name = partition.partition_name
+    for found in await FlussAdmin(Direct(cluster)).get_latest_kv_snapshots(path, name, timeout=deadline.left_s):
+        if found.bucket == bucket and found.snapshot_id is not None:
+            return found.snapshot_id, found.log_offset or 0
     return None
 
 
@@ -68,9 +58,10 @@ class SnapshotRows:
         self._bucket = bucket
         self._snapshot_id = snapshot_id
         self._deadline = deadline
+        self._admin = FlussAdmin(Direct(plan.cluster))
         self._reader = RemoteReader(plan.cluster)
         self._folder = ""
-        self._lease_id = ""
+        self._lease: KvSnapshotLease | None = None
         self._db: Any = None
         self._rows: Any = None
         self._last: bytes | None = None
@@ -87,38 +78,27 @@ class SnapshotRows:
     async def __aexit__(self, *_: object) -> None:
         await self._reader.run(self._close)
         self._reader.close()
-        if self._lease_id:
-            request = pb.DropKvSnapshotLeaseRequest(lease_id=self._lease_id)
-            self._lease_id = ""
+        lease, self._lease = self._lease, None
+        if lease is not None:
             with contextlib.suppress(FlussError):  # it expires
-                await self._plan.cluster.call_coordinator(apis.DROP_KV_SNAPSHOT_LEASE, request)
+                await lease.drop_lease()
 
     async def _open(self) -> None:
         cluster, bucket, snapshot_id = self._plan.cluster, self._bucket, self._snapshot_id
         if (await cluster.coordinator(self._deadline)).supports(apis.ACQUIRE_KV_SNAPSHOT_LEASE):
-            lease = pb.AcquireKvSnapshotLeaseRequest(lease_id=f"fluss-{uuid.uuid4()}", lease_duration_ms=_LEASE_MS)
-            table = lease.snapshots_to_lease.add(table_id=bucket.table_id)
-            table.bucket_snapshots.add(
-                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, snapshot_id=snapshot_id
-            )
+            lease = self._admin.create_kv_snapshot_lease(f"fluss-{uuid.uuid4()}", _LEASE_MS)
             # One that is gone already is reported by the call for its files.
-            await cluster.call_coordinator(apis.ACQUIRE_KV_SNAPSHOT_LEASE, lease, deadline=self._deadline)
-            self._lease_id = lease.lease_id
-        request = pb.GetKvSnapshotMetadataRequest(
-            table_id=bucket.table_id,
-            partition_id=bucket.partition_id,
-            bucket_id=bucket.bucket_id,
-            snapshot_id=snapshot_id,
-        )
-        answer = await cluster.call_coordinator(apis.GET_KV_SNAPSHOT_METADATA, request, deadline=self._deadline)
-        self.log_offset = answer.log_offset
+            await lease.acquire_snapshots({bucket: snapshot_id}, timeout=self._deadline.left_s)
+            self._lease = lease
+        snapshot = await self._admin.get_kv_snapshot_metadata(bucket, snapshot_id, timeout=self._deadline.left_s)
+        self.log_offset = snapshot.log_offset
         self._folder = await self._reader.run(tempfile.mkdtemp, "", "fluss-snapshot-")
         files: dict[str, Path] = {}
-        for file in answer.snapshot_files:
+        for remote_path, name in snapshot.files.items():
             # A name from the wire: nothing of it may lead out of the folder.
-            if Path(file.local_file_name).name != file.local_file_name or "\0" in file.local_file_name:
-                raise FormatError(f"a file of snapshot {snapshot_id} of {bucket} is called {file.local_file_name!r}")
-            files[file.remote_path] = Path(self._folder) / file.local_file_name
+            if Path(name).name != name or "\0" in name:
+                raise FormatError(f"a file of snapshot {snapshot_id} of {bucket} is called {name!r}")
+            files[remote_path] = Path(self._folder) / name
         try:
             await self._reader.download(files)
         except (OSError, ValueError) as error:  # a path that is none is a ValueError

@@ -30,7 +30,8 @@ OneShotT = TypeVar("OneShotT", bound="OneShotScanner")
 class OneShotScanner(ABC):
     """A bounded read. It runs when the first batch is asked for, and once only.
 
-    A call that is cancelled loses nothing: the next one goes on where it was. After an error every call raises it.
+    A call that is cancelled or runs out of time loses nothing: the next one goes on where it was. After another error
+    every call raises it.
     """
 
     def __init__(self, plan: ScanPlan) -> None:
@@ -96,15 +97,16 @@ class OneShotScanner(ABC):
             return False
         timeout_s = deadline.remaining_ms / 1000
         step = self._step
-        if step is None:
+        if step is None and timeout_s > 0:
             step = self._step = asyncio.ensure_future(self._read_on())
             step.add_done_callback(retrieve_exception)
             timeout_s += _GRACE_S
         # Not awaited itself: a call that is cancelled must not end the read.
-        await asyncio.wait((step,), timeout=timeout_s)
+        if step is not None:
+            await asyncio.wait((step,), timeout=timeout_s)
         if self._closed:
             return False
-        if not step.done():
+        if step is None or not step.done():
             raise DeadlineExceededError(
                 f"The next rows of table '{self._plan.info.table_path}' did not come within "
                 f"{deadline.total_ms / 1000:g} s"

@@ -70,25 +70,6 @@ class FetchOptions:
 class Subscription:
     """One bucket of a scan."""
 
-    __slots__ = (
-        "bucket",
-        "buffered_bytes",
-        "error",
-        "failing_since",
-        "failures",
-        "fetch_offset",
-        "high_watermark",
-        "last_error",
-        "not_before",
-        "position",
-        "queue",
-        "remote",
-        "remote_offset",
-        "stalled",
-        "stop_offset",
-        "warned",
-    )
-
     def __init__(self, bucket: TableBucket, start_offset: int, stop_offset: int | None = None) -> None:
         self.bucket = bucket
         self.position = start_offset

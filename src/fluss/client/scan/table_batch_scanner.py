@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -20,9 +19,7 @@ from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.views import VIEWS
 from fluss.client.table import LAKE
-from fluss.errors import DeadlineExceededError
 from fluss.metadata import EARLIEST_OFFSET, TableBucket
-from fluss.net.deadline import wait_for
 
 _NO_BUCKET = -1
 
@@ -52,7 +49,7 @@ class TableBatchScanner(OneShotScanner):
                 yield rows
             return
         async with contextlib.aclosing(self._rows(await self._buckets())) as batches:
-            while (batch := await self._next(batches)) is not None:
+            async for batch in batches:
                 cut = self._cut(batch if self._view is None else self._view.apply(batch))
                 if cut.num_records:
                     yield cut
@@ -68,18 +65,9 @@ class TableBatchScanner(OneShotScanner):
         # A filter of a log looks at every row of it; the limit is applied to what is left.
         return plan.read(dict.fromkeys(buckets, EARLIEST_OFFSET))
 
-    async def _next(self, batches: AsyncGenerator[RecordBatch, None]) -> RecordBatch | None:
-        try:
-            return await wait_for(anext(batches, None), self._deadline.remaining_ms / 1000)
-        except asyncio.TimeoutError:
-            path = self._plan.info.table_path
-            raise DeadlineExceededError(
-                f"No batch of table '{path}' came within {self._deadline.total_ms / 1000:g} s"
-            ) from None
-
     async def _lake_rows(self) -> AsyncGenerator[RecordBatch, None]:
         """The rows of the newest lake snapshot. They stand at no offset of a bucket's log."""
-        table = await self._plan.read_with_lake(self._timeout_s())
+        table = await self._plan.read_with_lake(self._deadline.left_s)
         nowhere = TableBucket(self._plan.info.table_id, _NO_BUCKET)
         for batch in table.cast(self._arrow_schema).to_batches():
             found = self._cut(RecordBatch(batch, nowhere, 0, batch.num_rows - 1))
@@ -88,11 +76,7 @@ class TableBatchScanner(OneShotScanner):
 
     async def _buckets(self) -> list[TableBucket]:
         admin, plan = FlussAdmin(Direct(self._plan.cluster)), self._plan
-        return list(await table_buckets(admin, plan.info, predicate=plan.predicate, timeout=self._timeout_s()))
-
-    def _timeout_s(self) -> float:
-        """What is left of the call; never nothing, which is no timeout."""
-        return self._deadline.limit_ms(self._deadline.total_ms) / 1000
+        return list(await table_buckets(admin, plan.info, predicate=plan.predicate, timeout=self._deadline.left_s))
 
     def _cut(self, found: RecordBatch) -> RecordBatch:
         """Leave no more rows than the limit allows."""

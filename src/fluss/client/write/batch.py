@@ -82,29 +82,6 @@ class BatchBuilder:
 class WriteBatch:
     """A sealed batch: encoded once, sent until it is acknowledged, refused or too old."""
 
-    __slots__ = (
-        "attempts",
-        "bucket",
-        "contents",
-        "deadline",
-        "encode_error",
-        "encoder",
-        "failures",
-        "in_thread",
-        "maybe_written",
-        "on_done",
-        "order",
-        "refusal",
-        "reserved_bytes",
-        "routing_count",
-        "rows",
-        "seal",
-        "sequence",
-        "shares",
-        "size_bytes",
-        "writer_id",
-    )
-
     def __init__(
         self,
         builder: BatchBuilder,

@@ -30,28 +30,6 @@ class WriteTarget:
 class Lane:
     """The ordered queue of batches of one bucket, waiting and in flight."""
 
-    __slots__ = (
-        "backing_off",
-        "bucket",
-        "bucket_id",
-        "failing_since",
-        "failures",
-        "in_flight",
-        "next_sequence",
-        "not_before",
-        "numbered_for",
-        "partition_name",
-        "queue",
-        "refused",
-        "retired_writer_id",
-        "running",
-        "target",
-        "task",
-        "used_at",
-        "warned",
-        "writer_id",
-    )
-
     def __init__(self, target: WriteTarget, partition_name: str | None, bucket_id: int) -> None:
         self.target = target
         self.partition_name = partition_name

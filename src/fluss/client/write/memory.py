@@ -23,7 +23,9 @@ class MemoryBudget:
     def __init__(self, limit_bytes: int, wait_timeout_ms: int) -> None:
         self.limit_bytes = limit_bytes
         self.wait_timeout_ms = wait_timeout_ms
-        self._timeout_s = None if wait_timeout_ms >= WAIT_FOREVER_MS else _seconds(wait_timeout_ms)
+        self._timeout_s = (
+            None if wait_timeout_ms >= WAIT_FOREVER_MS else min(wait_timeout_ms / 1000, threading.TIMEOUT_MAX)
+        )
         self._used_bytes = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -70,7 +72,3 @@ class MemoryBudget:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-
-
-def _seconds(wait_ms: int) -> float:
-    return min(wait_ms / 1000, threading.TIMEOUT_MAX)
