@@ -40,7 +40,8 @@ async def test_keys_of_a_partition_that_came_again_are_found_without_retries(con
 
 @pytest.mark.parametrize("partition_keys", [["p"], ["p", "v"], []])
 @pytest.mark.parametrize("schema", [KEYED, LOG], ids=["keyed", "log"])
-async def test_a_partitioned_table_that_came_again_is_an_error_at_once(config, database, schema, partition_keys):
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+async def test_a_partitioned_table_that_came_again_is_an_error_at_once(config, database, schema, partition_keys, known):
     async with (
         open_table(config, database, schema, partition_keys=["p"]) as (conn, table),
         await fluss.FlussConnection.create(config) as other,
@@ -50,14 +51,15 @@ async def test_a_partitioned_table_that_came_again_is_an_error_at_once(config, d
         await admin.drop_table(table.table_path)
         again = schema if schema is LOG else Schema.of(COLUMNS, primary_key=["k", *partition_keys])
         await admin.create_table(table.table_path, TableDescriptor(again, partition_keys=partition_keys))
-        await other.get_table(table.table_path)
+        if known:
+            await other.get_table(table.table_path)
         began = time.monotonic()
         builder = old.new_append() if schema is LOG else old.new_upsert()
         writer = builder.create_writer()
         write = writer.append if schema is LOG else writer.upsert
         with pytest.raises(TableNotExistError, match="dropped and created again"):
             await asyncio.wait_for(write((1, "a", "us")).wait(), 8)
-        if schema is KEYED:
+        if schema is KEYED:  # the writer found out
             with pytest.raises(TableNotExistError, match="dropped and created again"):
                 await asyncio.wait_for(old.new_lookup().create_lookuper().lookup((1, "us")), 8)
         assert time.monotonic() - began < 8

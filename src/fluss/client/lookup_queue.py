@@ -176,8 +176,7 @@ class LookupQueue(Generic[T]):
                 ready.add(node_id)
         for node_id in ready:
             self._pump(node_id)
-        if self._sweeping is None:
-            self._start_sweep()
+        self._start_sweep()
 
     def _find_all(self, items: Iterable[_Item[T]]) -> None:
         for item in items:
@@ -243,8 +242,7 @@ class LookupQueue(Generic[T]):
             return
         self._pending[item] = None
         self._find_all((item,))
-        if self._sweeping is None:
-            self._start_sweep()
+        self._start_sweep()
 
     def _plain_bucket(self, hashed: int) -> TableBucket:
         return self._plain_buckets[hashed % len(self._plain_buckets)]
@@ -436,7 +434,7 @@ class LookupQueue(Generic[T]):
         self._start_sweep()
 
     def _start_sweep(self) -> None:
-        if self._pending and not self._closed:
+        if self._sweeping is None and self._pending and not self._closed:
             oldest = next(iter(self._pending))
             delay_s = max(_SWEEP_S, oldest.deadline.remaining_ms / 1000.0)
             self._sweeping = self._cluster.loop.call_later(delay_s, self._sweep)

@@ -129,18 +129,7 @@ class MetadataCache:
         if old is not None and old.schema_id == table.schema_id and old.table_info.modified_time == table.modified_time:
             info = old.table_info
         else:
-            from fluss.metadata import TableDescriptor, TableInfo  # a first request is sent without them
-
-            info = TableInfo(
-                path,
-                table.table_id,
-                table.schema_id,
-                TableDescriptor.from_json_bytes(table.table_json),
-                table.created_time,
-                table.modified_time,
-                table.remote_data_dir if table.HasField("remote_data_dir") else None,
-                table.bucket_count_epoch if table.HasField("bucket_count_epoch") else None,
-            )
+            info = table_info_of(path, table)
         partitions = old.partitions if old is not None else {}
         state = TableState(info, _leaders_of(table.bucket_metadata), partitions)
         self.tables[path] = state
@@ -264,6 +253,22 @@ class TableState:
 
     def bucket(self, bucket_id: int) -> TableBucket:
         return TableBucket(self.table_id, bucket_id)
+
+
+def table_info_of(path: TablePath, table: pb.PbTableMetadata | pb.GetTableInfoResponse) -> TableInfo:
+    """The description of a table in a response."""
+    from fluss.metadata import TableDescriptor, TableInfo  # a first request is sent without them
+
+    return TableInfo(
+        path,
+        table.table_id,
+        table.schema_id,
+        TableDescriptor.from_json_bytes(table.table_json),
+        table.created_time,
+        table.modified_time,
+        table.remote_data_dir if table.HasField("remote_data_dir") else None,
+        table.bucket_count_epoch if table.HasField("bucket_count_epoch") else None,
+    )
 
 
 def check_table_id(state: TableState, table_id: int) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from fluss._text import escaped
 from fluss.client.metrics import Metrics
@@ -98,18 +99,16 @@ def _tls(config: Config) -> ClientTls | None:
     )
 
 
+@dataclass(eq=False)
 class _Slot:
-    __slots__ = ("connection", "discarded", "error", "failures", "node", "retry_at")
-
-    def __init__(self, node: ServerNode) -> None:
-        self.node = node
-        self.connection: Connection | None = None
-        self.discarded: FlussError | None = None
-        """Why the node is not known at this address any more."""
-        self.error: FlussError | None = None
-        """Why the last attempt to connect failed."""
-        self.failures = 0
-        self.retry_at = 0.0
+    node: ServerNode
+    connection: Connection | None = None
+    discarded: FlussError | None = None
+    """Why the node is not known at this address any more."""
+    error: FlussError | None = None
+    """Why the last attempt to connect failed."""
+    failures: int = 0
+    retry_at: float = 0.0
 
 
 class NodePool:

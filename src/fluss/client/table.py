@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fluss.client.lookup import TableLookup
     from fluss.client.write import WriteResultHandle
-    from fluss.metadata import Schema, TableInfo
+    from fluss.metadata import TableInfo
 
 
 LAKE = "lake"
@@ -86,7 +86,7 @@ class TableUpsert(Generic[UpsertT]):
 
     def partial_update_by_name(self, columns: Sequence[str]) -> TableUpsert[UpsertT]:
         """Write only these columns, which must include the primary key; the others keep their values."""
-        return TableUpsert(self._info, self._make, column_indexes(self._info.schema, columns), self._mode)
+        return TableUpsert(self._info, self._make, column_indexes(self._info, columns), self._mode)
 
     def partial_update_by_index(
         self, column_indices: Sequence[int] | None = None, *, indices: Sequence[int] | None = None
@@ -96,7 +96,7 @@ class TableUpsert(Generic[UpsertT]):
         `indices` is what the reference documents call them.
         """
         given = indices if column_indices is None else column_indices
-        return TableUpsert(self._info, self._make, check_indexes(self._info.schema, given), self._mode)
+        return TableUpsert(self._info, self._make, check_indexes(self._info, given), self._mode)
 
     def merge_mode(self, mode: MergeMode | str) -> TableUpsert[UpsertT]:
         """Let the table's merge engine decide (`MergeMode.DEFAULT`), or replace values past it (`OVERWRITE`).
@@ -239,23 +239,25 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
         return f"FlussTable({self._state.table_path}{view}, id={self._state.table_id})"
 
 
-def column_indexes(schema: Schema, names: Sequence[str]) -> list[int]:
+def column_indexes(info: TableInfo, names: Sequence[str]) -> list[int]:
     """Positions of columns by name, checked."""
-    known = {name: index for index, name in enumerate(schema.column_names)}
+    known = {name: index for index, name in enumerate(info.schema.column_names)}
     listed = _listed(names, "columns must be a list of column names")
     for name in listed:
         if not isinstance(name, str) or name not in known:
-            raise InvalidArgumentError(f"Unknown column name {name!r}; the table has {list(known)}")
+            raise InvalidArgumentError(f"Unknown column name {name!r}; table {info.table_path} has {', '.join(known)}")
     return [known[name] for name in listed]
 
 
-def check_indexes(schema: Schema, indexes: Sequence[int] | None) -> list[int]:
+def check_indexes(info: TableInfo, indexes: Sequence[int] | None) -> list[int]:
     """Positions of columns, checked."""
-    count = len(schema.columns)
+    count = len(info.schema.columns)
     listed = _listed(indexes, "column_indices must be a list of column positions")
     for index in listed:
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count:
-            raise InvalidArgumentError(f"Column index {index!r} is not within 0 to {count - 1}")
+            raise InvalidArgumentError(
+                f"Column index {index!r} is out of range: table {info.table_path} has columns 0 to {count - 1}"
+            )
     return listed
 
 

@@ -117,7 +117,7 @@ async def test_calls_that_make_no_sense(table):
     for bad in ([7], [], [0, 0], ["id"]):
         with pytest.raises(fluss.InvalidArgumentError):
             table.new_scan().project(bad)
-    with pytest.raises(fluss.InvalidArgumentError, match="unknown column 'x'"):
+    with pytest.raises(fluss.InvalidArgumentError, match="Unknown column name 'x'"):
         table.new_scan().project_by_name(["x"])
     with pytest.raises(fluss.FlussError, match="x"):
         table.new_scan().filter(fluss.col("x") > 3)

@@ -12,6 +12,7 @@ from fluss.client.admin.types import DatabaseSummary, SchemaInfo, TableStats
 from fluss.client.arguments import also_called, instance, strings
 from fluss.client.cluster import Cluster
 from fluss.client.fanout import buckets_of, list_offsets, per_leader, run_all
+from fluss.client.metadata_cache import table_info_of
 from fluss.client.requests import pb_path, raise_for_code
 from fluss.errors import InvalidArgumentError, PartitionNotExistsError
 from fluss.metadata import (
@@ -209,16 +210,7 @@ class CatalogAdmin(AdminBase):
         table_path = table_path_of(table_path)
         request = pb.GetTableInfoRequest(table_path=pb_path(table_path))
         response = await self._ask(apis.GET_TABLE_INFO, request, timeout=timeout)
-        return TableInfo(
-            table_path,
-            response.table_id,
-            response.schema_id,
-            TableDescriptor.from_json_bytes(response.table_json),
-            response.created_time,
-            response.modified_time,
-            response.remote_data_dir if response.HasField("remote_data_dir") else None,
-            response.bucket_count_epoch if response.HasField("bucket_count_epoch") else None,
-        )
+        return table_info_of(table_path, response)
 
     async def get_table(self, table_path: TablePath | str, *, timeout: float | None = None) -> TableInfo:
         """Older name of `get_table_info`."""

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
 
 from fluss.client.admin.base import AdminBase
 from fluss.client.admin.types import ClusterHealth, HealthStatus
@@ -14,25 +16,27 @@ from fluss.metadata.info import AlterConfig, AlterConfigOp, ConfigEntry
 from fluss.protocol import apis
 from fluss.protocol import messages as pb
 
+MessageT = TypeVar("MessageT", bound=Message)
+
 
 class SecurityAdmin(AdminBase):
     """ACLs, cluster options, health."""
 
     async def create_acls(self, bindings: Iterable[AclBinding], *, timeout: float | None = None) -> None:
         """Allow what the bindings say. Needs an authorizer on the server."""
-        request = pb.CreateAclsRequest(acl=[_acl_message(binding) for binding in bindings])
+        request = pb.CreateAclsRequest(acl=[_message(pb.PbAclInfo, binding) for binding in bindings])
         response = await self._change(apis.CREATE_ACLS, request, idempotent=True, timeout=timeout)
         for result in response.aclRes:
             raise_for_code(result, f"ACL {_acl(result.acl)}")
 
     async def list_acls(self, acl_filter: AclFilter | None = None, *, timeout: float | None = None) -> list[AclBinding]:
         """The ACLs that match; all of them without a filter."""
-        request = pb.ListAclsRequest(acl_filter=_filter_message(acl_filter or AclFilter()))
+        request = pb.ListAclsRequest(acl_filter=_message(pb.PbAclFilter, acl_filter or AclFilter()))
         return [_acl(acl) for acl in (await self._ask(apis.LIST_ACLS, request, timeout=timeout)).acl]
 
     async def drop_acls(self, filters: Iterable[AclFilter], *, timeout: float | None = None) -> list[AclBinding]:
         """Drop the ACLs that match any of the filters; gives those that were dropped."""
-        request = pb.DropAclsRequest(acl_filter=[_filter_message(acl_filter) for acl_filter in filters])
+        request = pb.DropAclsRequest(acl_filter=[_message(pb.PbAclFilter, one) for one in filters])
         response = await self._change(apis.DROP_ACLS, request, idempotent=True, timeout=timeout)
         dropped = []
         for result in response.filter_results:
@@ -75,27 +79,15 @@ class SecurityAdmin(AdminBase):
         )
 
 
-def _acl_message(binding: AclBinding) -> pb.PbAclInfo:
-    return pb.PbAclInfo(
-        resource_name=binding.resource_name,
-        resource_type=int(binding.resource_type),
-        principal_name=binding.principal_name,
-        principal_type=binding.principal_type,
-        host=binding.host,
-        operation_type=int(binding.operation),
-        permission_type=int(binding.permission),
-    )
-
-
-def _filter_message(acl_filter: AclFilter) -> pb.PbAclFilter:
-    return pb.PbAclFilter(
-        resource_name=acl_filter.resource_name,
-        resource_type=int(acl_filter.resource_type),
-        principal_name=acl_filter.principal_name,
-        principal_type=acl_filter.principal_type,
-        host=acl_filter.host,
-        operation_type=int(acl_filter.operation),
-        permission_type=int(acl_filter.permission),
+def _message(kind: type[MessageT], acl: AclBinding | AclFilter) -> MessageT:
+    return kind(
+        resource_name=acl.resource_name,
+        resource_type=int(acl.resource_type),
+        principal_name=acl.principal_name,
+        principal_type=acl.principal_type,
+        host=acl.host,
+        operation_type=int(acl.operation),
+        permission_type=int(acl.permission),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from fluss.client.requests import raise_for_code
 from fluss.client.scan.fold import merge_by_key
 from fluss.client.scan.kv_snapshot import SnapshotRows, newest_snapshot
 from fluss.client.scan.one_shot import OneShotScanner
@@ -25,12 +26,10 @@ from fluss.errors import (
     KvSnapshotNotExistError,
     StorageError,
     UnsupportedVersionError,
-    error_for_code,
 )
 from fluss.metadata import OffsetSpec, Schema, TableBucket
 from fluss.net.eager import retrieve_exception
 from fluss.protocol import apis, messages
-from fluss.protocol.wire import parse_message
 from fluss.records import decode_value_batch, iter_log_batches
 from fluss.records.stored_values import decode_values, schema_ids_of
 from fluss.rows import Slices
@@ -111,11 +110,8 @@ class BatchScanner(OneShotScanner):
                 limit=limit,
                 routing_bucket_count=plan.cluster.metadata.routing_count(bucket),
             )
-            timeout_ms = self._request_timeout_ms()
-            body = await connection.call_parts(apis.LIMIT_SCAN, [request.SerializeToString()], timeout_ms=timeout_ms)
-            response = parse_message(apis.LIMIT_SCAN.response, body, require_all=False)
-            if response.error_code:
-                raise error_for_code(response.error_code, response.error_message or None)
+            response = await connection.call(apis.LIMIT_SCAN, request, timeout_ms=self._request_timeout_ms())
+            raise_for_code(response)
             return memoryview(response.records)
 
         return await self._retry(attempt, "LIMIT_SCAN")
@@ -316,12 +312,9 @@ class BatchScanner(OneShotScanner):
         self, connection: Connection, request: messages.ScanKvRequest, *, ahead: bool = False
     ) -> messages.ScanKvResponse:
         """One step of a cursor. A step `ahead` of the call that will need it has a time of its own."""
-        body = [request.SerializeToString()]
         timeout_ms = self._plan.config.request_timeout_ms if ahead else self._request_timeout_ms()
-        answer = await connection.call_parts(apis.SCAN_KV, body, timeout_ms=timeout_ms)
-        response = parse_message(apis.SCAN_KV.response, answer, require_all=False)
-        if response.error_code:
-            raise error_for_code(response.error_code, response.error_message or None)
+        response = await connection.call(apis.SCAN_KV, request, timeout_ms=timeout_ms)
+        raise_for_code(response)
         return response
 
     def _project(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -60,9 +60,8 @@ class BatchDecoder:
         columns = info.schema.columns if projection is None else [info.schema.columns[i] for i in projection]
         self.columns = list(columns)
         self.types = [column.data_type for column in columns]
-        self.arrow_schema = pa.schema(
-            [pa.field(column.name, column.data_type.to_arrow(), column.data_type.nullable) for column in columns]
-        )
+        whole = info.schema.arrow_schema
+        self.arrow_schema = whole if projection is None else pa.schema([whole.field(i) for i in projection])
         self._expression = predicate.to_arrow_expression(info.schema) if predicate is not None else None
         self._read_schema = self.arrow_schema
         self._served: set[int] = set()

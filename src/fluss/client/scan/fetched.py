@@ -11,6 +11,7 @@ import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from fluss.client.scan.records import RecordBatch, part_of, row_offsets
@@ -21,22 +22,20 @@ T = TypeVar("T")
 Fetched = tuple[Subscription, RecordBatch]
 
 
+@dataclass(slots=True, eq=False)
 class _PartlyGiven:
     """A batch whose items a loop gives one by one."""
 
-    __slots__ = ("decoded", "is_left", "is_stale", "items", "offsets", "subscription")
-
-    def __init__(self, subscription: Subscription, decoded: RecordBatch) -> None:
-        self.subscription = subscription
-        self.decoded = decoded
-        self.items = 0
-        """How many the caller has."""
-        self.offsets: Sequence[int] = ()
-        """The last offset that each item stands for."""
-        self.is_left = False
-        """Whether the loop has ended before all items were given."""
-        self.is_stale = False
-        """Whether the bucket was unsubscribed, or subscribed elsewhere."""
+    subscription: Subscription
+    decoded: RecordBatch
+    items: int = 0
+    """How many the caller has."""
+    offsets: Sequence[int] = ()
+    """The last offset that each item stands for."""
+    is_left: bool = False
+    """Whether the loop has ended before all items were given."""
+    is_stale: bool = False
+    """Whether the bucket was unsubscribed, or subscribed elsewhere."""
 
     def rest(self) -> RecordBatch | None:
         """Return the rows after the last item that the caller has."""

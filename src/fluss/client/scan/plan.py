@@ -20,7 +20,7 @@ from fluss.client.scan.decode import BatchDecoder, read_columns
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.subscription import FetchOptions, Subscription
-from fluss.client.table import LAKE
+from fluss.client.table import LAKE, check_indexes, column_indexes
 from fluss.config import Config
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Schema, TableBucket, TableInfo, TablePath
@@ -92,9 +92,8 @@ class ScanPlan:
     @property
     def arrow_schema(self) -> pa.Schema:
         """The schema of the Arrow batches that the scan gives."""
-        columns = self.info.schema.columns
-        wanted = columns if self.projection is None else [columns[i] for i in self.projection]
-        return pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in wanted])
+        whole = self.info.schema.arrow_schema
+        return whole if self.projection is None else pa.schema([whole.field(i) for i in self.projection])
 
     def to_table(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
         """Batches of the scan as one table; without a fixed schema, columns that some batches lack are null there."""
@@ -213,26 +212,15 @@ class ScanPlan:
 
     def project(self, indices: Sequence[int]) -> ScanPlan:
         self._check_no_view("columns cannot be chosen")
-        width = len(self.info.schema.columns)
-        for index in indices:
-            if not isinstance(index, int) or not 0 <= index < width:
-                raise InvalidArgumentError(
-                    f"column index {index!r} is out of range: table {self.info.table_path} has columns 0 to {width - 1}"
-                )
-        if not indices:
+        wanted = check_indexes(self.info, indices)
+        if not wanted:
             raise InvalidArgumentError("a projection needs at least one column")
-        if len(set(indices)) != len(indices):
-            raise InvalidArgumentError(f"a projection names each column once; got {list(indices)}")
-        return replace(self, projection=tuple(indices))
+        if len(set(wanted)) != len(wanted):
+            raise InvalidArgumentError(f"a projection names each column once; got {wanted}")
+        return replace(self, projection=tuple(wanted))
 
     def project_by_name(self, names: Sequence[str]) -> ScanPlan:
-        known = self.info.schema.column_names
-        for name in names:
-            if name not in known:
-                raise InvalidArgumentError(
-                    f"unknown column {name!r}; table {self.info.table_path} has {', '.join(known)}"
-                )
-        return self.project([self.info.schema.column_index(name) for name in names])
+        return self.project(column_indexes(self.info, names))
 
     def with_limit(self, n: int) -> ScanPlan:
         if not isinstance(n, int) or isinstance(n, bool) or n <= 0:

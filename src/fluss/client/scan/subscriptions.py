@@ -207,6 +207,9 @@ class Subscriptions:
 
     def _unsubscribe(self, bucket: TableBucket) -> None:
         self._check_no_reader()
+        self._drop(bucket)
+
+    def _drop(self, bucket: TableBucket) -> None:
         self._latest.discard(bucket)
         self._fetched.drop(bucket)
         self._fetcher.remove(bucket)
@@ -266,9 +269,7 @@ class Subscriptions:
         if reader is not None and reader.dropped_half_read:
             self._reader = None
             for bucket in reader.buckets:
-                self._latest.discard(bucket)
-                self._fetched.drop(bucket)
-                self._fetcher.remove(bucket)
+                self._drop(bucket)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -44,11 +44,8 @@ class TableBatchScanner(OneShotScanner):
             self._arrow_schema = self._view.schema(plan.arrow_schema)
 
     async def _run(self) -> AsyncGenerator[RecordBatch, None]:
-        if self._plan.view == LAKE:
-            async for rows in self._lake_rows():
-                yield rows
-            return
-        async with contextlib.aclosing(self._rows(await self._buckets())) as batches:
+        source = self._lake_rows() if self._plan.view == LAKE else self._rows(await self._buckets())
+        async with contextlib.aclosing(source) as batches:
             async for batch in batches:
                 cut = self._cut(batch if self._view is None else self._view.apply(batch))
                 if cut.num_records:
@@ -70,9 +67,7 @@ class TableBatchScanner(OneShotScanner):
         table = await self._plan.read_with_lake(self._deadline.left_s)
         nowhere = TableBucket(self._plan.info.table_id, _NO_BUCKET)
         for batch in table.cast(self._arrow_schema).to_batches():
-            found = self._cut(RecordBatch(batch, nowhere, 0, batch.num_rows - 1))
-            if found.num_records:
-                yield found
+            yield RecordBatch(batch, nowhere, 0, batch.num_rows - 1)
 
     async def _buckets(self) -> list[TableBucket]:
         admin, plan = FlussAdmin(Direct(self._plan.cluster)), self._plan

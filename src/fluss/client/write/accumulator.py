@@ -144,19 +144,17 @@ class OpenChunk:
         """How much of `flat` left with the chunk, once it is closed."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Chunk:
     """Rows taken out of an accumulator, in the order in which they were given."""
 
-    __slots__ = ("first_row", "flat", "marks", "number", "rows", "ticket")
-
-    def __init__(self, number: int, flat: list[Any], rows: int, marks: list[int], ticket: Ticket, first: int) -> None:
-        self.number = number
-        self.flat = flat
-        self.rows = rows
-        self.marks = marks
-        self.ticket = ticket
-        self.first_row = first
-        """How many rows the writer had taken before these."""
+    number: int
+    flat: list[Any]
+    rows: int
+    marks: list[int]
+    ticket: Ticket
+    first_row: int
+    """How many rows the writer had taken before these."""
 
 
 class RowAccumulator:

@@ -6,22 +6,21 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from fluss.client.write.batch import RoutedRows
 from fluss.client.write.handle import Ticket
 from fluss.net.deadline import wait_for
 
 
+@dataclass(slots=True, eq=False)
 class ConvertedChunk:
     """A chunk whose rows are converted and routed to buckets, in flight to the event loop."""
 
-    __slots__ = ("number", "reserved_bytes", "routed", "ticket")
-
-    def __init__(self, number: int, routed: Sequence[RoutedRows], ticket: Ticket, reserved_bytes: int) -> None:
-        self.number = number
-        self.routed = routed
-        self.ticket = ticket
-        self.reserved_bytes = reserved_bytes
+    number: int
+    routed: Sequence[RoutedRows]
+    ticket: Ticket
+    reserved_bytes: int
 
 
 class ChunkQueue:

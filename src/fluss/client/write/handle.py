@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,11 @@ _ERRORS_MAX = 1000
 """So many different errors are kept apart between two flushes; rows beyond them are counted together."""
 
 
+@dataclass(slots=True, eq=False)
 class _Failure:
-    __slots__ = ("error", "rows", "where")
-
-    def __init__(self, error: FlussError, where: str) -> None:
-        self.error = error
-        self.where = where
-        self.rows = 0
+    error: FlussError
+    where: str
+    rows: int = 0
 
 
 class Failures:
@@ -92,17 +91,15 @@ class Failures:
         return type(first.error)(text, first.error.error_code)
 
 
+@dataclass(slots=True, eq=False)
 class TicketFailure:
     """Rows of one ticket that failed for one reason."""
 
-    __slots__ = ("_all_reported", "_positions", "_reported", "_rows", "error")
-
-    def __init__(self, rows: int, positions: Positions | None, error: FlussError) -> None:
-        self._rows = rows
-        self._positions = positions
-        self.error = error
-        self._reported: set[int] = set()
-        self._all_reported = False
+    _rows: int
+    _positions: Positions | None
+    error: FlussError
+    _reported: set[int] = field(default_factory=set)
+    _all_reported: bool = False
 
     def concerns(self, position: int | None) -> bool:
         """Whether the row at `position` is among them (None: any row)."""

@@ -131,7 +131,7 @@ class WriterBase:
             handle = writer.write_arrow_batch(pa.RecordBatch.from_pylist([{"id": 1, "name": "Alice"}]))
             await handle.wait()
         """
-        return self._write_all(batch)
+        return self._write_read(self._batch_reader, arrow_batches(batch, f"table {self._info.table_path}"))
 
     def write_arrow(self, table: ArrowData) -> WriteResultHandle:
         """Write all rows of a table, as `write_arrow_batch` does.
@@ -143,7 +143,7 @@ class WriterBase:
             writer.write_arrow(pa.table({"id": [1, 2], "name": ["Alice", "Bob"]}))
             await writer.flush()
         """
-        return self._write_all(table)
+        return self.write_arrow_batch(table)
 
     def write_pandas(self, df: pd.DataFrame) -> WriteResultHandle:
         """Write all rows of a pandas DataFrame; the index is left out.
@@ -172,9 +172,6 @@ class WriterBase:
         except AttributeError:
             raise wrong_argument("write_polars", "df", "a polars DataFrame", df) from None
         return self.write_arrow(table)
-
-    def _write_all(self, data: ArrowData) -> WriteResultHandle:
-        return self._write_read(self._batch_reader, arrow_batches(data, f"table {self._info.table_path}"))
 
     def _write_read(
         self, reader: BatchReader, batches: Sequence[pa.RecordBatch], *, is_delete: bool = False
