@@ -20,7 +20,7 @@ from tests.threads import in_threads
 
 import fluss
 import fluss.aio
-from fluss.db.sql_text import chains_of, tokens_of
+from fluss.db.sql_text import chains_of, statements_of, tokens_of
 from fluss.errors import (
     ConnectionClosedError,
     FlussError,
@@ -51,11 +51,25 @@ def orders(db: fluss.Database) -> fluss.Table[dict[str, Any]]:
         ("select 'x from y', $$ z $$, $t$ q $t$, e'w' from b.c", {"select", "from", "b.c"}),
         ('"a"."b".c', {"a.b.c"}),
         ("select 1.5, a1 from b where x = 'it''s'", {"select", "a1", "from", "b", "where", "x"}),
-        ("größe", {"größe"}),
+        ("größe /* a /* b */ c */ from -- d\r t", {"größe", "from", "t"}),
     ],
 )
 def test_names_in_a_query(query: str, names: set[str]) -> None:
     assert {".".join(chain) for chain in chains_of(tokens_of(query))} == names
+
+
+_PIECES = [*"1;\n\r\t'\"*-,$xé😀", " ", " ;", "drop table o", "/*", "*/", "--", "$$", "$a$", "$é$", "$😀$", "e'", "\\'"]
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(st.lists(st.sampled_from([*_PIECES, "\u00a0", "\u200b", "\ufeff", "\u3000", " as "]), max_size=12))
+def test_statements_are_split_as_duckdb_splits_them(pieces: list[str]) -> None:
+    query = "select 1" + "".join(pieces)
+    try:
+        statements = duckdb.extract_statements(query)
+    except duckdb.ParserException:
+        return
+    assert len(statements_of(query)) == len(statements)
 
 
 def test_queries(db: fluss.Database, orders: fluss.Table[Any]) -> None:

@@ -62,6 +62,8 @@ def rows(db: fluss.Database, table: str = "orders") -> list[tuple[Any, ...]]:
         ("update orders set n = (id is distinct from 3)::int", None, 8, "select sum(n) from orders", [(7,)]),
         ("delete from orders where item is null", None, 2, "select count(*) from orders", [(6,)]),
         ("delete from orders", None, 8, "select count(*) from orders", [(0,)]),
+        ("delete from orders -- all\rwhere id = 0", None, 1, "select count(*) from orders", [(7,)]),
+        ("delete from orders /* a /* b */ c */ where id = 0", None, 1, "select count(*) from orders", [(7,)]),
         ("truncate orders", None, 8, "select count(*) from orders", [(0,)]),
         ("delete from orders where id = $id", {"id": 7}, 1, "select max(id) from orders", [(6,)]),
         (

@@ -10,14 +10,18 @@ import re
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
+# Every character beyond ASCII but spaces may be part of a name. What is read otherwise than DuckDB reads it would let a
+# text or a comment pass for a statement.
 _TOKEN = re.compile(
-    r"""\s+ | --[^\n]* | /\*.*?\*/
-    | (?P<text>[eE]'(?:[^'\\]|\\.|'')*' | [xX]?'(?:[^']|'')*' | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
+    r"""[\s\u200b\ufeff]+ | --[^\r\n]* | (?P<comment>/\*)
+    | (?P<text>[eE]'(?:[^'\\]|\\.|'')*' | [xX]?'(?:[^']|'')*'
+      | \$(?P<tag>(?:(?:[^\W\d]|[^\x00-\x7f\s\u200b\ufeff])(?:\w|[^\x00-\x7f\s\u200b\ufeff])*)?)\$.*?\$(?P=tag)\$)
     | (?P<quoted>"(?:[^"]|"")*")
-    | (?P<word>[^\W\d][\w$]*)
+    | (?P<word>(?:[^\W\d]|[^\x00-\x7f\s\u200b\ufeff])(?:[\w$]|[^\x00-\x7f\s\u200b\ufeff])*)
     | (?P<other>\d[\w.]* | .)""",
     re.VERBOSE | re.DOTALL,
 )
+_COMMENT_MARK = re.compile(r"/\*|\*/")
 Chain = tuple[str, ...]
 """A name and the names before its dots: ``("shop", "orders")``."""
 
@@ -45,11 +49,24 @@ class Token(NamedTuple):
 
 def tokens_of(query: str) -> list[Token]:
     """The pieces of a statement."""
-    return [
-        Token(match.lastgroup if match.lastgroup != "tag" else "text", match.group(), match.start())
-        for match in _TOKEN.finditer(query)
-        if match.lastgroup is not None
-    ]
+    found, at = [], 0
+    while (match := _TOKEN.match(query, at)) is not None:
+        kind, at = match.lastgroup, match.end()
+        if kind == "comment":
+            at = _end_of_comment(query, at)
+        elif kind is not None:
+            found.append(Token("text" if kind == "tag" else kind, match.group(), match.start()))
+    return found
+
+
+def _end_of_comment(query: str, at: int) -> int:
+    """Where a comment ends that began before a position. Comments may hold others."""
+    depth = 1
+    for mark in _COMMENT_MARK.finditer(query, at):
+        depth += 1 if mark.group() == "/*" else -1
+        if not depth:
+            return mark.end()
+    return len(query)
 
 
 def statements_of(text: str) -> list[str]:
