@@ -103,6 +103,7 @@ class Client:
                     **asdict(self._settings.login(self.user, self._password)),
                     timeout=_CONNECT_S_MAX,
                     options=_OPTIONS,
+                    read_only=self._settings.read_only,
                 )
             return self._db
 
@@ -134,8 +135,11 @@ class Client:
         await self.require_connected()
 
         def run() -> T:
-            login = asdict(self._settings.login(self.user, self._password))
-            with fluss.connect(self._settings.bootstrap_servers, **login, timeout=_CONNECT_S_MAX) as db:
+            settings = self._settings
+            login = asdict(settings.login(self.user, self._password))
+            with fluss.connect(
+                settings.bootstrap_servers, **login, timeout=_CONNECT_S_MAX, read_only=settings.read_only
+            ) as db:
                 return work(db)
 
         return await asyncio.to_thread(run)

@@ -60,7 +60,9 @@ class SqlWorker:
         self._folder = Path(folder)
         self._result: _Result | None = None
         login = settings.login(settings.user, settings.password)
-        self._db = fluss.connect(settings.bootstrap_servers, **asdict(login), timeout=SQL_SECONDS_MAX)
+        self._db = fluss.connect(
+            settings.bootstrap_servers, **asdict(login), timeout=SQL_SECONDS_MAX, read_only=settings.read_only
+        )
         spilled = str(self._folder / "spilled").replace("'", "''")
         for setting in (
             f"temp_directory='{spilled}'",
