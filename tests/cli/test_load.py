@@ -282,6 +282,7 @@ def test_several_files_of_which_one_does_not_fit(call: Any, ok: Callable[..., st
         ("rows.json", "[1]", "line 1: not a JSON object"),
         ("rows.json", '{"id": 12345678901234567890123}', "column 'id': a number is too large"),
         ("rows.jsonl", '{"id": 1}\n{"id": "x"}', "type of column 'id'"),
+        ("rows.csv", "id\r1\r2\r", "a carriage return ends its first line"),
         ("folder.csv", None, "is a folder: name its files"),
         ("folder", None, "is a folder: name its files"),
     ],
@@ -293,7 +294,7 @@ def test_files_that_cannot_be_loaded_in_one_sentence(
     if text is None:
         file.mkdir()
     else:
-        file.write_text(text)
+        file.write_bytes(text.encode())
     result = call("load", "unloaded", str(file), "--create")
     assert result.exit_code == 1
     assert problem in result.stderr
@@ -358,11 +359,11 @@ def test_encodings(ok: Callable[..., str], tmp_path: Path, encoding: str, given:
 
 def test_an_array_of_rows_is_loaded(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
-    file.write_text('\n[\n  {"id": 1, "tags": ["a"]},\n  {"id": 2,\n "tags": null}\n]\n')
+    file.write_text('\n[\n  {"id": 1, "tags": ["a"]},\n  {"id": 2,\n "tags": null}\n]\n', "utf-8")
     ok("load", "of_array", str(file), "--create", "--key", "id")
     rows = [json.loads(line) for line in ok("cat", "of_array", "--json").splitlines()]
     assert sorted(rows, key=lambda row: row["id"]) == [{"id": 1, "tags": ["a"]}, {"id": 2, "tags": None}]
-    file.write_text('[{"id": 3, "tags": null}, {"id": "x"}]')
+    file.write_text('[{"id": 3, "tags": null}, {"id": "x"}]', "utf-8-sig")  # with a mark, as Windows writes it
     refused = call("load", "of_array", str(file))
     assert "line 2, column 'id'" in refused.stderr
     assert "1 row written before it" in refused.stderr
@@ -402,6 +403,17 @@ def test_null_and_the_text_null(ok: Callable[..., str], tmp_path: Path) -> None:
     ok("load", "nulls", str(file), "--create", "--key", "id", "--null", "NULL")
     names = {row["id"]: row["name"] for row in map(json.loads, ok("cat", "nulls", "--json").splitlines())}
     assert names == {1: None, 2: None, 3: "", 4: "NA"}
+
+
+def test_a_null_in_the_only_column_is_a_row(ok: Callable[..., str], tmp_path: Path) -> None:
+    ok("create", "one_column", "n int")
+    ok("put", "one_column", '{"n": 1}', '{"n": null}', '{"n": 3}')
+    ok("export", "one_column", str(tmp_path / "rows.csv"))
+    ok("load", "one_column_loaded", str(tmp_path / "rows.csv"), "--create")
+    assert ok("cat", "one_column_loaded", "--json") == ok("cat", "one_column", "--json")
+    ok("create", "one_required", "n int not null")
+    (tmp_path / "rows.csv").write_text("n\n1\n\n")
+    ok("load", "one_required", str(tmp_path / "rows.csv"))  # where there is no null, an empty line is none
 
 
 def test_a_batch_that_failed_is_not_skipped_by_the_next_load(

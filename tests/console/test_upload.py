@@ -68,6 +68,7 @@ def test_a_csv_file_with_much_in_it_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_nulls_of_a_csv_file_are_those_of_fluss_load() -> None:
+    assert read_file("a.csv", b"n\n1\n\n2\n")["n"].to_pylist() == [1, None, 2]
     found = read_file("a.csv", b'n,t,q\n1,NA,""\n,,null\n')
     assert found.to_pylist() == [{"n": 1, "t": "NA", "q": ""}, {"n": None, "t": None, "q": "null"}]
 

@@ -140,6 +140,8 @@ def test_delete_by_keys(db: fluss.Database) -> None:
     single.delete([1, 2])
     single.delete(np.array([3]))
     single.delete(pa.array([4]))
+    with pytest.raises(fluss.FlussError, match="column without one type"):
+        single.delete(pd.DataFrame({"id": [5, "x"]}))
     assert single.to_pylist() == [{"id": 5, "v": 5}]
 
 
@@ -161,6 +163,7 @@ def test_update_changes_some_columns(db: fluss.Database) -> None:
     table.update({"id": 4, "b": 4.0}, upsert=True)
     table.update(pd.DataFrame({"id": [4], "b": [5.0]}).set_index("id"))
     table.upsert(pd.DataFrame({"id": [4], "b": [6.0]}).set_index("id"), missing="keep")
+    table.upsert(pa.table({"id": [4], "b": [6.0]}).to_reader(), missing="keep")
     assert rows_of(table) == [
         {"id": 1, "a": "x", "b": 9.0},
         {"id": 2, "a": "new", "b": 2.0},

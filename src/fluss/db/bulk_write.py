@@ -14,7 +14,7 @@ import pyarrow as pa
 from fluss.db.bridge import offload
 from fluss.db.inputs import CHUNK_SECONDS, BadRow, RowInput, frame_of, is_one_row, pieces_of
 from fluss.db.results import WriteResult, rejected, with_outcome, with_rows_written
-from fluss.db.schemas import is_pandas
+from fluss.db.schemas import frame_to_arrow, is_pandas
 from fluss.errors import (
     DeadlineExceededError,
     FlussError,
@@ -56,7 +56,7 @@ class Sink:
 
         assert isinstance(self.writer, UpsertWriter)
         if is_pandas(data):
-            data = pa.Table.from_pandas(data[[name for name in self.rows.names if name in data.columns]])
+            data = frame_to_arrow(data[[name for name in self.rows.names if name in data.columns]])
         if isinstance(data, pa.Table):
             missing = [name for name in self.rows.names if name not in data.column_names]
             if missing:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from fluss.db.inputs import frame_of
 from fluss.db.models import as_mapping
+from fluss.db.schemas import frame_to_arrow
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, NonPrimaryKeyTableError
 from fluss.metadata import TableInfo
@@ -71,7 +72,7 @@ def _needs(key: Any, columns: Sequence[str]) -> str:
 
 def keys_of_many(keys: Any, columns: Sequence[str], known: Sequence[str]) -> Any:
     """Many keys: an Arrow table, or a list of keys."""
-    frame = frame_of(keys, columns)
+    frame = frame_to_arrow(keys, columns)
     if frame is not None:
         return frame
     if isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):

@@ -250,7 +250,7 @@ def check_missing(call: str, missing: Missing) -> None:
 
 def _given_columns(call: str, rows: Any, known: Sequence[str]) -> tuple[list[str], Any]:
     """The columns that rows have, and the rows: an iterator is looked into."""
-    frame = frame_of(rows, known)
+    frame = rows.read_all() if isinstance(rows, pa.RecordBatchReader) else frame_of(rows, known)
     if frame is not None:
         return [str(name) for name in (frame.column_names if isinstance(frame, pa.Table) else frame.columns)], frame
     if isinstance(rows, (str, bytes)) or not (is_one_row(rows) or isinstance(rows, Iterable)):

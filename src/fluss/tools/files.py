@@ -129,9 +129,12 @@ def delimiter_of(path: str, header: str) -> str:
 def header_of(source: IO[bytes], label: str) -> str:
     """The first line of a CSV file."""
     try:
-        return source.readline(_INFER_BYTES).decode("utf-8-sig")
+        line = source.readline(_INFER_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise not_utf8(label) from None
+    if "\r" in line.rstrip("\r\n"):
+        raise InvalidArgumentError(f"{label}: a carriage return ends its first line; save it with line feeds")
+    return line
 
 
 def not_utf8(label: str) -> InvalidArgumentError:
@@ -294,7 +297,7 @@ def json_objects(source: IO[bytes], path: str) -> Iterator[bytes]:
     """The rows of a JSON file, one a line. One that begins with ``[`` is an array of rows, and read as a whole."""
     lines = _lines(source, path)
     for line in lines:
-        if not line.lstrip().startswith(b"["):
+        if not line.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
             yield line
             if line.strip():
                 yield from lines

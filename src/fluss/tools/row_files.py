@@ -257,7 +257,11 @@ class RowFile:
                     column_names=names,
                 ),
                 parse_options=csv.ParseOptions(
-                    delimiter=delimiter, newlines_in_values=True, invalid_row_handler=wrong_length
+                    delimiter=delimiter,
+                    newlines_in_values=True,
+                    invalid_row_handler=wrong_length,
+                    # Of a single column, an empty line is a row with null, as `export` writes it.
+                    ignore_empty_lines=len(names) > 1 or not self.columns[0].data_type.nullable,
                 ),
                 convert_options=csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),

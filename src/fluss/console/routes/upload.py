@@ -50,7 +50,10 @@ def _read_csv(name: str, content: bytes, types: Mapping[str, pa.DataType]) -> pa
     delimiter = delimiter_of(name, header)
     # Texts take what they take in the file; each value takes some bytes besides, or instead if it is a number.
     _check_decoded(content.count(b"\n") * (header.count(delimiter) + 1) * _VALUE_BYTES)
-    options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    # Of a single column, an empty line is a row with null.
+    options = pyarrow.csv.ParseOptions(
+        delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=delimiter in header
+    )
 
     def read(chosen: Mapping[str, pa.DataType]) -> pa.Table:
         convert = pyarrow.csv.ConvertOptions(
