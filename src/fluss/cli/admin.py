@@ -18,13 +18,13 @@ from fluss.cli.common import (
     at_option,
     check_table,
     connected,
-    note,
     pairs_of,
     print_json,
     print_result,
+    print_rows,
     table_argument,
 )
-from fluss.cli.show import echo, facts, grid, size_text
+from fluss.cli.show import echo, facts, size_text
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("error", "red")}
 
@@ -111,11 +111,7 @@ def offsets(link: CliTarget, table: str, at: datetime | None) -> None:
         | ({} if at is None else {"at": then.get(key)})
         for key, end in last.items()
     ]
-    if link.as_json:
-        print_json(rows)
-    else:
-        names = ["partition", "bucket", "earliest", "latest", *([] if at is None else ["at"])]
-        grid(names, [["" if row[name] is None else row[name] for name in names] for row in rows])
+    print_rows(link.as_json, rows, ["partition", "bucket", "earliest", "latest", *([] if at is None else ["at"])])
 
 
 @click.command()
@@ -130,16 +126,7 @@ def snapshots(link: CliTarget, table: str) -> None:
 
     with link.database() as db:
         found = table_snapshots(db, db.table(check_table(table)))
-    if link.as_json:
-        print_json(found)
-        return
-    grid(
-        ["kind", "partition", "bucket", "snapshot", "offset"],
-        [
-            ["" if one[name] is None else one[name] for name in ("kind", "partition", "bucket", "id", "offset")]
-            for one in found
-        ],
-    )
+    print_rows(link.as_json, found, ["kind", "partition", "bucket", "id", "offset"], {"id": "snapshot"})
 
 
 @click.command()
@@ -190,11 +177,7 @@ def acl_ls(link: CliTarget, on: str | None) -> None:
 
     with link.database() as db:
         found = list_rights(db, on)
-    if link.as_json:
-        print_json(found)
-    else:
-        names = ["principal", "operation", "resource", "host"]
-        grid(names, [[one[name] for name in names] for one in found])
+    print_rows(link.as_json, found, ["principal", "operation", "resource", "host"])
 
 
 def _change(link: CliTarget, grant: bool, user: str, operation: str, resource: str, host: str) -> None:
@@ -207,11 +190,7 @@ def _change(link: CliTarget, grant: bool, user: str, operation: str, resource: s
             done = revoke_rights(db, user, operation, resource, host)
     if not done:
         raise NotFound(f"{user} has no such right on {resource}; see fluss acl ls")
-    if link.as_json:
-        print_json(done)
-    else:
-        word = "may now" if grant else "may no longer"
-        note(f"{user} {word} {operation} {resource}")
+    print_result(link.as_json, done, f"{user} {'may now' if grant else 'may no longer'} {operation} {resource}")
 
 
 @acl.command(name="grant")
@@ -257,11 +236,8 @@ def config_ls(link: CliTarget) -> None:
     from fluss.tools.status import server_options
 
     with link.database() as db:
-        found = server_options(db)
-    if link.as_json:
-        print_json([{"key": one.key, "value": one.value, "source": one.source} for one in found])
-    else:
-        grid(["option", "value", "source"], [[one.key, one.value, one.source] for one in found])
+        found = [{"key": one.key, "value": one.value, "source": one.source} for one in server_options(db)]
+    print_rows(link.as_json, found, ["key", "value", "source"], {"key": "option"})
 
 
 @config.command(name="set")

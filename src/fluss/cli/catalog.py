@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fluss._text import escaped
-from fluss.cli.common import CliTarget, check_database, check_table, connected, note, print_json, say, table_argument
+from fluss.cli.common import (
+    CliTarget,
+    check_database,
+    check_table,
+    connected,
+    note,
+    print_json,
+    print_names,
+    table_argument,
+)
 from fluss.cli.show import echo, facts, grid, size_text
 
 if TYPE_CHECKING:
@@ -41,11 +50,7 @@ def ls(link: CliTarget, database: str | None) -> None:
     """
     with link.database() as db:
         names = sorted(db.databases() if database is None else db.tables(check_database(db, database)))
-    if link.as_json:
-        print_json(names)
-    else:
-        for name in names:
-            say(name)
+    print_names(link.as_json, names)
 
 
 @click.command()
@@ -73,10 +78,7 @@ def tables(link: CliTarget, database: str | None) -> None:
         ["table", "kind", "columns", "buckets", "size", "partitioned by", "comment"],
         [
             [
-                one["table"],
-                one["kind"],
-                one["columns"],
-                one["buckets"],
+                *(one[name] for name in ("table", "kind", "columns", "buckets")),
                 size_text(one["bytes"]),
                 ", ".join(one["partitioned_by"]),
                 one["comment"] or "",
@@ -119,16 +121,7 @@ def describe(link: CliTarget, table: str) -> None:
         "bytes": figures.size_bytes,
         "skew": None if figures.skew is None else round(figures.skew, 3),
         "lake_lag": figures.lake_lag,
-        "bucket_figures": [
-            {
-                "partition": one.partition,
-                "bucket": one.bucket.bucket_id,
-                "earliest": one.earliest,
-                "latest": one.latest,
-                "rows": one.rows,
-            }
-            for one in figures.buckets
-        ],
+        "bucket_figures": [{**vars(one), "bucket": one.bucket.bucket_id} for one in figures.buckets],
     }
     ends = [(one.partition, one.bucket.bucket_id, one.latest) for one in figures.buckets]
     if info.is_partitioned():
@@ -144,8 +137,8 @@ def describe(link: CliTarget, table: str) -> None:
         found["end_offsets"] = {bucket: end for _, bucket, end in ends}
     if link.as_json:
         print_json(found)
-        return
-    _show(found)
+    else:
+        _show(found)
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -180,10 +173,5 @@ def _show(found: dict[str, Any]) -> None:
     facts(pairs)
     if found["bucket_figures"]:
         echo("")
-        grid(
-            ["partition", "bucket", "earliest", "latest", "rows"],
-            [
-                [one["partition"] or "", one["bucket"], one["earliest"], one["latest"], one["rows"]]
-                for one in found["bucket_figures"]
-            ],
-        )
+        names = ["partition", "bucket", "earliest", "latest", "rows"]
+        grid(names, [[one["partition"] or "", *(one[name] for name in names[1:])] for one in found["bucket_figures"]])

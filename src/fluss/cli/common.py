@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ import click
 from click.core import ParameterSource
 
 from fluss._text import escaped, json_text, json_value
+from fluss.cli.show import grid
 from fluss.config import DEFAULT_SERVER, Login
 from fluss.errors import (
     AuthenticateError,
@@ -347,6 +348,26 @@ def confirm(question: str, *, yes: bool) -> None:
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
     click.echo(json_text(json_value(value)))
+
+
+def print_names(as_json: bool, names: Sequence[str]) -> None:
+    """Print names as one JSON document, or one a line."""
+    if as_json:
+        print_json(names)
+        return
+    for name in names:
+        say(name)
+
+
+def print_rows(
+    as_json: bool, rows: Sequence[Mapping[str, Any]], names: Sequence[str], headings: Mapping[str, str] | None = None
+) -> None:
+    """Print rows as one JSON document, or some of their values as a table; None is an empty cell there."""
+    if as_json:
+        print_json(rows)
+        return
+    cells = [["" if row[name] is None else row[name] for name in names] for row in rows]
+    grid([(headings or {}).get(name, name) for name in names], cells)
 
 
 def print_result(as_json: bool, document: Any, text: str) -> None:

@@ -100,14 +100,8 @@ def bench(link: CliTarget, seconds: float, buckets: int) -> None:
             for one in run_bench(db, seconds, buckets):
                 found.append(one)
                 if not link.as_json:
-                    cells = [
-                        one.name,
-                        one.operations,
-                        round(one.rows_per_second),
-                        round(one.p50_ms, 2),
-                        round(one.p99_ms, 2),
-                    ]
-                    grid.add([cells])
+                    times = round(one.p50_ms, 2), round(one.p99_ms, 2)
+                    grid.add([[one.name, one.operations, round(one.rows_per_second), *times]])
         except KeyboardInterrupt:
             raise Failure(f"interrupted after {len(found)} of 4 parts; the tables were dropped") from None
     if link.as_json:

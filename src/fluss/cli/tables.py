@@ -19,11 +19,11 @@ from fluss.cli.common import (
     note,
     pairs_of,
     print_json,
+    print_names,
     print_result,
-    say,
+    print_rows,
     table_argument,
 )
-from fluss.cli.show import grid
 
 if TYPE_CHECKING:
     from fluss import Table
@@ -141,11 +141,7 @@ def db_ls(link: CliTarget) -> None:
     """
     with link.database() as database:
         names = sorted(database.databases())
-    if link.as_json:
-        print_json(names)
-    else:
-        for name in names:
-            say(name)
+    print_names(link.as_json, names)
 
 
 @db.command(name="create")
@@ -261,7 +257,9 @@ def partitions(
                 f"table {name} is not partitioned; create it with --partition-by to have partitions"
             )
         if action is None:
-            _list(link, [(one.partition_name, one.partition_id) for one in opened.partitions()])
+            found = sorted((one.partition_name, one.partition_id) for one in opened.partitions())
+            rows = [{"name": name, "id": number} for name, number in found]
+            print_rows(link.as_json, rows, ["name", "id"], {"name": "partition"})
             return
         if not values:
             raise click.UsageError(f"{action} which partition? Give {' '.join(f'{key}=VALUE' for key in keys)}")
@@ -279,11 +277,3 @@ def partitions(
         {"table": name, "action": action, "partition": list(values)},
         f"{name}: {'added' if action == 'add' else 'dropped'} partition {shown}",
     )
-
-
-def _list(link: CliTarget, found: list[tuple[str, int]]) -> None:
-    rows = sorted(found)
-    if link.as_json:
-        print_json([{"name": name, "id": number} for name, number in rows])
-    else:
-        grid(["partition", "id"], rows)
