@@ -9,6 +9,7 @@ import functools
 import json
 import secrets
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
@@ -16,9 +17,9 @@ from weakref import WeakValueDictionary
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+import fluss
 from fluss.console.clients import Client
 from fluss.console.inspection import Inspection, Sampler
-from fluss.console.samples import SampleWriter
 from fluss.console.security import Session, Sessions
 from fluss.console.settings import BODY_BYTES_MAX, BODY_S_MAX, UPLOADS_AT_ONCE, Settings
 from fluss.console.sql import SqlSessions
@@ -33,6 +34,7 @@ from fluss.errors import (
     TableNotExistError,
 )
 from fluss.net.deadline import wait_for
+from fluss.tools.bench import LiveOrders
 
 _STATUS: tuple[tuple[type[FlussError], int], ...] = (
     (AuthorizationError, 403),
@@ -42,6 +44,49 @@ _STATUS: tuple[tuple[type[FlussError], int], ...] = (
     (NetworkError, 502),
 )
 _CHECK_S = 15.0
+_SAMPLE_ROWS_AT_FIRST = 200
+_SAMPLE_ROWS_PER_SECOND = 20.0
+
+
+class SampleWriter:
+    """Adds to a table of sample orders and changes it, in a task of the console, until it is stopped."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    async def start(self, client: Client) -> None:
+        """Write the first rows, then go on in the background."""
+        if self.running:
+            return
+        self._ended = ended = threading.Event()
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.get_running_loop().create_task(self._run(client, ended, ready))
+        await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            self._task.result()
+
+    async def _run(self, client: Client, ended: threading.Event, ready: asyncio.Future[None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def work(db: fluss.Database) -> None:
+            orders = LiveOrders(db, _SAMPLE_ROWS_PER_SECOND)
+            orders.write(_SAMPLE_ROWS_AT_FIRST)
+            loop.call_soon_threadsafe(ready.set_result, None)
+            orders.run(ended)
+
+        await client.in_thread(work)
+
+    async def stop(self) -> None:
+        self._ended.set()
+        if self._task is not None:
+            with contextlib.suppress(FlussError):  # the server may be gone
+                await self._task
+            self._task = None
 
 
 class State:

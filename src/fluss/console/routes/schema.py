@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from fluss.console.json_values import hint_of
@@ -15,6 +14,13 @@ from fluss.metadata import BooleanType, TableInfo
 from fluss.metadata.properties import TABLE_PROPERTIES
 
 _VERSIONS_MAX = 50
+_OPTIONS = {
+    "primary_key": "--key",
+    "partition_by": "--partition-by",
+    "buckets": "--buckets",
+    "comment": "--comment",
+}
+"""Arguments of `create_table` as options of `fluss create`."""
 
 
 def describe_columns(info: TableInfo) -> list[dict[str, Any]]:
@@ -103,33 +109,33 @@ async def history(call: Call) -> Any:
     return {"versions": found}
 
 
-def _form(call: Call) -> TableForm:
+def _form(call: Call) -> tuple[str, str, dict[str, Any]]:
+    """What the form for a new table holds: its name, its columns as text, and the other arguments that are given."""
     name, columns = call.text("name").strip(), call.text("columns").strip()
     if not name or not columns:
         raise InvalidArgumentError("A new table needs a name and columns, such as: id bigint not null, item string")
     buckets = call.maybe("buckets")
-    return TableForm(
-        name,
-        columns,
-        call.names("primary_key"),
-        call.names("partition_by"),
-        call.number("buckets", None, 1, 100_000) if buckets else None,
-        {str(key): str(value) for key, value in (call.body.get("properties") or {}).items()},
-        call.maybe("comment"),
-    )
+    given = {
+        "primary_key": call.names("primary_key"),
+        "partition_by": call.names("partition_by"),
+        "buckets": call.number("buckets", None, 1, 100_000) if buckets else None,
+        "properties": {str(key): str(value) for key, value in (call.body.get("properties") or {}).items()},
+        "comment": call.maybe("comment"),
+    }
+    return name, columns, {name: value for name, value in given.items() if value}
 
 
 async def create_preview(call: Call) -> Any:
     """The code that does what the form for a new table does."""
-    return create_code(_form(call), call.state.settings.bootstrap_servers)
+    return _create_code(*_form(call), call.state.settings.bootstrap_servers)
 
 
 async def create(call: Call) -> Any:
     """Create a table."""
     call.require_writable()
-    form = _form(call)
+    name, columns, arguments = _form(call)
     db = await call.client.db()
-    made = await db.create_table(form.name, form.columns, **form.arguments())
+    made = await db.create_table(name, columns, **arguments)
     return {"name": made.name}
 
 
@@ -148,7 +154,7 @@ def _alteration(call: Call) -> tuple[list[tuple[str, str]], dict[str, str | None
 
 async def alter_preview(call: Call) -> Any:
     """The code that does what the form for changes does."""
-    return alter_code(call.text("table"), call.state.settings.bootstrap_servers, *_alteration(call))
+    return _alter_code(call.text("table"), call.state.settings.bootstrap_servers, *_alteration(call))
 
 
 async def alter(call: Call) -> Any:
@@ -185,58 +191,31 @@ ROUTES = (
 )
 
 
-@dataclass(frozen=True)
-class TableForm:
-    """What the form for a new table holds."""
-
-    name: str
-    columns: str
-    """Names and types as text: ``id bigint not null, item string``."""
-    primary_key: Sequence[str] = ()
-    partition_by: Sequence[str] = ()
-    buckets: int | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    comment: str | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of `create_table` after name and columns; those that are not given are left out."""
-        given: dict[str, Any] = {
-            "primary_key": list(self.primary_key),
-            "partition_by": list(self.partition_by),
-            "buckets": self.buckets,
-            "properties": dict(self.properties),
-            "comment": self.comment,
-        }
-        return {name: value for name, value in given.items() if value}
-
-
-def create_code(form: TableForm, server: str) -> dict[str, str]:
+def _create_code(table: str, columns: str, arguments: Mapping[str, Any], server: str) -> dict[str, str]:
     """The code that creates a table."""
-    arguments = "".join(f",\n    {name}={value!r}" for name, value in form.arguments().items())
     python = (
         f"import fluss\n\ndb = fluss.connect({server!r})\n"
-        f"db.create_table(\n    {form.name!r},\n    {form.columns!r}{arguments},\n)\n"
+        f"db.create_table(\n    {table!r},\n    {columns!r}{_written(arguments)},\n)\n"
     )
-    words = ["fluss", "create", form.name, form.columns]
-    words += ["--key", ",".join(form.primary_key)] if form.primary_key else []
-    words += ["--partition-by", ",".join(form.partition_by)] if form.partition_by else []
-    words += ["--buckets", str(form.buckets)] if form.buckets else []
-    words += [word for key, value in form.properties.items() for word in ("-p", f"{key}={value}")]
-    words += ["--comment", form.comment] if form.comment else []
-    return {"python": python, "cli": _cli(words, server), "spark": _spark_create(form, server)}
-
-
-def _spark_create(form: TableForm, server: str) -> str:
-    named = {"partition_by": "partitioned_by"}
-    arguments = "".join(f",\n    {named.get(name, name)}={value!r}" for name, value in form.arguments().items())
-    return (
-        "from fluss.spark import create_table\n\n"
-        f"frame = spark.createDataFrame([], {form.columns!r})\n"
-        f"create_table(\n    frame,\n    {form.name!r},\n    {server!r}{arguments},\n)\n"
+    words = ["fluss", "create", table, columns]
+    for name, value in arguments.items():
+        if name == "properties":
+            words += [word for key, one in value.items() for word in ("-p", f"{key}={one}")]
+        else:
+            words += [_OPTIONS[name], ",".join(value) if isinstance(value, list) else str(value)]
+    named = {{"partition_by": "partitioned_by"}.get(name, name): value for name, value in arguments.items()}
+    spark = (
+        f"from fluss.spark import create_table\n\nframe = spark.createDataFrame([], {columns!r})\n"
+        f"create_table(\n    frame,\n    {table!r},\n    {server!r}{_written(named)},\n)\n"
     )
+    return {"python": python, "cli": _cli(words, server), "spark": spark}
 
 
-def alter_code(
+def _written(arguments: Mapping[str, Any]) -> str:
+    return "".join(f",\n    {name}={value!r}" for name, value in arguments.items())
+
+
+def _alter_code(
     name: str, server: str, add_columns: Sequence[tuple[str, str]], properties: Mapping[str, str | None]
 ) -> dict[str, str]:
     """The code that adds columns and sets properties; a property of None is reset."""
