@@ -83,8 +83,8 @@ from fluss.db.changes import Change, ChangeBatch, ChangePair
 from fluss.db.targets import Target
 from fluss.db.follow import Start
 from fluss.db.inputs import Missing, Rows
-from fluss.db.results import WriteResult
-from fluss.db.reads import Moment
+from fluss.db.write_results import WriteResult
+from fluss.db.read_plan import Moment
 from fluss.db.table_reads import Where
 from fluss.metadata import ColumnRef, PartitionInfo, Schema, TableInfo, TablePath
 from fluss.metadata.where import Params

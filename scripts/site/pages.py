@@ -48,7 +48,7 @@ _ADMIN = (
     "metadata.info",
 )
 REFERENCE: list[Group] = [
-    ("connect", "The high-level API", names("fluss", "db.connect", "db.blocking", "db.changes", "db.results")),
+    ("connect", "The high-level API", names("fluss", "db.connect", "db.blocking", "db.changes", "db.write_results")),
     ("aio-connect", "The high-level API for asyncio", names("fluss.aio", "db.database", "db.table")),
     (
         "client",

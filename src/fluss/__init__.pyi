@@ -56,7 +56,7 @@ from fluss.db.blocking import Table as Table
 from fluss.db.changes import Change as Change
 from fluss.db.changes import Position as Position
 from fluss.db.connect import connect as connect
-from fluss.db.results import WriteResult as WriteResult
+from fluss.db.write_results import WriteResult as WriteResult
 from fluss.errors import AuthenticateError as AuthenticateError
 from fluss.errors import AuthorizationError as AuthorizationError
 from fluss.errors import ConfigError as ConfigError

@@ -29,7 +29,7 @@ COMMON: dict[str, str] = {
     "fluss.client.write": "WriteResultHandle",
     "fluss.config": "Config",
     "fluss.db.changes": "Change Position",
-    "fluss.db.results": "WriteResult",
+    "fluss.db.write_results": "WriteResult",
     # The errors that programs handle. All others are in `fluss.errors`.
     "fluss.errors": """
         AuthenticateError AuthorizationError ConfigError ConnectionClosedError DatabaseAlreadyExistError

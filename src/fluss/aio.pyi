@@ -51,8 +51,8 @@ from fluss.db.changes import Change as Change
 from fluss.db.changes import Position as Position
 from fluss.db.database import Database as Database
 from fluss.db.database import connect as connect
-from fluss.db.results import WriteResult as WriteResult
 from fluss.db.table import Table as Table
+from fluss.db.write_results import WriteResult as WriteResult
 from fluss.errors import AuthenticateError as AuthenticateError
 from fluss.errors import AuthorizationError as AuthorizationError
 from fluss.errors import ConfigError as ConfigError

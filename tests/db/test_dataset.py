@@ -18,8 +18,8 @@ import pytest
 
 import fluss
 from fluss.db import dataset as dataset_module
-from fluss.db import streams
-from fluss.db.reads import Read, plan_read
+from fluss.db import read_ahead
+from fluss.db.read_plan import Read, plan_read
 from fluss.errors import ConnectionClosedError, FlussError, InvalidArgumentError
 
 ROWS = pa.table(
@@ -152,7 +152,7 @@ def test_only_what_is_needed_is_read(
 
 def test_partitions_are_pruned(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     duckdb = pytest.importorskip("duckdb")
-    from fluss.db import reads as reads_module
+    from fluss.db import read_plan as reads_module
 
     days = db.create_table("days", pa.table({"day": ["a", "b", "c"] * 4, "n": range(12)}), partition_by="day")
     seen: list[int] = []
@@ -229,7 +229,7 @@ def test_a_reader_that_stops_early_ends_the_read(events: fluss.Table[Any], monke
             closed.set()
 
     monkeypatch.setattr(Read, "batches", endless)
-    monkeypatch.setattr(streams, "AHEAD_BYTES_MAX", 10_000)
+    monkeypatch.setattr(read_ahead, "AHEAD_BYTES_MAX", 10_000)
     batches = events.dataset().to_batches()
     assert next(batches).num_rows == 20
     assert next(batches).num_rows == 20
@@ -252,7 +252,7 @@ def count_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_reading_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch, events: fluss.Table[Any]) -> None:
     made, batch = count_batches(monkeypatch), ROWS.to_batches()[0]
-    monkeypatch.setattr(streams, "AHEAD_BYTES_MAX", 5 * batch.nbytes)
+    monkeypatch.setattr(read_ahead, "AHEAD_BYTES_MAX", 5 * batch.nbytes)
     batches: Iterator[pa.RecordBatch] = events.dataset().to_batches()
     for taken in range(1, 201):
         assert next(batches).num_rows == 20
@@ -263,7 +263,7 @@ def test_reading_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch, events: fluss
 def test_little_is_read_ahead_of_the_first_rows(monkeypatch: pytest.MonkeyPatch, events: fluss.Table[Any]) -> None:
     """And more with each batch that is taken, up to the bound."""
     made, batch = count_batches(monkeypatch), ROWS.to_batches()[0]
-    monkeypatch.setattr(streams, "_FIRST_AHEAD_BYTES_MAX", 2 * batch.nbytes)
+    monkeypatch.setattr(read_ahead, "_FIRST_AHEAD_BYTES_MAX", 2 * batch.nbytes)
     batches: Iterator[pa.RecordBatch] = events.dataset().to_batches()
     next(batches)
     time.sleep(0.2)
@@ -282,11 +282,11 @@ def test_closing_the_connection_ends_a_read(db_server: fluss.LocalServer, events
         await asyncio.sleep(600)
         yield ROWS.to_batches()[0]
 
-    batches = streams.read_ahead(other._bridge.submit, stuck)
+    batches = read_ahead.read_ahead(other._bridge.submit, stuck)
     closing = threading.Thread(target=lambda: started.wait(10) and other.close())
     closing.start()
     with pytest.raises(ConnectionClosedError):
         next(batches)
     closing.join()
     with pytest.raises(ConnectionClosedError):
-        next(streams.read_ahead(other._bridge.submit, stuck))
+        next(read_ahead.read_ahead(other._bridge.submit, stuck))

@@ -13,7 +13,7 @@ import pytest
 
 import fluss
 import fluss.aio
-from fluss.db import blocking, changes, database, follow, results, row_writer, table
+from fluss.db import blocking, changes, database, follow, row_writer, table, write_results
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,7 +101,7 @@ def test_both_faces_have_the_same_names(sync: type, twin: type) -> None:
 PUBLIC = [
     *(blocking.Table, blocking.Database, blocking.Follow, blocking.TableWriter),
     *(table.Table, database.Database, follow.Follow, row_writer.TableWriter),
-    *(changes.Change, changes.ChangePair, changes.ChangeBatch, changes.Position, results.WriteResult),
+    *(changes.Change, changes.ChangePair, changes.ChangeBatch, changes.Position, write_results.WriteResult),
 ]
 
 

@@ -18,7 +18,7 @@ from tests.threads import in_background, in_threads
 import fluss
 from fluss import col
 from fluss.client.scan import as_of
-from fluss.db import reads
+from fluss.db import read_plan
 from fluss.errors import FlussError, UnsupportedVersionError
 from fluss.net.connection import Connection
 from fluss.protocol import apis
@@ -123,7 +123,7 @@ def test_more_buckets_than_cursors(db: fluss.Database, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(as_of._ListedRows, "begin", counted)
     monkeypatch.setattr(as_of._ListedRows, "close", ended)
-    monkeypatch.setattr(reads, "CURSORS_MAX", 3, raising=False)
+    monkeypatch.setattr(read_plan, "CURSORS_MAX", 3, raising=False)
     assert ids(table.to_arrow(at=then)) == list(range(500))
     assert (most, open_lists) == (3, set())
 
@@ -145,7 +145,7 @@ def test_rows_of_keys_are_counted_by_the_server(db: fluss.Database, monkeypatch:
     )
     plain.delete([1, 2, 3])
     with monkeypatch.context() as patch:
-        patch.setattr(reads, "_current_rows", no_read)
+        patch.setattr(read_plan, "_current_rows", no_read)
         assert plain.count() == len(plain) == 47
         assert parts.count() == 200
         parts.drop_partition("d0")

@@ -25,7 +25,7 @@ import pydantic
 import pytest
 
 import fluss
-from fluss.db.results import RowRejectedError
+from fluss.db.write_results import RowRejectedError
 from fluss.errors import DiskWriteLockedError
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def rows_accounted(report: LoadReport, word: str = "written", then: str = "") -> Iterator[None]:
     """Add to an error that ends a load how many rows were written before it."""
-    from fluss.db.results import with_rows_written
+    from fluss.db.write_results import with_rows_written
     from fluss.errors import FlussError
     from fluss.tools.loading import RejectedRowError
 

@@ -17,7 +17,7 @@ from fluss.client.blocking import FlussConnection
 from fluss.client.cluster import Cluster
 from fluss.client.runner import Background
 from fluss.db.bridge import DatabaseBridge
-from fluss.db.streams import read_ahead
+from fluss.db.read_ahead import read_ahead
 from fluss.db.targets import Target, reach
 from fluss.errors import FlussError, InvalidArgumentError, MissingDependencyError
 from fluss.metadata.where import Params

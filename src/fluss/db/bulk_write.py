@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from fluss.db.bridge import offload
 from fluss.db.inputs import CHUNK_SECONDS, BadRow, RowInput, frame_of, is_one_row, pieces_of
-from fluss.db.results import WriteResult, rejected, with_outcome, with_rows_written
 from fluss.db.schemas import frame_to_arrow, is_pandas
+from fluss.db.write_results import WriteResult, rejected, with_outcome, with_rows_written
 from fluss.errors import (
     DeadlineExceededError,
     FlussError,

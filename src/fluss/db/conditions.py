@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss.db.arrow_results import arrow_result, scratch_duckdb
+from fluss.db.duckdb_setup import arrow_result, scratch_duckdb
 from fluss.db.expressions import translate
 from fluss.db.sql_text import quoted
 from fluss.errors import InvalidArgumentError

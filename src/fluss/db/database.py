@@ -17,7 +17,6 @@ from fluss.config import Login
 from fluss.db.bridge import offload
 from fluss.db.bulk_write import checked_table
 from fluss.db.models import is_model
-from fluss.db.results import RowRejectedError
 from fluss.db.schemas import TableSource, check_existing, names, source_of, split_properties, with_column_properties
 from fluss.db.session import DatabaseSession
 from fluss.db.suggest import CREATE_HINT, did_you_mean
@@ -31,6 +30,7 @@ from fluss.db.targets import (
     reach,
     read_only_options,
 )
+from fluss.db.write_results import RowRejectedError
 from fluss.errors import (
     ConnectionClosedError,
     DatabaseNotExistError,

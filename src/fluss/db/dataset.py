@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from fluss.db.expressions import Translated, fields_of, translate
-from fluss.db.reads import Moment, matching, plan_read
-from fluss.db.streams import Submit, read_ahead
+from fluss.db.read_ahead import Submit, read_ahead
+from fluss.db.read_plan import Moment, matching, plan_read
 from fluss.db.suggest import check_columns
 from fluss.metadata import Predicate, TableInfo
 

@@ -19,7 +19,7 @@ from fluss.client.scan.as_of import current_rows
 from fluss.client.scan.plan import ScanPlan
 from fluss.db.changes import ChangeBatch, Position, position_of
 from fluss.db.models import RowModel
-from fluss.db.reads import list_buckets
+from fluss.db.read_plan import list_buckets
 from fluss.db.suggest import check_columns
 from fluss.errors import (
     ConnectionClosedError,

@@ -19,7 +19,7 @@ from fluss.client.scan.plan import ScanPlan
 from fluss.db.changes import ChangeBatch, position_of
 from fluss.db.follow import Feed, Start, cancel, full_rows, next_rows
 from fluss.db.models import RowModel
-from fluss.db.reads import list_buckets
+from fluss.db.read_plan import list_buckets
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import ChangeType, OffsetSpec, TableBucket, TableInfo, TablePath
 from fluss.metadata.group_rows import FULL

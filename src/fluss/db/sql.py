@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss.client.arguments import wrong_argument
-from fluss.db.arrow_results import is_before_2
+from fluss.db.duckdb_setup import is_before_2
 from fluss.db.log_cache import LogCache
+from fluss.db.read_ahead import Submit
 from fluss.db.sql_catalog import SqlCatalog, Tables, all_tables, answer, find_tables, question_of
 from fluss.db.sql_changes import READS, change_of, definition_of
 from fluss.db.sql_text import Chain, Token, chain_at, chains_of, quoted, statements_of, text_of, tokens_of
-from fluss.db.streams import Submit
 from fluss.db.suggest import CREATE_HINT, did_you_mean
 from fluss.errors import ConnectionClosedError, InvalidArgumentError, MissingDependencyError, TableNotExistError
 from fluss.metadata import TablePath

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from fluss.db.arrow_results import scratch_duckdb
+from fluss.db.duckdb_setup import scratch_duckdb
 from fluss.db.sql_text import Chain, quoted
 from fluss.errors import DatabaseNotExistError, InvalidArgumentError, TableNotExistError
 from fluss.metadata import TableInfo, TablePath

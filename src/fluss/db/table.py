@@ -14,7 +14,7 @@ from fluss.db.follow import Feed, Follow, Start
 from fluss.db.group_feed import GroupFeed, check_group
 from fluss.db.keys import key_of, keys_of_many, require_key
 from fluss.db.models import row_model
-from fluss.db.reads import Moment, python_rows, time_ms
+from fluss.db.read_plan import Moment, python_rows, time_ms
 from fluss.db.suggest import check_columns
 from fluss.db.table_writes import TableWrites
 from fluss.errors import InvalidArgumentError

@@ -19,7 +19,7 @@ from fluss.metadata import Column, ColumnRef, PartitionInfo, Schema, TableInfo, 
 if TYPE_CHECKING:
     from fluss.client.connection import FlussTable
     from fluss.db.bulk_write import Sink
-    from fluss.db.reads import Moment
+    from fluss.db.read_plan import Moment
 
 T = TypeVar("T")
 

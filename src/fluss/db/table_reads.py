@@ -16,7 +16,7 @@ from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import to_pandas, to_polars
 from fluss.db.bridge import offload
 from fluss.db.file_writers import open_writer
-from fluss.db.reads import Moment, Read, is_tiered, list_buckets, plan_read, python_rows
+from fluss.db.read_plan import Moment, Read, is_tiered, list_buckets, plan_read, python_rows
 from fluss.db.table_info import TableDescription
 from fluss.errors import InvalidArgumentError, InvalidTableError, UnsupportedVersionError
 from fluss.metadata import Column, OffsetSpec, Predicate, TableInfo

@@ -15,10 +15,10 @@ from fluss.db.bulk_write import BulkWrite, Sink
 from fluss.db.inputs import BadRow, Missing, RowInput, Rows, frame_of, is_one_row
 from fluss.db.keys import check_rules, key_of, keys_of_many, require_key, rows_of_keys
 from fluss.db.models import as_mapping
-from fluss.db.results import WriteResult, rejected
 from fluss.db.row_writer import TableWriter
 from fluss.db.suggest import check_columns
 from fluss.db.table_reads import TableReads, Where
+from fluss.db.write_results import WriteResult, rejected
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import MergeMode
 from fluss.metadata.where import Params

@@ -16,7 +16,7 @@ from fluss.aio import RecordBatch
 from fluss.client.blocking_client import BlockingClient
 from fluss.client.scan.views import CHANGE_TYPE, Binlog, view_info
 from fluss.client.table import check_view
-from fluss.db.reads import keys_of
+from fluss.db.read_plan import keys_of
 from fluss.errors import (
     ConfigError,
     FlussError,
