@@ -224,6 +224,36 @@ def test_partitions(sql: Sql) -> None:
         sql("SHOW PARTITIONS fluss.cat.whole")
 
 
+def test_partitions_by_other_types_than_texts_are_overwritten(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.typed (n INT, d DATE, b BOOLEAN, i INT) PARTITIONED BY (d, b, i)")
+    sql("INSERT INTO fluss.cat.typed VALUES (1, date'2024-01-01', true, -5), (2, date'2024-01-02', false, 7)")
+    sql("INSERT OVERWRITE fluss.cat.typed PARTITION (d = date'2024-01-01', b = true, i = -5) VALUES (3)")
+    sql("INSERT OVERWRITE fluss.cat.typed PARTITION (d = date'2024-01-02', b = false, i = 7) SELECT 4")
+    assert [row[0] for row in sql.rows("cat.typed")] == [3, 4]
+    rows = sql.spark.table("fluss.cat.typed").where("b").selectExpr("n + 2 AS n", "d", "b", "i")
+    rows.writeTo("fluss.cat.typed").overwrite(f.expr("d = '2024-01-01' AND b AND i = -5"))
+    assert [row[0] for row in sql.rows("cat.typed")] == [4, 5]
+    sql("CREATE TABLE fluss.cat.instants (n INT, at TIMESTAMP_NTZ) PARTITIONED BY (at)")
+    with pytest.raises(PySparkException, match="by a column of type TIMESTAMP_NTZ cannot be listed or named"):
+        sql("INSERT OVERWRITE fluss.cat.instants PARTITION (at = timestamp_ntz'2024-01-01 00:00:00') SELECT 1")
+    with pytest.raises(PySparkException, match="each of the partition columns"):
+        rows.writeTo("fluss.cat.typed").overwrite(f.expr("b AND i > 5 AND d = '2024-01-01'"))
+
+
+def test_virtual_tables_cannot_be_changed(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.viewed TBLPROPERTIES ('primary.key' 'id') AS SELECT 1 AS id")
+    name = "fluss.cat.`viewed$changelog`"
+    for statement in (
+        f"DROP TABLE {name}",
+        f"TRUNCATE TABLE {name}",
+        f"DELETE FROM {name}",
+        f"ALTER TABLE {name} ADD COLUMN n INT",
+    ):
+        with pytest.raises(PySparkException, match=r"cat\.viewed\$changelog can only be read"):
+            sql(statement)
+    assert sql.rows("cat.viewed") == [(1,)]
+
+
 def test_metadata_columns_of_log_tables(sql: Sql) -> None:
     sql("CREATE TABLE fluss.cat.logged AS SELECT id, id % 3 AS k FROM range(0, 10, 1, 1)")
     found = sql("SELECT id, _log_offset, _bucket FROM fluss.cat.logged WHERE k = 2")

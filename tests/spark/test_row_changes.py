@@ -132,6 +132,23 @@ def test_merge_by_a_field_within_a_column(sql: Sql) -> None:
     assert sql.spark.table(path).columns == ["id", "name", version.strip("`")]
 
 
+def test_names_with_dots_and_backquotes(sql: Sql) -> None:
+    """Spark takes a dot outside of backquotes for the way to a field within a column."""
+    path = "fluss.cat.dotted"
+    sql(
+        f"""CREATE TABLE {path} (`a.b` INT, `p.x` STRING, `q``t` INT) PARTITIONED BY (`p.x`)
+        TBLPROPERTIES ('primary.key' 'a.b,p.x')"""
+    )
+    sql(f"INSERT INTO {path} VALUES (1, 'x', 1), (2, 'x', 2), (3, 'y', 3)")
+    sql(f"UPDATE {path} SET `q``t` = 9 WHERE `p.x` = 'x' AND `q``t` = 1")
+    sql(f"DELETE FROM {path} WHERE `q``t` = 2")
+    matched = "WHEN MATCHED THEN UPDATE SET `q``t` = t.`a.b` + 6"
+    sql(f"MERGE INTO {path} t USING (SELECT 1 AS k) f ON t.`a.b` = f.k {matched}")
+    assert sql.rows("cat.dotted") == [(1, "x", 7), (3, "y", 3)]
+    sql(f"INSERT OVERWRITE {path} PARTITION (`p.x` = 'y') VALUES (4, 4)")
+    assert sql(f"SELECT `a.b` FROM {path} WHERE `p.x` = 'y'") == [(4,)]
+
+
 @pytest.mark.parametrize(("key", "refused"), [("at", ("DELETE", "UPDATE", "MERGE")), ("id", ("UPDATE", "MERGE"))])
 def test_times_that_spark_cuts_are_not_written_back(sql: Sql, key: str, refused: tuple[str, ...]) -> None:
     fields = [("id", pa.int64()), ("at", pa.timestamp("ns")), ("n", pa.int64())]

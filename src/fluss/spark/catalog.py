@@ -125,7 +125,7 @@ class CatalogCalls:
 
     def drop_table(self, table: str) -> bool:
         try:
-            self._client.run(self._admin.drop_table(_path(table)))
+            self._client.run(self._admin.drop_table(_changed(table)))
         except TableNotExistError:
             return False
         return True
@@ -138,7 +138,7 @@ class CatalogCalls:
         add: list[dict[str, Any]],
         nullable: dict[str, bool],
     ) -> None:
-        path = _path(table)
+        path = _changed(table)
         info = self._client.info(path)
         now = {**_layout(info), "comment": info.comment or ""}
         # Pipelines of Spark set all properties of a table again in each run.
@@ -162,7 +162,7 @@ class CatalogCalls:
 
     def truncate(self, table: str, partitions: list[str]) -> None:
         """Remove all rows of a table, or of some partitions: it is dropped and created again."""
-        info = self._client.info(_path(table))
+        info = self._client.info(_changed(table))
         Overwrite(info.table_path, descriptor_of(info), partitions or None).truncate(self._client)
 
     def list_partitions(self, table: str) -> list[list[str]]:
@@ -279,6 +279,14 @@ def _state_key(properties: Mapping[str, str]) -> list[str]:
 def _path(table: str) -> TablePath:
     database, _, name = table.partition(".")
     return TablePath(database, name)
+
+
+def _changed(table: str) -> TablePath:
+    """The path of a table that is changed, which a virtual table cannot be."""
+    path, view = split_virtual(_path(table))
+    if view is not None:
+        raise InvalidArgumentError(f"{table} can only be read; change {path}")
+    return path
 
 
 def _layout(info: TableInfo) -> dict[str, str]:

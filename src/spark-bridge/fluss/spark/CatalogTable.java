@@ -62,7 +62,7 @@ class CatalogTable extends FlussTable
 
   @Override
   public Transform[] partitioning() {
-    return partitionedBy().stream().map(Expressions::identity).toArray(Transform[]::new);
+    return partitionedBy().stream().map(FlussTable::quoted).map(Expressions::identity).toArray(Transform[]::new);
   }
 
   @Override
@@ -165,7 +165,7 @@ class CatalogTable extends FlussTable
       boolean wanted = true;
       for (int i = 0; i < columns.length; i++) {
         int at = all.fieldIndex(columns[i]);
-        wanted &= text(ident, i, all.fields()[at].dataType()).equals(values.get(at).asText());
+        wanted &= text(ident.get(i, all.fields()[at].dataType()), all.fields()[at].dataType()).equals(values.get(at).asText());
       }
       if (wanted) {
         found.add(row(values, all));
@@ -204,16 +204,16 @@ class CatalogTable extends FlussTable
     Map<String, String> found = new LinkedHashMap<>();
     StructField[] fields = partitionSchema().fields();
     for (int i = 0; i < fields.length; i++) {
-      found.put(fields[i].name(), text(ident, i, fields[i].dataType()));
+      found.put(fields[i].name(), text(ident.get(i, fields[i].dataType()), fields[i].dataType()));
     }
     return found;
   }
 
   /** A value as it stands in the name of a partition. */
-  private static String text(InternalRow row, int at, DataType type) {
+  static String text(Object value, DataType type) {
     return switch (type.typeName()) {
-      case "string", "boolean", "byte", "short", "integer", "long" -> String.valueOf(row.get(at, type));
-      case "date" -> LocalDate.ofEpochDay(row.getInt(at)).toString();
+      case "string", "boolean", "byte", "short", "integer", "long" -> value.toString();
+      case "date" -> LocalDate.ofEpochDay((Integer) value).toString();
       default -> throw unnamed(type);
     };
   }

@@ -10,7 +10,6 @@ import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
-import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
@@ -191,7 +190,7 @@ class FlussScanBuilder
     @Override
     public NamedReference[] filterAttributes() {
       List<String> read = List.of(schema.fieldNames());
-      return table.partitionedBy().stream().filter(read::contains).map(Expressions::column).toArray(NamedReference[]::new);
+      return table.partitionedBy().stream().filter(read::contains).map(FlussTable::column).toArray(NamedReference[]::new);
     }
 
     /** Filters that are known when the query runs. Spark then plans the read again. */

@@ -10,6 +10,8 @@ import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
@@ -25,6 +27,15 @@ class FlussTable implements SupportsRead, SupportsWrite {
   FlussTable(StructType schema, Map<String, String> options) {
     this.schema = schema;
     this.options = options;
+  }
+
+  /** A column. Spark takes a dot outside of backquotes for the way to a field within a column. */
+  static NamedReference column(String name) {
+    return Expressions.column(quoted(name));
+  }
+
+  static String quoted(String column) {
+    return "`" + column.replace("`", "``") + "`";
   }
 
   @Override

@@ -7,18 +7,18 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.Literal;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
-import org.apache.spark.sql.connector.write.SupportsOverwrite;
+import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
 import org.apache.spark.sql.connector.write.SupportsTruncate;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend;
-import org.apache.spark.sql.sources.AlwaysTrue;
-import org.apache.spark.sql.sources.EqualNullSafe;
-import org.apache.spark.sql.sources.EqualTo;
-import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -27,7 +27,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  *
  * <p>It takes the output mode {@code update} too: a row that changes is upserted, or appended to a log table.
  */
-class FlussWriteBuilder implements SupportsOverwrite, SupportsDynamicOverwrite, SupportsStreamingUpdateAsAppend {
+class FlussWriteBuilder implements SupportsOverwriteV2, SupportsDynamicOverwrite, SupportsStreamingUpdateAsAppend {
   /** An option of the Python source: the partitions whose rows are replaced. */
   private static final String OVERWRITE_PARTITIONS = "overwrite.partitions";
 
@@ -46,39 +46,39 @@ class FlussWriteBuilder implements SupportsOverwrite, SupportsDynamicOverwrite, 
   }
 
   @Override
-  public WriteBuilder overwrite(Filter[] filters) {
+  public WriteBuilder truncate() {
     replaces = true;
-    if (!everything(filters)) {
-      options.put(OVERWRITE_PARTITIONS, partition(filters));
-    }
     return this;
+  }
+
+  @Override
+  public WriteBuilder overwrite(Predicate[] predicates) {
+    options.put(OVERWRITE_PARTITIONS, partition(predicates));
+    return truncate();
   }
 
   /** Replaces the partitions that have new rows; without partitions, all rows. */
   @Override
   public WriteBuilder overwriteDynamicPartitions() {
-    replaces = true;
     if (!partitionedBy.isEmpty()) {
       options.put(OVERWRITE_PARTITIONS, DYNAMIC);
     }
-    return this;
+    return truncate();
   }
 
-  private static boolean everything(Filter[] filters) {
-    return filters.length == 1 && filters[0] instanceof AlwaysTrue;
-  }
-
-  /** The name of the one partition that filters mean. */
-  private String partition(Filter[] filters) {
+  /** The name of the one partition that predicates mean. */
+  private String partition(Predicate[] predicates) {
     Map<String, String> values = new LinkedHashMap<>();
-    for (Filter filter : filters) {
-      if (filter instanceof EqualNullSafe equal && equal.value() != null) {
-        values.put(equal.attribute(), equal.value().toString());
-      } else if (filter instanceof EqualTo equal) {
-        values.put(equal.attribute(), equal.value().toString());
+    for (Predicate predicate : predicates) {
+      Expression[] sides = predicate.children();
+      if (List.of("=", "<=>").contains(predicate.name())
+          && sides[0] instanceof NamedReference column
+          && sides[1] instanceof Literal<?> literal
+          && literal.value() != null) {
+        values.put(String.join(".", column.fieldNames()), CatalogTable.text(literal.value(), literal.dataType()));
       }
     }
-    if (filters.length != values.size() || !values.keySet().equals(Set.copyOf(partitionedBy))) {
+    if (predicates.length != values.size() || !values.keySet().equals(Set.copyOf(partitionedBy))) {
       throw new UnsupportedOperationException(
           "INSERT OVERWRITE replaces all rows, or those of one partition: give a value for each of the partition columns "
               + partitionedBy);

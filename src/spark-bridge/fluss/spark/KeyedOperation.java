@@ -34,7 +34,7 @@ record KeyedOperation(CatalogTable table, RowLevelOperation.Command command, Lis
 
   @Override
   public NamedReference[] rowId() {
-    return key.stream().map(Expressions::column).toArray(NamedReference[]::new);
+    return key.stream().map(FlussTable::column).toArray(NamedReference[]::new);
   }
 
   @Override
@@ -75,12 +75,12 @@ record KeyedOperation(CatalogTable table, RowLevelOperation.Command command, Lis
     public Distribution requiredDistribution() {
       StructType row = info.schema(); // without a column of the key that Python fills
       return Distributions.clustered(
-          key.stream().filter(name -> row.getFieldIndex(name).isDefined()).map(Expressions::column).toArray(NamedReference[]::new));
+          key.stream().filter(name -> row.getFieldIndex(name).isDefined()).map(FlussTable::column).toArray(NamedReference[]::new));
     }
 
     @Override
     public SortOrder[] requiredOrdering() {
-      NamedReference operation = Expressions.column(RowDeltaUtils.OPERATION_COLUMN());
+      NamedReference operation = FlussTable.column(RowDeltaUtils.OPERATION_COLUMN());
       return new SortOrder[] {Expressions.sort(operation, SortDirection.ASCENDING)};
     }
   }
