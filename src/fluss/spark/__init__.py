@@ -16,9 +16,8 @@ NAMES = {
     "fluss.spark.options": "OPTIONS",
     "fluss.spark.presets": "configure",
     "fluss.spark.registration": "tables",
-    "fluss.spark.shortcuts": "read upsert_stream",
+    "fluss.spark.shortcuts": "activate read upsert_stream",
     "fluss.spark.source": "FlussDataSource",
-    "fluss.spark.threads": "activate",
     "fluss.spark.types": "to_fluss_schema to_spark_schema",
 }
 

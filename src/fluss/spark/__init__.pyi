@@ -10,10 +10,10 @@ from fluss.spark.metrics import LagListener as LagListener
 from fluss.spark.options import OPTIONS as OPTIONS
 from fluss.spark.presets import configure as configure
 from fluss.spark.registration import tables as tables
+from fluss.spark.shortcuts import activate as activate
 from fluss.spark.shortcuts import read as read
 from fluss.spark.shortcuts import upsert_stream as upsert_stream
 from fluss.spark.source import FlussDataSource as FlussDataSource
-from fluss.spark.threads import activate as activate
 from fluss.spark.types import to_fluss_schema as to_fluss_schema
 from fluss.spark.types import to_spark_schema as to_spark_schema
 

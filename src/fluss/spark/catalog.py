@@ -6,8 +6,10 @@ The Java class asks, and this module does the work: see `catalog_process`.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -19,7 +21,6 @@ from fluss.metadata import Column, DatabaseDescriptor, TableDescriptor, TableInf
 from fluss.spark.batches import METADATA_FIELDS, source_schema
 from fluss.spark.creation import table_descriptor
 from fluss.spark.filters import is_cut_by_spark
-from fluss.spark.flows import flows_of_batch, flows_of_stream
 from fluss.spark.history import SEQUENCE, has_sequence, with_sequence
 from fluss.spark.layout import Layout, rows_between
 from fluss.spark.options import OPTIONS, read_options
@@ -40,6 +41,12 @@ _OTHER_ROWS = ("endingOffsets", "scan.incremental.start.timestamp", "scan.as-of.
 """Options of reads that may give more rows than a table has now."""
 
 _OF_SPARK = frozenset({"provider", "owner", "external", "is_managed_location", "comment", "collation", "table_type"})
+
+_TABLE = re.compile(r"fluss[ .]([\w-]+\.[\w-]+)")
+"""How the bridge describes a table, and how flows of a pipeline are named after tables of the catalog `fluss`."""
+
+_OBJECT = re.compile(r"[\w.$]*\.(\w+)@[0-9a-f]+")
+"""Sources without a description of their own, such as ours before Spark 4.2: a class, and a number that changes."""
 
 
 class CatalogCalls:
@@ -206,11 +213,11 @@ class CatalogCalls:
 
     def note_stream(self, progress: str) -> None:
         """Keep what a micro-batch moved, for the graph of the console."""
-        self._note(flows_of_stream(progress))
+        self._note(_flows_of_stream(progress))
 
     def note_batch(self, target: str, sources: list[str], rows: int, seconds: float) -> None:
         """Keep what a batch write moved."""
-        self._note(flows_of_batch(target, sources, rows, seconds))
+        self._note(_flows_of_batch(target, sources, rows, seconds))
 
     def _note(self, flows: list[Flow]) -> None:
         if flows:
@@ -350,3 +357,44 @@ def _column_type(column: Mapping[str, Any]) -> Any:
             f"column '{field.name}' is new and NOT NULL, but rows that exist have no value for it"
         )
     return to_fluss_type(field.dataType, True, field.name)
+
+
+def _flows_of_stream(text: str) -> list[Flow]:
+    """The flows of a query, from the JSON of its progress; none if it fills no table of Fluss.
+
+    Auto CDC flows merge their rows in a function that Spark does not describe; their names are those of their tables.
+    """
+    progress: dict[str, Any] = json.loads(text)
+    name = progress.get("name") or progress["id"]
+    target = _table_in(progress["sink"]["description"]) or _table_in(name)
+    name = _table_in(name) or name
+    if target is None:
+        return []
+    found = []
+    for source in progress["sources"]:
+        latest = source.get("latestOffset")
+        ends = latest if isinstance(latest, dict) else {}
+        read = ends.get("table") or _OBJECT.sub(r"\1", source["description"])
+        rate = source.get("processedRowsPerSecond", 0.0)
+        found.append(Flow(name, read, target, rate, ends.get("rows_behind"), ends.get("ms_behind"), _now()))
+    return found
+
+
+def _flows_of_batch(target: str, sources: Sequence[str], rows: int, seconds: float) -> list[Flow]:
+    """The flows of a batch write into a table of Fluss; one without a source if it reads no table of Fluss."""
+    table = _table_in(target)
+    if table is None:
+        return []
+    rate = rows / max(seconds, 0.001)
+    read = sorted({found for source in sources if (found := _table_in(source)) not in (None, table)}) or [""]
+    return [Flow(table, source, table, rate, None, None, _now()) for source in read]
+
+
+def _table_in(text: str) -> str | None:
+    """The table of Fluss that a description of Spark means."""
+    found = _TABLE.fullmatch(text)
+    return None if found is None else found[1]
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.timezone.utc)

@@ -63,7 +63,7 @@ class LagListener(StreamingQueryListener):  # type: ignore[misc]
             self._rows.labels(name, source, bucket).set(one["rows"])
             if "ms" in one:
                 self._seconds.labels(name, source, bucket).set(one["ms"] / 1000)
-        self._forget(name, self._known.get(name, set()) - set(lags))
+        self._remove_gauges(name, self._known.get(name, set()) - set(lags))
         self._known[name] = set(lags)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
@@ -74,11 +74,11 @@ class LagListener(StreamingQueryListener):  # type: ignore[misc]
         known = self._known.pop(name, None) if name is not None else None
         if name is None or known is None:
             return
-        self._forget(name, known)
+        self._remove_gauges(name, known)
         for gauge in (self._rate, self._batch):
             gauge.remove(name)
 
-    def _forget(self, name: str, gone: set[tuple[str, str]]) -> None:
+    def _remove_gauges(self, name: str, gone: set[tuple[str, str]]) -> None:
         for source, bucket in gone:
             self._rows.remove(name, source, bucket)
             if (name, source, bucket) in self._seconds._metrics:

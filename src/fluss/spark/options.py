@@ -358,14 +358,14 @@ def read_options(options: Mapping[str, str], *, streaming: bool = False) -> Sour
     """The options of a read, checked; a ConfigError names what is wrong."""
     parsed = _parse(options, "reads")
     values = parsed.values
-    _settle_view(parsed, streaming)
-    _settle_startup_mode(values)
+    _apply_view(parsed, streaming)
+    _infer_startup_mode(values)
     _check_startup(values)
     _check_side(values, streaming)
     return parsed
 
 
-def _settle_view(options: SourceOptions, streaming: bool) -> None:
+def _apply_view(options: SourceOptions, streaming: bool) -> None:
     """Set the options that the name of a virtual table stands for."""
     if options.view is None:
         return
@@ -379,7 +379,7 @@ def _settle_view(options: SourceOptions, streaming: bool) -> None:
     options.values["read.optimized" if options.view == "lake" else "read.changelog"] = True
 
 
-def _settle_startup_mode(values: dict[str, Any]) -> None:
+def _infer_startup_mode(values: dict[str, Any]) -> None:
     """Name the mode that offsets or a timestamp given without one stand for."""
     mode = values.get("scan.startup.mode")
     if isinstance(mode, dict):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short forms: a DataFrame of some columns and rows of a table, and a stream that is upserted."""
+"""Short forms: a DataFrame of some columns and rows of a table, a stream that is upserted, writes in other threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from fluss.client.blocking_client import BlockingClient
 from fluss.errors import InvalidArgumentError
 from fluss.spark.options import is_client_option, override, write_options
 from fluss.spark.presets import session_options
-from fluss.spark.threads import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,6 +105,23 @@ def upsert_stream(
     if trigger is not None:
         writer = writer.trigger(**trigger)
     return writer.start()
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a session the active one of the calling thread, so that `format("fluss")` can be written to in it.
+
+    Spark looks the source of a write up in the session that is active in the calling thread. A thread that was started
+    by Python has none in the JVM, so that Spark knows no Python source there and answers DATA_SOURCE_NOT_FOUND.
+    With the bridge, which `fluss.spark.session()` and `configure()` load, that needs no call. Without it, call this in
+    each thread but the main one, before its first write or stream start.
+
+    Example:
+        with ThreadPoolExecutor(initializer=fluss.spark.activate, initargs=(spark,)) as pool:
+            pool.map(write_one_day, days)
+    """
+    session = getattr(spark, "_jsparkSession", None)
+    if session is not None:  # a session of Spark Connect has its threads on the server
+        spark._jvm.SparkSession.setActiveSession(session)
 
 
 def _options(spark: SparkSession, bootstrap_servers: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:

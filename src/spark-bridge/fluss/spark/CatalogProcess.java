@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package fluss.spark;
 
-import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
@@ -54,12 +53,7 @@ final class CatalogProcess {
   }
 
   private synchronized JsonNode ask(Map<String, ?> request) {
-    String line;
-    try {
-      line = JSON.writeValueAsString(request);
-    } catch (JsonProcessingException error) {
-      throw new IllegalStateException(error);
-    }
+    String line = JSON.valueToTree(request).toString();
     try {
       start();
     } catch (IOException error) {

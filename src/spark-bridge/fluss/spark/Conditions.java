@@ -123,21 +123,4 @@ final class Conditions {
   private static String quoted(String text) {
     return "'" + text.replace("'", "''") + "'";
   }
-
-  /** A JSON array of texts. */
-  static String json(List<String> texts) {
-    StringBuilder json = new StringBuilder("[");
-    for (String text : texts) {
-      json.append(json.length() > 1 ? ", \"" : "\"");
-      for (char letter : text.toCharArray()) {
-        if (letter == '"' || letter == '\\' || letter < ' ') {
-          json.append(String.format("\\u%04x", (int) letter));
-        } else {
-          json.append(letter);
-        }
-      }
-      json.append('"');
-    }
-    return json.append(']').toString();
-  }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package fluss.spark;
 
+import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -209,7 +210,7 @@ class FlussScanBuilder
       Map<String, String> all = new LinkedHashMap<>(options);
       all.putAll(more);
       if (!conditions.isEmpty()) {
-        all.put(PUSHED_FILTERS, Conditions.json(conditions));
+        all.put(PUSHED_FILTERS, new ObjectMapper().valueToTree(conditions).toString());
       }
       if (limit > 0) {
         all.put(LIMIT, String.valueOf(limit));
