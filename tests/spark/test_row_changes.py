@@ -88,6 +88,16 @@ def test_merge_inserts_a_key_that_it_deletes(sql: Sql) -> None:
     assert sql(f"SELECT v, count(*) FROM {path} GROUP BY v") == [(2, rows)]
 
 
+def test_rows_found_by_their_keys_are_those_of_planning(sql: Sql) -> None:
+    """A task of UPDATE that runs again must not add to what its first run wrote."""
+    path = table(sql, "planned", 10)
+    planned = sql.spark.table(path).where("id = 7 AND k = 1")
+    before = planned.collect()
+    sql(f"UPDATE {path} SET n = n + 1 WHERE id = 7 AND k = 1")
+    assert planned.collect() == before
+    assert sql(f"SELECT n FROM {path} WHERE id = 7 AND k = 1") == [(71,)]
+
+
 def test_changes_of_more_rows_than_a_batch(sql: Sql) -> None:
     rows = 150_000
     path = table(sql, "many", rows)

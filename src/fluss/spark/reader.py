@@ -35,7 +35,7 @@ from fluss.spark.layout import Bucket, Layout, rows_between
 from fluss.spark.option_types import EARLIEST, LATEST
 from fluss.spark.options import SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
-from fluss.spark.splits import FOLDED, LOG, ROWS, Keys, Nothing, Split, cut
+from fluss.spark.splits import FOLDED, LOG, ROWS, FoundRows, Nothing, Split, cut
 
 SPLIT_ROWS = 1_000_000
 """Buckets of log tables are cut into tasks of at most this size: one bucket would keep only one core busy."""
@@ -86,7 +86,7 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
                 return [Nothing()]
         keys = self._keys(info)
         if keys is not None:
-            return [Keys(info.table_id, keys)] if keys else [Nothing()]
+            return [FoundRows(rows) for rows in self._look_up(info, keys)] or [Nothing()]
         layout = pruned(Layout.load(client, info, options["scan.partitions"]), options)
         kind = self._kind(info)
         start, stop = self._range(layout, kind)
@@ -115,6 +115,16 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
             return None
         predicate = choosing(options, info)
         return None if predicate is None else keys_of(predicate, info)
+
+    def _look_up(self, info: TableInfo, keys: list[dict[str, Any]]) -> list[pa.RecordBatch]:
+        client = client_of(self._options.client)
+        table = client.table(self._options.table_path)
+        lookuper = client.call(lambda: table.new_lookup().create_lookuper())
+        found: pa.Table = client.run(lookuper.lookup_many(keys))
+        predicate = choosing(self._options, info)
+        if predicate is not None:
+            found = found.filter(predicate.to_arrow_expression(info.schema))
+        return list(found.combine_chunks().to_batches())
 
     def _kind(self, info: TableInfo) -> str:
         options = self._options
@@ -222,8 +232,9 @@ def read_partition(options: SourceOptions, schema: StructType, partition: d.Inpu
 def _rows(options: SourceOptions, schema: StructType, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, Split):
         return read_split(options, schema, partition)
-    if isinstance(partition, Keys):
-        return _read_keys(options, schema, partition)
+    if isinstance(partition, FoundRows):
+        nowhere = TableBucket(0, 0)  # current rows have no metadata columns
+        return SparkBatchConverter(schema).convert(iter((RecordBatch(partition.rows, nowhere, 0, 0),)))
     if isinstance(partition, LakePart):
         info = client_of(options.client).info(options.table_path)
         found = read_lake_part(options, schema, partition, info, choosing(options, info))
@@ -237,17 +248,6 @@ def _limited(found: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBa
         rows -= batch.num_rows
         if rows <= 0:
             return
-
-
-def _read_keys(options: SourceOptions, schema: StructType, wanted: Keys) -> Iterator[pa.RecordBatch]:
-    client = client_of(options.client)
-    table = client.table(options.table_path)
-    info = table.get_table_info()
-    _check_same(info, wanted.table_id)
-    lookuper = client.call(lambda: table.new_lookup().create_lookuper())
-    bucket = TableBucket(info.table_id, 0)  # of no meaning: current rows have no metadata columns
-    found = (RecordBatch(batch, bucket, 0, 0) for batch in client.run(lookuper.lookup_many(wanted.keys)).to_batches())
-    return SparkBatchConverter(schema).convert(_filtered(found, choosing(options, info), info))
 
 
 def _check_same(info: TableInfo, table_id: int) -> None:

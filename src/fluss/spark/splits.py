@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from fluss.spark.layout import Bucket
@@ -35,12 +36,14 @@ class Split(InputPartition):  # type: ignore[misc]
         return self.stop - self.start
 
 
-class Keys(InputPartition):  # type: ignore[misc]
-    """Rows of a primary-key table that a filter names by their keys."""
+class FoundRows(InputPartition):  # type: ignore[misc]
+    """Rows of a primary-key table that a filter names by their keys, looked up when the read was planned.
 
-    def __init__(self, table_id: int, keys: list[dict[str, Any]]) -> None:
-        self.table_id = table_id
-        self.keys = keys
+    A task that runs again must not see newer rows: an UPDATE that adds to a column would add twice.
+    """
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self.rows = rows
 
 
 class Nothing(InputPartition):  # type: ignore[misc]
