@@ -46,6 +46,27 @@ def test_rows_are_written_and_put_into_a_checkpoint(writer: WriterProcess, tmp_p
     assert len(ordered.read_rows(tmp_path / "a")) == len(ROWS) - 1
 
 
+def test_few_databases_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of those whose rows are not flushed is closed: what fails then would go unnoticed."""
+
+    def opened_folders() -> set[str]:
+        paths = (Path(f"/proc/self/fd/{fd}").resolve() for fd in os.listdir("/proc/self/fd"))
+        return {path.relative_to(tmp_path).parts[0] for path in paths if tmp_path in path.parents}
+
+    monkeypatch.setattr(rocksdb, "_DATABASES_MAX", 3)
+    writer, rows = rocksdb.Writer(), list(ROWS.items())[:10]
+    writer.put(str(tmp_path / "unflushed"), rows)
+    for number in range(8):
+        writer.put(str(tmp_path / str(number)), rows)
+        writer.flush(str(tmp_path / str(number)))
+    assert opened_folders() == {"unflushed", "6", "7"}
+    writer.put(str(tmp_path / "0"), [(b"later", b"\1\0row")])
+    writer.flush(str(tmp_path / "0"))
+    writer.stop()
+    assert ordered.read_rows(tmp_path / "0") == {**dict(rows), b"later": b"\1\0row"}
+    assert ordered.read_rows(tmp_path / "unflushed") == dict(rows)
+
+
 def test_an_error_of_rocksdb_is_reported_and_ends_nothing(writer: WriterProcess, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="Not a directory"):
