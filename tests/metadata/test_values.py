@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import pickle
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fluss import metadata
 from fluss.errors import FormatError, InvalidArgumentError
@@ -25,6 +28,7 @@ from fluss.metadata import (
     TableDescriptor,
     TableInfo,
     TablePath,
+    epoch_millis,
     physical_primary_key,
 )
 
@@ -33,6 +37,11 @@ def test_export_list() -> None:
     assert sorted(metadata.__all__) == metadata.__all__
     for name in metadata.__all__:
         assert hasattr(metadata, name)
+
+
+@given(st.integers(-(10**13), 10**14))
+def test_milliseconds_of_a_time(millis: int) -> None:
+    assert epoch_millis(datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=millis)) == millis
 
 
 def test_table_path() -> None:

@@ -243,13 +243,14 @@ def restore(
 
 def _from_store(link: CliTarget, url: str, folder: str | None, at: datetime | None, settings: tuple[str, ...]) -> None:
     """Restore a continuous backup into a data folder; verify it without one."""
+    from fluss.metadata import epoch_millis
     from fluss.server.config import ServerConfig
     from fluss.server.replication.layout import time_text
     from fluss.server.replication.restoring import restore as restore_from
     from fluss.server.replication.restoring import verify
 
     options = ServerConfig(pairs_of("-D", settings)).store_options
-    at_ms = None if at is None else int(at.timestamp() * 1000)
+    at_ms = None if at is None else epoch_millis(at)
     with progress_bar("restore" if folder else "verify", None, show=not link.as_json) as advance:
         if folder is None:
             found = verify(url, at_ms=at_ms, store_options=options, progress=advance)

@@ -368,7 +368,9 @@ def _records(tail: Tail) -> Iterator[_Records]:
 
 
 def _pairs(changes: Follow[ChangePair[dict[str, Any]]]) -> Iterator[_Records]:
+    from fluss.metadata import epoch_millis
+
     with changes:
         for change in changes:
-            place = _place(change, int(change.timestamp.timestamp() * 1000))
+            place = _place(change, epoch_millis(change.timestamp))
             yield ["old", "new"], [{**place, "old": change.old, "new": change.new}]

@@ -29,7 +29,16 @@ from fluss.errors import (
     PartitionNotExistsError,
     UnknownTableOrBucketError,
 )
-from fluss.metadata import ChangeType, DataType, OffsetSpec, TableBucket, TableInfo, TablePath, datetime_from_text
+from fluss.metadata import (
+    ChangeType,
+    DataType,
+    OffsetSpec,
+    TableBucket,
+    TableInfo,
+    TablePath,
+    datetime_from_text,
+    epoch_millis,
+)
 from fluss.net.deadline import LONGEST_S
 from fluss.net.eager import retrieve_exception
 
@@ -230,8 +239,7 @@ class Feed(Generic[T]):
             with contextlib.suppress(ValueError):  # which is reported below
                 start = datetime_from_text(start)
         if isinstance(start, dt.datetime):
-            # A datetime without a zone is one of this machine's clock, as everywhere in Python.
-            spec = OffsetSpec.timestamp(int(start.timestamp() * 1000))
+            spec = OffsetSpec.timestamp(epoch_millis(start))
             try:
                 return await plan.offsets(buckets, spec)
             except InvalidTimestampError:

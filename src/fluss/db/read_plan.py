@@ -41,6 +41,7 @@ from fluss.metadata import (
     TimestampLtzType,
     TimestampType,
     datetime_from_text,
+    epoch_millis,
     key_values,
     matching_partitions,
 )
@@ -331,7 +332,7 @@ def time_ms(at: Moment) -> int:
             moment = datetime_from_text(moment)
     if not isinstance(moment, datetime):
         raise InvalidArgumentError(f"the past takes a time such as '2026-07-01T12:00' or a datetime, not {at!r:.60}")
-    return int(moment.timestamp() * 1000)  # without a zone it is one of this machine's clock
+    return epoch_millis(moment)
 
 
 def _past_rows(connection: FlussConnection, table: FlussTable, at: Moment) -> Callable[[Read], _Batches]:

@@ -18,7 +18,7 @@ NAMES = {
         RemoteLogSegment
     """,
     "fluss.metadata.info": """
-        DatabaseInfo EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec TableInfo datetime_from_text
+        DatabaseInfo EARLIEST_OFFSET LATEST_OFFSET LakeSnapshot OffsetSpec TableInfo datetime_from_text epoch_millis
     """,
     "fluss.metadata.partition": """
         HISTORICAL_PARTITION PARTITION_KEY_TYPES PartitionInfo PartitionSpec format_partition_value

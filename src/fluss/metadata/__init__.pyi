@@ -27,6 +27,7 @@ from fluss.metadata.info import LakeSnapshot as LakeSnapshot
 from fluss.metadata.info import OffsetSpec as OffsetSpec
 from fluss.metadata.info import TableInfo as TableInfo
 from fluss.metadata.info import datetime_from_text as datetime_from_text
+from fluss.metadata.info import epoch_millis as epoch_millis
 from fluss.metadata.partition import HISTORICAL_PARTITION as HISTORICAL_PARTITION
 from fluss.metadata.partition import PARTITION_KEY_TYPES as PARTITION_KEY_TYPES
 from fluss.metadata.partition import PartitionInfo as PartitionInfo

@@ -248,6 +248,11 @@ def datetime_from_text(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 does not read the Z
 
 
+def epoch_millis(moment: datetime) -> int:
+    """Milliseconds since 1970. A time without a zone is one of this machine's clock, as everywhere in Python."""
+    return round(moment.timestamp() * 1000)  # the product may be just below a whole number
+
+
 @dataclass(frozen=True, repr=False)
 class OffsetSpec:
     """Which offset `list_offsets` shall find: use `earliest`, `latest` or `timestamp`."""

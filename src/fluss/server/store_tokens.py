@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from urllib.parse import quote, urlencode, urlsplit
 
 from fluss.errors import SecurityTokenError
-from fluss.metadata import FileSystemCredentials, datetime_from_text
+from fluss.metadata import FileSystemCredentials, datetime_from_text, epoch_millis
 from fluss.net.filesystems import S3_SCHEMES, scheme_of, scrub
 
 _DURATION_S = 3600
@@ -185,7 +185,7 @@ def _credentials(answer: bytes) -> tuple[FileSystemCredentials, int]:
         keys = FileSystemCredentials(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
     except (KeyError, ValueError):
         raise ValueError("the answer has no AccessKeyId, SecretAccessKey, SessionToken and Expiration") from None
-    return keys, int(expires.timestamp() * 1000)
+    return keys, epoch_millis(expires)
 
 
 def _elements(answer: bytes) -> dict[str, str]:

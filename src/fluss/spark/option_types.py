@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import TypeVar
 
-from fluss.metadata import datetime_from_text
+from fluss.metadata import datetime_from_text, epoch_millis
 from fluss.options import LONG_MAX, Choice, Option, OptionType
 
 EARLIEST = -2
@@ -31,7 +31,7 @@ class Moment(OptionType[int]):
         if text.isascii() and text.isdigit() and len(text) <= 18:
             return int(text)
         try:
-            return int(datetime_from_text(text).timestamp() * 1000)
+            return epoch_millis(datetime_from_text(text))
         except (ValueError, OverflowError, OSError):
             return None
 

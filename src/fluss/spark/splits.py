@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition

@@ -21,7 +21,7 @@ from fluss.client.buckets import bucket_offsets as offsets_of
 from fluss.client.buckets import table_buckets
 from fluss.db.internals import admin_call
 from fluss.errors import FlussError, InvalidArgumentError, InvalidTimestampError
-from fluss.metadata import OffsetSpec, TableBucket, TableInfo, datetime_from_text
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo, datetime_from_text, epoch_millis
 from fluss.metadata.group_rows import GROUPS_TABLE
 from fluss.metadata.info import ConfigEntry
 from fluss.server.replication.layout import BackupState
@@ -243,7 +243,7 @@ def bucket_offsets(db: Database, table: Table[Any], spec: OffsetSpec) -> dict[tu
 def offsets_at(db: Database, table: Table[Any], at: dt.datetime) -> dict[tuple[str | None, TableBucket], int]:
     """The first offset of every bucket that was written at a time or later."""
     try:
-        return bucket_offsets(db, table, OffsetSpec.timestamp(int(at.timestamp() * 1000)))
+        return bucket_offsets(db, table, OffsetSpec.timestamp(epoch_millis(at)))
     except InvalidTimestampError:
         return bucket_offsets(db, table, OffsetSpec.latest())
 

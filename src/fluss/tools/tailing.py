@@ -15,7 +15,7 @@ from fluss.db.file_writers import python_dicts
 from fluss.db.follow import Start
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import OffsetSpec, TableBucket
+from fluss.metadata import OffsetSpec, TableBucket, epoch_millis
 from fluss.tools.status import bucket_offsets, parse_time
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Tail:
                 batch = batch.filter(mask)
             kinds = found.kinds
             rows = python_dicts(batch.select(self.columns))
-            millis = int(found.timestamp.timestamp() * 1000)
+            millis = epoch_millis(found.timestamp)
             yield [
                 TailRecord(found.bucket, int(found.offsets[position]), millis, kinds[position], row)
                 for position, row in zip(positions, rows)

@@ -16,7 +16,7 @@ from fluss.console.state import Call
 from fluss.db.changes import ChangeBatch, Position
 from fluss.db.suggest import check_columns
 from fluss.errors import InvalidArgumentError, NetworkError
-from fluss.metadata import OffsetSpec, TableBucket, TableInfo
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo, epoch_millis
 from fluss.metadata.where import parse_where
 from fluss.net.deadline import wait_for
 from fluss.tools.status import parse_time
@@ -132,7 +132,7 @@ class LiveBatch(NamedTuple):
             chosen = sorted(at for at in matched if at < len(kinds))
             rows = rows.take(pa.array(chosen, pa.int64()))
             kinds, offsets = [kinds[at] for at in chosen], [offsets[at] for at in chosen]
-        return LiveBatch(rows, kinds, offsets, found.bucket, int(found.timestamp.timestamp() * 1000), found.position)
+        return LiveBatch(rows, kinds, offsets, found.bucket, epoch_millis(found.timestamp), found.position)
 
 
 class _Windows:
