@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 from fluss.errors import KvStorageError, StorageBackpressureError, UnknownServerError
 from fluss.metadata import AggFunction, BigIntType, Column, Schema, StringType
 from fluss.server.kv import store as store_module
-from fluss.server.kv.ordered import DamagedStoreError
+from fluss.server.kv.ordered import DamagedStoreError, read_rows
 from fluss.server.kv.store import StoreMeta
 
 COUNTED = Schema.of(
@@ -541,3 +541,53 @@ async def test_dropping_a_store_does_not_wait_for_its_spill(bucket: Bucket, monk
     dropped.set()
     await asyncio.wrap_future(spill)
     await wait_until(lambda: bucket.store._db is None)
+
+
+async def test_a_state_is_not_moved_to_disk_while_its_files_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows in memory alone would pass for all that the changelog says, also after a restart."""
+    rows = [(i, "a", None) for i in range(300)]
+    async with opened(tmp_path, table()) as bucket:
+        await bucket.put(rows[:200])
+        await bucket.spill()
+        await bucket.put(rows[200:])
+        removing, removed, others_done = threading.Event(), threading.Event(), threading.Event()
+        close_db = bucket.store._close_db
+
+        def slowly() -> None:
+            close_db()
+            removing.set()
+            removed.wait(10)
+
+        monkeypatch.setattr(bucket.store, "_close_db", slowly)
+        bucket.tablet.damaged(DamagedStoreError("said so"))
+        await wait_until(removing.is_set)
+        bucket.executor.submit(others_done.wait, 10)  # what is moved to disk now waits for a thread
+        bucket.budget.limit_bytes = 1
+        bucket.budget.check()
+        bucket.budget.limit_bytes = 1 << 28
+        removed.set()
+        await bucket.tablet.ready()
+        others_done.set()
+        await bucket.budget.spilled(bucket.store)
+        assert sorted(await bucket.rows()) == rows
+    async with opened(tmp_path, table()) as bucket:
+        assert sorted(await bucket.rows()) == rows
+
+
+async def test_a_snapshot_waits_for_a_rebuild_that_began_while_it_waited(tmp_path: Path) -> None:
+    """The spill before it finds the files gone."""
+    rows = [(i, "a", None) for i in range(300)]
+    async with opened(tmp_path / "bucket", table()) as bucket:
+        await bucket.put(rows[:200])
+        await bucket.spill()
+        await bucket.put(rows[200:])
+        shutil.rmtree(tmp_path / "bucket" / "kv-0")
+        bucket.budget.spill(bucket.store)
+        taken = await bucket.tablet.checkpoint(tmp_path / "snapshot")
+        assert taken.meta.offset == 300
+        assert sorted(read_rows(taken.folder)) == sorted(bucket.key(i) for i in range(300))
+        assert sorted(await bucket.rows()) == rows
+    async with opened(tmp_path / "bucket", table()) as bucket:
+        assert sorted(await bucket.rows()) == rows

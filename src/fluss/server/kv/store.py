@@ -302,6 +302,16 @@ class Store:
         self.applied_offset = self._spilled_offset = meta.offset
         self.reaches_offset, self.row_count, self.highest_number = meta.reaches, meta.rows, meta.number
 
+    def forget(self) -> None:
+        """Drop what is in memory.
+
+        On the event loop before a thread opens the store anew: rows that are moved to disk while the thread removes
+        the others would pass for all that the changelog says.
+        """
+        self._memory, self._spilling = Layer(), Layer()
+        self._unspilled_bytes = 0
+        self._count(0, 0)
+
     def wipe(self) -> None:
         """Remove everything, on disk too."""
         self.generation += 1
@@ -311,10 +321,9 @@ class Store:
         self._wait_for_spill()
         self._close_db()
         disk.remove_tree(self._folder)
-        self._memory, self._spilling = Layer(), Layer()
+        self.forget()
         self._written, self._identity = StoreMeta(), uuid.uuid4().hex
-        self._unspilled_bytes, self._figures = 0, {}
-        self._count(0, 0)
+        self._figures = {}
         self.applied_offset = self.reaches_offset = self.row_count = self.highest_number = self._spilled_offset = 0
 
     def close(self, *, keep: bool, replayed_max: int = 0, dropped: bool = False) -> None:

@@ -133,6 +133,7 @@ class KvTablet:
 
     async def _open(self) -> None:
         self.log.check_usable()
+        self.store.forget()
         try:
             await self._in_thread(self.store.open)
             # The log lost its end, or the store belongs to another log: only the log counts.
@@ -154,6 +155,7 @@ class KvTablet:
             self.store.budget.check(self.store)
 
     async def _reopen(self) -> None:
+        self.store.forget()
         await self._rebuild()
         await self._replay()
 
@@ -246,9 +248,9 @@ class KvTablet:
             rows, meta = store.copy()
             await self._in_thread(ordered.export, store.budget.writer, rows, folder)
             return Checkpointed(folder, meta)
-        await store.budget.spilled(store)
-        if self.closed:
-            raise KvStorageError(f"{self.log.bucket} is closed")
+        while store.is_spilling:
+            await store.budget.spilled(store)
+            await self.ready()  # the spill may have found the files damaged
         work = store.budget.spill(store, folder)
         if work is None:
             raise KvStorageError(f"there is no thread to write the rows of {self.log.bucket}")
