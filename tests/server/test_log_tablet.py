@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.server.log_support import FakeClock, LogHarness, append, failing, make_batch, run
 
-from fluss.errors import CorruptRecordError, LogStorageError, OutOfOrderSequenceError
+from fluss.errors import CorruptRecordError, LogStorageError, OutOfOrderSequenceError, UnknownTableOrBucketError
 from fluss.net.eager import complete
 from fluss.records import iter_log_batches
 from fluss.server import disk
@@ -327,3 +327,19 @@ def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
     assert not harness.log.is_busy
     assert run(harness.log.expired.delete(harness.executor)) == 2
     assert not (tmp_path / "log-0" / f"{6:020d}.log").exists()
+
+
+def test_an_append_in_flight_at_a_drop_is_refused(harness: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ends after the drop: nothing will commit it, and its writer would wait until its time is over."""
+    monkeypatch.setattr(tablet, "INLINE_APPEND_BYTES_MAX", 0)
+
+    async def work() -> None:
+        appended: asyncio.Future[AppendResult | Exception] = asyncio.get_running_loop().create_future()
+        harness.log.append_then(memoryview(make_batch(0)), lambda outcome: complete(appended, outcome))
+        harness.log.drop()
+        outcome = await appended
+        assert isinstance(outcome, AppendResult)
+        with pytest.raises(UnknownTableOrBucketError, match="was dropped"):
+            await harness.log.committed(outcome.end_offset, 20_000)
+
+    run(work(), 5)

@@ -397,6 +397,8 @@ class LogTablet:
             done(self.failure)
         elif offset <= self.high_watermark:
             done(None)
+        elif self.deleted:  # since it was appended
+            done(self._dropped())
         else:
             self.commit_waiters.add(offset, done, timeout_ms)
 
