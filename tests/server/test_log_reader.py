@@ -18,6 +18,7 @@ from fluss.records.log_batch import BatchSpan, crc_fits
 from fluss.server.log import reader
 from fluss.server.log.files import DamagedLogError, walk_file
 from fluss.server.log.projection import IntactCuts, Projection
+from fluss.server.log.segment import Segment
 
 SIZE = len(make_batch(0))
 ID_SCHEMA = pa.schema([ARROW_SCHEMA.field("id")])
@@ -234,6 +235,22 @@ def test_offset_by_time(harness: LogHarness) -> None:
         assert reader.offset_for_timestamp(harness.log, first + number * 10) == number * 3
         assert reader.offset_for_timestamp(harness.log, first + number * 10 - 9) == number * 3
     assert reader.offset_for_timestamp(harness.log, clock.time_ms + 1) == 90
+
+
+def test_offset_by_time_while_segments_expire(harness: LogHarness) -> None:
+    """It is looked for in a thread; the event loop takes segments out of the log meanwhile."""
+    first, second, third = harness.log.segments[:3]
+
+    class Expiring(Segment):
+        @property
+        def max_timestamp(self) -> int:
+            harness.log.detach_segments_before(self.end_offset)
+            return -1
+
+    first.__class__ = Expiring
+    wanted = second.max_timestamp
+    assert second.base_offset <= reader.offset_for_timestamp(harness.log, wanted) < third.base_offset
+    assert harness.log.segments[0] is second
 
 
 def test_readable_bytes_follow_the_high_watermark(harness: LogHarness) -> None:

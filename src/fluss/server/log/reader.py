@@ -362,7 +362,7 @@ def offset_for_timestamp(tablet: LogTablet, timestamp: int) -> int:
         found = tablet.remote.offset_for_timestamp(timestamp)
         if found is not None:
             return found
-    for segment in tablet.segments:
+    for segment in tuple(tablet.segments):  # the event loop takes out those that expire
         end = tablet.readable_end(segment)
         if end == 0 or segment.max_timestamp < timestamp:
             continue
