@@ -15,10 +15,14 @@ import pytest
 from tests.server.log_support import Client, connected, failing, ids_of, make_batch, path_of, running_server
 from tests.waiting import wait_until
 
-from fluss.errors import ErrorCode
+from fluss.errors import ErrorCode, UnknownServerError
+from fluss.metadata import TableBucket
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
+from fluss.protocol.record_messages import encode_produce_log
 from fluss.server import tablets
+from fluss.server.log.tablet import LogTablet
+from fluss.server.scheduler import TimeSlice
 from fluss.server.server import Server
 
 LOG_STORAGE = int(ErrorCode.LOG_STORAGE_EXCEPTION)
@@ -266,3 +270,22 @@ async def test_many_buckets_share_few_file_handles(tmp_path: Path, monkeypatch: 
         assert 30 < peak < 150  # without the bound there were 600
         for bucket in range(0, count, 100):
             assert await read(client, table, bucket) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_a_large_write_that_fails_in_the_middle_is_answered(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its buckets are written in slices; a defect in one of them must not leave the writer without an answer."""
+    table = await client.create_table(buckets=4)
+    tablet = server.tablets.tablet
+
+    def broken(bucket: TableBucket) -> LogTablet:
+        if bucket.bucket_id == 2:
+            raise ValueError("not foreseen")
+        return tablet(bucket)
+
+    monkeypatch.setattr(server.tablets, "tablet", broken)
+    monkeypatch.setattr(TimeSlice, "is_over", True)
+    body = encode_produce_log(-1, table, 10_000, [(None, bucket, [make_batch(0)]) for bucket in range(4)])
+    with pytest.raises(UnknownServerError, match="not foreseen"):
+        await asyncio.wait_for(client.connection.call_parts(apis.PRODUCE_LOG, body), 5)

@@ -198,7 +198,7 @@ class _Produce:
         self._size_bytes += len(part.records)
         try:
             tablet = self._tablet(part)
-        except FlussError as error:
+        except Exception as error:
             self._ended(answer, error)
         else:
             tablet.append_then(part.records, partial(self._appended, answer, tablet))
