@@ -329,17 +329,30 @@ def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
     assert not (tmp_path / "log-0" / f"{6:020d}.log").exists()
 
 
-def test_an_append_in_flight_at_a_drop_is_refused(harness: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its thread ends after the drop: nothing will commit it, and its writer would wait until its time is over."""
+@pytest.mark.parametrize("event", ["drop", "failure"])
+def test_an_append_in_flight_that_will_not_stay_is_refused(
+    harness: LogHarness, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    """Its thread ends after the table was dropped, or after a flush failed: a repair cuts it, whatever the acks."""
     monkeypatch.setattr(tablet, "INLINE_APPEND_BYTES_MAX", 0)
 
     async def work() -> None:
-        appended: asyncio.Future[AppendResult | Exception] = asyncio.get_running_loop().create_future()
-        harness.log.append_then(memoryview(make_batch(0)), lambda outcome: complete(appended, outcome))
+        appended = submit(harness.log, make_batch(0))
+        if event == "drop":
+            harness.log.drop()
+        else:
+            harness.log.fail(OSError("the disk is gone"))
+        with pytest.raises(UnknownTableOrBucketError if event == "drop" else LogStorageError):
+            await appended
+
+    run(work(), 5)
+
+
+def test_a_write_whose_table_is_dropped_does_not_wait_for_its_commit(harness: LogHarness) -> None:
+    async def work() -> None:
+        end_offset = append(harness.log, make_batch(0)).end_offset
         harness.log.drop()
-        outcome = await appended
-        assert isinstance(outcome, AppendResult)
         with pytest.raises(UnknownTableOrBucketError, match="was dropped"):
-            await harness.log.committed(outcome.end_offset, 20_000)
+            await harness.log.committed(end_offset, 20_000)
 
     run(work(), 5)

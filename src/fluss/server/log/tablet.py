@@ -217,6 +217,11 @@ class LogTablet:
         if self.deleted:
             raise self._dropped()
 
+    def _check_writable(self) -> None:
+        self.check_usable()
+        if self.failure is not None:
+            raise self.failure
+
     # Append ------------------------------------------------------------------------------------------------------
 
     def append_then(self, records: memoryview, done: WhenAppended) -> None:
@@ -255,6 +260,7 @@ class LogTablet:
         outcome: AppendResult | Exception
         try:
             work.result()
+            self._check_writable()  # what was written since it failed will be cut
             outcome = self._publish(pending)
         except (Exception, asyncio.CancelledError) as error:
             outcome = error if isinstance(error, Exception) else LogStorageError(repr(error))
@@ -299,9 +305,7 @@ class LogTablet:
 
     def _prepare(self, records: memoryview) -> Append | AppendResult:
         """Check the headers, find the place, and fill in offsets and time."""
-        self.check_usable()
-        if self.failure is not None:
-            raise self.failure
+        self._check_writable()
         spans = split_batches(records)
         if not spans:
             return AppendResult(-1, self.end_offset, self.max_timestamp)
