@@ -557,6 +557,25 @@ async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) 
         assert await table.lookup(*range(20)) == rows(20, "other")
 
 
+async def test_snapshots_that_an_older_copy_of_the_data_folder_does_not_reach_are_not_offered(tmp_path: Path) -> None:
+    """Also before the first look-up or write, which deletes them: a reader would get rows that were undone."""
+    remote = {"remote_data_dir": str(tmp_path / "remote")}
+    path = pb.PbTablePath(database_name="fluss", table_name="t")
+    async with a_table(tmp_path / "data", **remote) as (server, table):
+        await table.put(rows(10))
+        await take(server)
+        await server.tablets.checkpoint()
+        shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
+        await table.put(rows(10, "undone"))
+        await take(server)
+    shutil.rmtree(tmp_path / "data" / "tables")
+    shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+    async with a_table(tmp_path / "data", **remote) as (server, table):
+        request = pb.GetLatestKvSnapshotsRequest(table_path=path)
+        answer = await table.client.call(apis.GET_LATEST_KV_SNAPSHOTS, request)
+        assert [(found.snapshot_id, found.log_offset) for found in answer.latest_snapshots] == [(0, 10)]
+
+
 async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The log lost its end as well as its beginning: the bucket says so, and its snapshot stays."""
     clock = FakeClock()

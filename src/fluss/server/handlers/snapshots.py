@@ -52,7 +52,8 @@ async def get_latest_kv_snapshots(
         raise TableNotPartitionedError(f"Table '{path}' is not a partitioned table.")
     for bucket in range(entry.buckets_of(partition)):
         answer = response.latest_snapshots.add(bucket_id=bucket)
-        newest = (await _snapshots_of(ctx, entry, partition_id, bucket)).newest
+        log = ctx.server.tablets.tablet(TableBucket(entry.table_id, bucket, partition_id))
+        newest = (await _snapshots_of(ctx, entry, partition_id, bucket)).newest_up_to(log.high_watermark)
         if newest is not None:
             answer.snapshot_id, answer.log_offset = newest.snapshot_id, newest.log_offset
     return response

@@ -204,6 +204,10 @@ class BucketSnapshots:
     def newest(self) -> BucketSnapshot | None:
         return self.snapshots[-1] if self.snapshots else None
 
+    def newest_up_to(self, end_offset: int) -> BucketSnapshot | None:
+        """The newest that a log with this end reaches: one beyond it is of changes that the log has lost."""
+        return next((found for found in reversed(self.snapshots) if found.log_offset <= end_offset), None)
+
     @property
     def size_bytes(self) -> int:
         """What all of them take; files that several have in common count once."""

@@ -148,8 +148,8 @@ class Sources:
             if segment.base_offset <= log.high_watermark:
                 name = segment_name(segment.base_offset, LOG_SUFFIX)
                 captured.files[f"{folder}/{name}"] = Source(str(segment.path), log.readable_end(segment))
-        if snapshots is not None and snapshots.newest is not None:
-            newest = snapshots.newest
+        newest = None if snapshots is None else snapshots.newest_up_to(log.high_watermark)
+        if newest is not None:
             location = self._below_remote(newest.location)
             captured.files[f"{location}/{METADATA_NAME}"] = Source(content=newest.to_json())
             captured.files[f"{location}/{CHECKSUMS_NAME}"] = Source(content=newest.checksums())
