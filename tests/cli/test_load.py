@@ -465,6 +465,37 @@ def test_a_resumed_load_adds_to_the_rejects(call: Any, ok: Callable[..., str], t
     assert [json.loads(line)["text"] for line in rejects.read_text().splitlines()] == ['{"id": "x"}', "y"]
 
 
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
+def test_rows_that_were_rejected_at_the_end_are_not_rejected_again(
+    ok: Callable[..., str], tmp_path: Path, name: str
+) -> None:
+    table = f"ends_{name[-3:]}"
+    ok("create", table, "id bigint not null, n int")
+    file, rejects = tmp_path / name, tmp_path / "rejects"
+    file.write_text("id,n\n1,1\n2\n3\n" if name.endswith("csv") else '{"id": "x"}\n{"id": "y"}\n')
+    command = ["load", table, str(file), "--on-error", "skip", "--rejects", str(rejects), "--json"]
+    command += ["--checkpoint", str(tmp_path / "checkpoint")]
+    assert json.loads(ok(*command))["rejected"] == 2
+    again = json.loads(ok(*command))
+    assert (again["rejected"], again["skipped"]) == (0, 3 if name.endswith("csv") else 2)
+    assert len(rejects.read_text().splitlines()) == 2
+
+
+def test_rejects_are_in_their_file_before_the_checkpoint_passes_them(
+    server: fluss.LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load that is killed goes on behind them."""
+    file, rejects = tmp_path / "rows.jsonl", tmp_path / "rejects"
+    file.write_text('{"id": "x"}\n{"id": 1}\n')
+    found = []
+    with fluss.connect(server.bootstrap_servers) as db:
+        table, checkpoint = db.create_table("killed", "id bigint not null"), str(tmp_path / "checkpoint")
+        load = Load(db, table, [str(file)], on_error="skip", rejects=str(rejects), checkpoint=checkpoint)
+        monkeypatch.setattr(load._checkpoint, "advance", lambda *_: found.append(rejects.read_text()))
+        load.run()
+    assert [text.count("\n") for text in found] == [1]
+
+
 @pytest.mark.parametrize(
     ("kind", "text"), [("jsonl", '{"id": 1}\n{"id": 2}\n'), ("csv", "id\n1\n2\n"), ("csv", "id\n")]
 )

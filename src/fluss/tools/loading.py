@@ -162,7 +162,7 @@ class Load:
         self._atomic = atomic
         self._checkpoint = LoadCheckpoint(checkpoint, table.info)
         self._progress: Callable[[int], None] | None = None
-        self._in_flight: deque[tuple[RowFile, int, int, WriteResultHandle]] = deque()
+        self._in_flight: deque[tuple[RowFile, int, int, list[WriteResultHandle]]] = deque()
         self._failure: FlussError | None = None
         self.report = LoadReport()
 
@@ -214,21 +214,23 @@ class Load:
                 if rejects is not None:
                     document = {"file": bad.file, "line": bad.line, "column": bad.column, "reason": bad.reason}
                     rejects.write(json.dumps({**document, "text": bad.text}, ensure_ascii=False) + "\n")
+            if piece.bad and rejects is not None:
+                rejects.flush()  # before the checkpoint passes them: a load that is killed goes on behind it
             self.report.rejected += len(piece.bad)
             self._send(file, piece, piece.batch.num_rows, row)
 
     def _send(self, file: RowFile, piece: FilePiece, rows: int, end: int) -> None:
-        if rows:
-            batch = piece.batch if rows == piece.batch.num_rows else piece.batch.slice(0, rows)
-            self._in_flight.append((file, rows, end, self._sink.write(batch)))
-            self._await_writes(_IN_FLIGHT)
+        # Without a row to write, the checkpoint passes those that were rejected once the batches before are durable.
+        batch = piece.batch if rows == piece.batch.num_rows else piece.batch.slice(0, rows)
+        self._in_flight.append((file, rows, end, [self._sink.write(batch)] if rows else []))
+        self._await_writes(_IN_FLIGHT)
 
     def _await_writes(self, left: int) -> None:
         """Wait until no more than so many batches are in flight; raise the first failure of the load."""
         while len(self._in_flight) > left:
-            file, rows, end, handle = self._in_flight[0]  # it stays there if Ctrl-C ends the wait
+            file, rows, end, handles = self._in_flight[0]  # it stays there if Ctrl-C ends the wait
             try:
-                wait_for_writes(self._db, [handle])
+                wait_for_writes(self._db, handles)
             except FlussError as error:
                 self._failure = self._failure or error
                 rows = 0

@@ -303,10 +303,10 @@ class RowFile:
             newlines += _newlines(batch)
             if end > skip:
                 yield from self._csv_piece(batch, positions, start, lines, mine, skip)
-        if waiting := _taken(waiting, short):
+        if waiting := [one for one in _taken(waiting, short) if one.row >= skip]:
             empty = pa.RecordBatch.from_pylist([], self._schema)
             bad = [replace(one, line=one.line + newlines) for one in waiting]
-            yield FilePiece(empty, bad[-1].row + 1 - next_row, bad, 0)
+            yield FilePiece(empty, bad[-1].row + 1 - max(next_row, skip), bad, 0)
 
     def _csv_piece(
         self,
