@@ -23,7 +23,7 @@ from fluss.console.json_values import rows_of
 from fluss.console.routes import access, data, overview, schema, sql, storage, streams, upload
 from fluss.console.settings import Settings
 
-from .conftest import Browser, Running, running_console
+from .conftest import Answer, Browser, Running, running_console
 
 MARKUP = "<img src=x onerror=alert(1)>\"'&"
 
@@ -318,12 +318,29 @@ def test_sql(browser: Browser, orders: str) -> None:
         "select * from nothing",
         "selec 1",
         "",
+        "-- nothing",
     ],
 )
 def test_sql_that_is_refused(browser: Browser, orders: str, query: str) -> None:
     answer = browser.post("sql", tab="t", query=query)
     assert answer.status == 400 or (answer.status == 404 and "nothing" in query)
     assert answer.json["error"]
+
+
+def test_sql_writes_no_file_beside_what_does_not_fit_in_memory(browser: Browser, orders: str) -> None:
+    def ask(query: str) -> Answer:
+        return browser.post("sql", tab="f", query=query)
+
+    [[folder]] = ask("select current_setting('temp_directory')").json["rows"]
+    assert ask("select 1").json["rows"] == [[1]]
+    for query in (
+        f"analyze copy orders to '{folder}/x.csv'",
+        f"(analyze) copy orders to '{folder}/x.csv'",
+        "checkpoint",
+    ):
+        assert "is refused" in ask(f"explain {query}").json["error"]
+    for query in ("explain select 1", "explain analyze (select 1)", "explain (format json) select 1"):
+        assert ask(query).status == 200, query
 
 
 def test_sql_export(browser: Browser, orders: str) -> None:

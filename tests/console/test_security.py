@@ -145,8 +145,14 @@ def test_read_only(running: Running, db: fluss.Database) -> None:
         assert browser.upload("upload/create", b"a\n1\n", file="a.csv", name="more").status == 403
         assert browser.post("sql", tab="t", query="insert into fixed values (2, 'x')").status == 400
         assert browser.post("sql", tab="t", query="create table more as select 1 as a").status == 400
-        hidden = "select count(*) from fixed /* /* */ ; drop table fixed; /* */ */"  # comments of SQL hold others
-        assert browser.post("sql", tab="t", query=hidden).json["rows"] == [[1]]
+        for hidden in (
+            "select count(*) from fixed /* /* */ ; drop table fixed; /* */ */",  # comments of SQL hold others
+            "select count(*) as `a; drop table fixed; --` from fixed",
+            "select 1 as a\x1d$$ /* $$; drop table fixed; -- */",
+            "select 1 from fixed where item <>\u2060$$; drop table fixed; $$",
+            "select 1_$a$--''$a$-b''; drop table fixed --'",  # a number, a name and a comment
+        ):
+            assert browser.post("sql", tab="t", query=hidden).json["rows"] == [[1]]
         assert browser.get("session").json["read_only"] is True
     assert db.tables() == ["fixed"]
     db.drop_table("fixed")

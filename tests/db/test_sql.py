@@ -51,6 +51,9 @@ def orders(db: fluss.Database) -> fluss.Table[dict[str, Any]]:
         ("select 'x from y', $$ z $$, $t$ q $t$, e'w' from b.c", {"select", "from", "b.c"}),
         ('"a"."b".c', {"a.b.c"}),
         ("select 1.5, a1 from b where x = 'it''s'", {"select", "a1", "from", "b", "where", "x"}),
+        ("select a\x1d$$ -- $$\n from\u2060c, ٠$$", {"select", "a\x1d$$", "from", "c", "٠$$"}),
+        ("select $\x01$ -- $\x01$", {"select", "\x01$"}),
+        ("select `a``b` from `c`.`d`, 1_$x$ -- $x$", {"select", "a`b", "from", "c.d", "_$x$"}),
         ("größe /* a /* b */ c */ from -- d\r t", {"größe", "from", "t"}),
     ],
 )

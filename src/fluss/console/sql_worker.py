@@ -15,7 +15,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -35,7 +35,10 @@ from fluss.console.settings import (
     SQL_SECONDS_MAX,
     Settings,
 )
+from fluss.db.duckdb_setup import scratch_duckdb
 from fluss.db.file_writers import open_writer
+from fluss.db.sql_changes import CHANGES, READS, explained_at
+from fluss.db.sql_text import Token, statements_of, tokens_of
 from fluss.errors import FlussError, InvalidArgumentError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -56,6 +59,8 @@ class SqlWorker:
         except ImportError:
             raise MissingDependencyError("SQL needs DuckDB: pip install 'fluss-python[sql]'") from None
         self._duckdb = duckdb
+        self._parser = scratch_duckdb()
+        """Without access to files: before 2.0, DuckDB reads them to parse IMPORT DATABASE."""
         self._read_only = settings.read_only
         self._folder = Path(folder)
         self._result: _Result | None = None
@@ -93,11 +98,15 @@ class SqlWorker:
         self._result = None
         began = perf_counter()
         allowed = _READING if self._read_only else _READING | _WRITING
-        kinds = [statement.type.name for statement in self._duckdb.extract_statements(text)]
+        kinds = [statement.type.name for statement in self._parser.extract_statements(text)]
+        if not kinds:
+            raise InvalidArgumentError("There is no statement. Write one such as SELECT * FROM orders.")
         for kind in kinds:
             if kind not in allowed:
                 why = "this console is read-only" if kind in _WRITING else "it is not available in the console"
                 raise InvalidArgumentError(f"{kind} is refused: {why}. Use SELECT.")
+        for statement in statements_of(text):
+            _check_explained(tokens_of(statement))
         found = _Result(self._db.sql(text))
         self._result = found if kinds[-1] in _READING else None
         shown, more = found.head(ROWS_OF_SQL_MAX)
@@ -126,6 +135,15 @@ class SqlWorker:
             for batch in found.batches(ROWS_OF_EXPORT_MAX):
                 write(batch)
         return {"path": str(path)}
+
+
+def _check_explained(tokens: Sequence[Token]) -> None:
+    """Refuse EXPLAIN of anything but a query or a change: with ANALYZE, COPY would write files and EXECUTE run."""
+    if tokens[0].word != "explain":
+        return
+    at = explained_at(tokens)
+    if tokens[at].text != "(" and tokens[at].word not in READS | CHANGES:
+        raise InvalidArgumentError(f"EXPLAIN of {tokens[at].text.upper():.40} is refused. Use EXPLAIN SELECT.")
 
 
 class _Result:

@@ -22,7 +22,7 @@ from fluss.db.duckdb_setup import is_before_2
 from fluss.db.log_cache import LogCache
 from fluss.db.read_ahead import Submit
 from fluss.db.sql_catalog import SqlCatalog, Tables, all_tables, answer, find_tables, question_of
-from fluss.db.sql_changes import READS, change_of, definition_of
+from fluss.db.sql_changes import CHANGES, change_of, definition_of, explained_at
 from fluss.db.sql_text import Chain, Token, chain_at, chains_of, quoted, statements_of, text_of, tokens_of
 from fluss.db.suggest import CREATE_HINT, did_you_mean
 from fluss.errors import ConnectionClosedError, InvalidArgumentError, MissingDependencyError, TableNotExistError
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from fluss.client.connection import FlussTable
     from fluss.db.dataset import FlussDataset
 
-_CHANGES = frozenset({"insert", "update", "delete", "truncate"})
 _MISSING_TABLE = re.compile(r"Table with name (?P<name>.+?) does not exist")
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -108,9 +107,7 @@ class Engine:
         if "rb_" in query.lower():
             self._add_bitmap_functions()
         result = None
-        for statement in statements_of(query):
-            # Before 2.0, DuckDB makes two statements of PIVOT: the last one is what it is.
-            kind = self._connection.extract_statements(statement)[-1].type.name
+        for kind, statement in self._statements(query):
             text = self._with_catalog(statement)
             tokens = tokens_of(text)
             question = question_of([token.name for token in tokens])
@@ -135,6 +132,15 @@ class Engine:
         if result is None:  # statements such as SET have none
             result = self._connection.sql('select true as "Success"')
         return _keeping(_with_distinct_names(result), self, self._connection)
+
+    def _statements(self, query: str) -> list[tuple[str, str]]:
+        """The statements of a text, with their kinds as DuckDB calls them."""
+        found = [(self._connection.extract_statements(one), one) for one in statements_of(query)]
+        if sum(len(parsed) for parsed, _ in found) != len(self._connection.extract_statements(query)):
+            # What DuckDB takes for a text, a name or a comment must never run.
+            raise InvalidArgumentError("it is not clear where the statements of this text end: run them one by one")
+        # Before 2.0, DuckDB makes two statements of PIVOT: the last one is what it is.
+        return [(parsed[-1].type.name, one) for parsed, one in found]
 
     def _add_bitmap_functions(self) -> None:
         from fluss.db.sql_bitmaps import add_bitmap_functions
@@ -195,8 +201,8 @@ class Engine:
 
     def _explained(self, text: str, tokens: Sequence[Token], tables: Tables) -> str:
         """An EXPLAIN that shows how the rows of a change are found."""
-        at = next((at for at, token in enumerate(tokens) if token.word in _CHANGES or token.word in READS), len(tokens))
-        if at < len(tokens):
+        at = explained_at(tokens)
+        if tokens[at].word in CHANGES or tokens[at].word == "with":
             inner = text_of(text, tokens[at:])
             [statement] = self._connection.extract_statements(inner)
             change = change_of(statement.type.name, inner, tokens_of(inner), tables)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 READS = frozenset({"select", "with", "values", "from", "table", "describe", "summarize", "pivot", "unpivot"})
+CHANGES = frozenset({"insert", "update", "delete", "truncate"})
+"""Words that begin statements that change rows."""
 _LAYOUT = {"primary.key": "primary_key", "bucket.key": "bucket_key", "bucket.num": "buckets"}
 """Options of CREATE TABLE that are no table properties: their names in Spark SQL, and as arguments here."""
 _INSTEAD = {"MERGE_INTO": "db.table({!r}).upsert(rows)", "COPY": "db.table({!r}).append(rows) or upsert(rows)"}
@@ -118,6 +120,14 @@ class SqlChange:
         if self.info.has_primary_key():
             return (await table.upsert(rows, missing="keep")).rows
         return (await table.append(rows)).rows
+
+
+def explained_at(tokens: Sequence[Token]) -> int:
+    """The position of the statement that an EXPLAIN is about, after its options."""
+    at = 1 + (tokens[1].word == "analyze")
+    if tokens[at].text == "(" and tokens[at + 1].text != "(" and tokens[at + 1].word not in READS:
+        at = closing(tokens, at) + 1
+    return at
 
 
 def change_of(kind: str, text: str, tokens: Sequence[Token], tables: Tables) -> SqlChange | None:

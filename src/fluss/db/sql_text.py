@@ -10,15 +10,19 @@ import re
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-# Every character beyond ASCII but spaces may be part of a name. What is read otherwise than DuckDB reads it would let a
-# text or a comment pass for a statement.
+# What is read otherwise than DuckDB reads it would let a text or a comment pass for a statement. So these are its spaces
+# exactly, and all that is neither a space nor a sign of ASCII may be part of a name: control characters too,
+# but not in a tag of dollars.
+_SPACES = r" \t\n\v\f\r\xa0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
+_LETTER = rf"[^{_SPACES}0-9!-/:-@\[-^`{{-~]"
+_TAG_LETTER = rf"[^{_SPACES}\x00-@\[-^`{{-\x7f]"
 _TOKEN = re.compile(
-    r"""[\s\u200b\ufeff]+ | --[^\r\n]* | (?P<comment>/\*)
+    rf"""[{_SPACES}]+ | --[^\r\n]* | (?P<comment>/\*)
     | (?P<text>[eE]'(?:[^'\\]|\\.|'')*' | [xX]?'(?:[^']|'')*'
-      | \$(?P<tag>(?:(?:[^\W\d]|[^\x00-\x7f\s\u200b\ufeff])(?:\w|[^\x00-\x7f\s\u200b\ufeff])*)?)\$.*?\$(?P=tag)\$)
-    | (?P<quoted>"(?:[^"]|"")*")
-    | (?P<word>(?:[^\W\d]|[^\x00-\x7f\s\u200b\ufeff])(?:[\w$]|[^\x00-\x7f\s\u200b\ufeff])*)
-    | (?P<other>\d[\w.]* | .)""",
+      | \$(?P<tag>(?:{_TAG_LETTER}(?:{_TAG_LETTER}|[0-9])*)?)\$.*?\$(?P=tag)\$)
+    | (?P<quoted>"(?:[^"]|"")*" | `(?:[^`]|``)*`)
+    | (?P<word>{_LETTER}(?:{_LETTER}|[0-9$])*)
+    | (?P<other>[0-9]+ | .)""",
     re.VERBOSE | re.DOTALL,
 )
 _COMMENT_MARK = re.compile(r"/\*|\*/")
@@ -30,7 +34,7 @@ class Token(NamedTuple):
     """A piece of a statement that is neither space nor comment."""
 
     kind: str
-    """``word``, ``quoted`` (a name in double quotes), ``text`` or ``other``."""
+    """``word``, ``quoted`` (a name in double quotes or, since DuckDB 2.0, in backquotes), ``text`` or ``other``."""
     text: str
     at: int
 
@@ -43,7 +47,7 @@ class Token(NamedTuple):
     def name(self) -> str | None:
         """The name it stands for, if it can be one."""
         if self.kind == "quoted":
-            return self.text[1:-1].replace('""', '"')
+            return self.text[1:-1].replace(self.text[0] * 2, self.text[0])
         return self.text if self.kind == "word" else None
 
 
