@@ -485,6 +485,7 @@ def test_rejects_are_in_their_file_before_the_checkpoint_passes_them(
     server: fluss.LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A load that is killed goes on behind them."""
+    monkeypatch.setattr(loading, "_IN_FLIGHT", 0)
     file, rejects = tmp_path / "rows.jsonl", tmp_path / "rejects"
     file.write_text('{"id": "x"}\n{"id": 1}\n')
     found = []

@@ -10,9 +10,8 @@ import re
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-# What is read otherwise than DuckDB reads it would let a text or a comment pass for a statement. So these are its spaces
-# exactly, and all that is neither a space nor a sign of ASCII may be part of a name: control characters too,
-# but not in a tag of dollars.
+# What is read otherwise than DuckDB reads it would let a text or a comment pass for a statement. So these are exactly
+# its spaces. All else but the signs of ASCII may be part of a name, control characters too, but those not of a tag.
 _SPACES = r" \t\n\v\f\r\xa0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
 _LETTER = rf"[^{_SPACES}0-9!-/:-@\[-^`{{-~]"
 _TAG_LETTER = rf"[^{_SPACES}\x00-@\[-^`{{-\x7f]"
