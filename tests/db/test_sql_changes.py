@@ -38,6 +38,22 @@ def rows(db: fluss.Database, table: str = "orders") -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
+    "statement",
+    [
+        "with orders as (select 99 as id, 1 as n) update orders set n = 2",
+        'with recursive a as (select 1), "ORDERS"(id) as (select 99) delete from orders',
+    ],
+)
+def test_a_query_of_with_is_not_taken_for_the_table(
+    db: fluss.Database, orders: fluss.Table[Any], statement: str
+) -> None:
+    before = rows(db)
+    with pytest.raises(InvalidArgumentError, match="WITH gives this name to a query"):
+        db.sql(statement)
+    assert rows(db) == before
+
+
+@pytest.mark.parametrize(
     ("statement", "parameters", "count", "query", "expected"),
     [
         ("update orders set n = n + 1 where id = 3", None, 1, "select n from orders where id = 3", [(7,)]),

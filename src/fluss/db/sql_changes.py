@@ -180,6 +180,7 @@ def _update(statement: _Statement) -> SqlChange | None:
         return None
     _require_changeable(info, "UPDATE")
     _refuse_returning(statement, "UPDATE", info)
+    _refuse_shadowed(tokens[:start], chain, "UPDATE")
     at_set = find_word(tokens, {"set"}, after_name)
     at_from = find_word(tokens, {"from", "where"}, at_set)
     given: dict[str, str] = {}
@@ -221,6 +222,7 @@ def _delete(statement: _Statement) -> SqlChange | None:
         return None
     _require_changeable(info, "DELETE FROM")
     _refuse_returning(statement, "DELETE FROM", info)
+    _refuse_shadowed(tokens[:start], chain, "DELETE FROM")
     end = find_word(tokens, {"using", "where"}, after_name)
     alias = quoted((tokens[end - 1].name or "") if end > after_name else chain[-1])
     keys = ", ".join(f"{alias}.{quoted(name)}" for name in info.primary_keys)
@@ -265,6 +267,13 @@ def _require_changeable(info: TableInfo, verb: str) -> None:
 def _refuse_returning(statement: _Statement, verb: str, info: TableInfo) -> None:
     if find_word(statement.tokens, {"returning"}) < len(statement.tokens):
         raise InvalidArgumentError(f"{verb} {info.table_path} has no RETURNING: SELECT the rows before or after it")
+
+
+def _refuse_shadowed(tokens: Sequence[Token], chain: Chain, verb: str) -> None:
+    """Refuse a WITH that gives the name of the table to a query, whose rows would be changed instead of the table's."""
+    names = {(token.name or "").lower() for part in split_commas(tokens) for token in part[:3]}
+    if len(chain) == 1 and chain[0].lower() in names:
+        raise InvalidArgumentError(f"{verb} {chain[0]}: WITH gives this name to a query. Choose another name for it")
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
