@@ -345,6 +345,7 @@ def test_a_table_as_it_was_at_a_time(db: fluss.Database, keyed: bool) -> None:
     assert table.to_arrow(at=then - dt.timedelta(hours=1)).num_rows == 0
     with pytest.raises(FlussError, match="future"):
         table.to_arrow(at=then + dt.timedelta(hours=1))
+    assert table.as_of("1h").count() == table.to_arrow(at="60m").num_rows == 0
     past = table.as_of(then)
     assert f"as of {then}" in repr(past)
     for found in (past.to_arrow(), pa.table(past), past.dataset().to_table(), past.lazy().collect().to_arrow()):

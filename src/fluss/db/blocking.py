@@ -151,9 +151,10 @@ class Table(TableBase[T]):
         """The table as it was before a time, to be read in every way that reads the whole of it, and never written.
 
         Args:
-            time: A datetime, or ISO text such as ``"2026-07-01T12:00"``. It goes as far back as the log of the table:
-                rows of a log table that have expired since are not there, and a primary-key table needs its changelog
-                from then on. What is older is in a backup: ``fluss restore URL FOLDER --at TIME``.
+            time: A datetime, ISO text such as ``"2026-07-01T12:00"``, or ``"10m"`` for ten minutes ago. It goes as far
+                back as the log of the table: rows of a log table that have expired since are not there, and a
+                primary-key table needs its changelog from then on. What is older is in a backup:
+                ``fluss restore URL FOLDER --at TIME``.
 
         Example:
             yesterday = orders.as_of("2026-07-01T12:00")

@@ -40,11 +40,11 @@ from fluss.metadata import (
     TablePath,
     TimestampLtzType,
     TimestampType,
-    datetime_from_text,
     epoch_millis,
     key_values,
     matching_partitions,
 )
+from fluss.metadata.info import moment_from_text
 from fluss.metadata.where import Params
 from fluss.rows import logical
 
@@ -324,22 +324,22 @@ async def _current_rows(connection: FlussConnection, read: Read) -> _Batches:
 # -- the past ------------------------------------------------------------------------------------------------------
 
 
-def time_ms(at: Moment) -> int:
-    """The milliseconds since 1970 of a time that a user gave."""
+def moment_of(at: Moment) -> datetime:
+    """The time that a user gave."""
     moment = at
     if isinstance(moment, str):
         with contextlib.suppress(ValueError):  # which is reported below
-            moment = datetime_from_text(moment)
+            moment = moment_from_text(moment)
     if not isinstance(moment, datetime):
         raise InvalidArgumentError(f"the past takes a time such as '2026-07-01T12:00' or a datetime, not {at!r:.60}")
-    return epoch_millis(moment)
+    return moment
 
 
 def _past_rows(connection: FlussConnection, table: FlussTable, at: Moment) -> Callable[[Read], _Batches]:
     """Read the rows after all changes before a time, as far as the logs go back."""
     if table._view is not None:
         raise InvalidArgumentError(f"{table!r}: the past is that of '{table.get_table_info().table_path}' itself")
-    before = OffsetSpec.timestamp(time_ms(at))
+    before = OffsetSpec.timestamp(epoch_millis(moment_of(at)))
 
     async def rows(read: Read) -> _Batches:
         keys = read.info.physical_primary_key

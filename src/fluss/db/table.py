@@ -14,7 +14,7 @@ from fluss.db.follow import Feed, Follow, Start
 from fluss.db.group_feed import GroupFeed, check_group
 from fluss.db.keys import key_of, keys_of_many, require_key
 from fluss.db.models import row_model
-from fluss.db.read_plan import Moment, python_rows, time_ms
+from fluss.db.read_plan import Moment, moment_of, python_rows
 from fluss.db.suggest import check_columns
 from fluss.db.table_writes import TableWrites
 from fluss.errors import InvalidArgumentError
@@ -37,16 +37,16 @@ class Table(TableWrites[T]):
         """The table as it was before a time, to be read in every way that reads the whole of it, and never written.
 
         Args:
-            time: A datetime, or ISO text such as ``"2026-07-01T12:00"``. It goes as far back as the log of the table:
-                rows of a log table that have expired since are not there, and a primary-key table needs its changelog
-                from then on. What is older is in a backup: ``fluss restore URL FOLDER --at TIME``.
+            time: A datetime, ISO text such as ``"2026-07-01T12:00"``, or ``"10m"`` for ten minutes ago. It goes as far
+                back as the log of the table: rows of a log table that have expired since are not there, and a
+                primary-key table needs its changelog from then on. What is older is in a backup:
+                ``fluss restore URL FOLDER --at TIME``.
 
         Example:
             yesterday = orders.as_of("2026-07-01T12:00")
             frame = await yesterday.to_pandas(where="price > 10")
         """
-        time_ms(time)
-        return Table(self._database, self._handle, self._cls, time)
+        return Table(self._database, self._handle, self._cls, moment_of(time))
 
     # -- lookup ---------------------------------------------------------------------------------------------------
 

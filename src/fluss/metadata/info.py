@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -246,6 +247,21 @@ class LakeSnapshot:
 def datetime_from_text(text: str) -> datetime:
     """Read a time in ISO form, such as one to begin at; raise ValueError for any other text."""
     return datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 does not read the Z
+
+
+_AGO = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def moment_from_text(text: str) -> datetime:
+    """Read a time as users write it: ``2026-01-01T00:00``, or ``10m`` for ten minutes ago; ValueError if neither."""
+    found = _AGO.fullmatch(text)
+    if found is None:
+        return datetime_from_text(text)
+    try:
+        return datetime.now(timezone.utc) - timedelta(**{_UNITS[found[2]]: float(found[1])})
+    except OverflowError:
+        raise InvalidArgumentError(f"{text!r} is too long ago") from None
 
 
 def epoch_millis(moment: datetime) -> int:

@@ -20,10 +20,10 @@ from fluss._version import VERSION
 from fluss.client.buckets import bucket_offsets as offsets_of
 from fluss.client.buckets import table_buckets
 from fluss.db.internals import admin_call
-from fluss.errors import FlussError, InvalidArgumentError, InvalidTimestampError
-from fluss.metadata import OffsetSpec, TableBucket, TableInfo, datetime_from_text, epoch_millis
+from fluss.errors import FlussError, InvalidTimestampError
+from fluss.metadata import OffsetSpec, TableBucket, TableInfo, epoch_millis
 from fluss.metadata.group_rows import GROUPS_TABLE
-from fluss.metadata.info import ConfigEntry
+from fluss.metadata.info import ConfigEntry, moment_from_text
 from fluss.server.replication.layout import BackupState
 
 if TYPE_CHECKING:
@@ -295,15 +295,8 @@ def all_tables(db: Database) -> list[str]:
 
 def parse_time(text: str) -> dt.datetime | None:
     """A time as users write it: ``2026-01-01T00:00``, or ``10m`` for ten minutes ago. None if it is neither."""
-    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-    number, unit = text[:-1], text[-1:]
-    if unit in units and number.replace(".", "", 1).isdecimal():
-        try:
-            return dt.datetime.now(dt.timezone.utc) - dt.timedelta(**{units[unit]: float(number)})
-        except OverflowError:
-            raise InvalidArgumentError(f"{text!r} is too long ago") from None
     try:
-        return datetime_from_text(text)
+        return moment_from_text(text)
     except ValueError:
         return None
 
