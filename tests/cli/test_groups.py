@@ -101,7 +101,9 @@ def test_tail_goes_on_where_the_group_was(ok: Ok, orders: fluss.Table[Any]) -> N
 
 def test_mistakes_say_what_to_do(call: Call, orders: fluss.Table[Any]) -> None:
     result = call("group", "show", "biling")
-    assert result.exit_code == 1
+    assert result.exit_code == 3
+    assert call("group", "delete", "biling", "--yes").exit_code == 3
+    assert call("group", "reset", "biling", "--to", "latest", "--yes").exit_code == 3
     assert "there is no group 'biling'; did you mean 'billing'?" in result.output.replace(" (", "; ")
     assert "does not follow" in call("group", "show", "billing", "--table", "other").output
     assert call("group", "reset", "billing", "--to", "soon", "--yes").exit_code != 0

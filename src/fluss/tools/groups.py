@@ -30,6 +30,10 @@ _LAGS_MAX = 32
 """For how many buckets is looked how old the oldest change is that was not handled."""
 
 
+class UnknownGroupError(InvalidArgumentError):
+    """There is no group of this name."""
+
+
 @dataclass(frozen=True)
 class GroupMemberInfo:
     """A live member of a group."""
@@ -176,7 +180,7 @@ def _rows(db: Database, group: str | None, table: TablePath | None) -> list[tupl
         stored = []
     names = {row["group_name"] for row in stored}
     if group is not None and group not in names:
-        raise InvalidArgumentError(f"there is no group {group!r}{did_you_mean(group, sorted(names))}")
+        raise UnknownGroupError(f"there is no group {group!r}{did_you_mean(group, sorted(names))}")
     found = [
         (row["group_name"], row["table_name"], MemberRow.from_json(row["member"], row["state"]))
         for row in stored
