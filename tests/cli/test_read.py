@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fluss
+from fluss.metadata import AggFunction, Column, DataTypes, Schema, TableDescriptor
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +93,18 @@ def test_describe_has_figures(ok: Callable[..., str]) -> None:
     text = ok("describe", "orders")
     for words in ("rows", "size", "skew", "earliest"):
         assert words in text
+
+
+def test_describe_shows_aggregation_functions(server: fluss.LocalServer, ok: Callable[..., str]) -> None:
+    joined = AggFunction("listagg", {"delimiter": ";"})
+    columns = [Column("k", DataTypes.int()), Column("names", DataTypes.string(), agg_function=joined)]
+    properties = {"table.merge-engine": "aggregation"}
+    with fluss.connect(server.bootstrap_servers) as db:
+        db.create_table("joined", TableDescriptor(Schema.of(columns, ["k"]), properties=properties))
+    found = json.loads(ok("describe", "joined", "--json"))["columns"]
+    assert [one["aggregation"] for one in found] == [None, joined.to_json()]
+    assert "listagg delimiter=;" in ok("describe", "joined")
+    assert "aggregation" not in ok("describe", "orders")
 
 
 def test_tail(ok: Callable[..., str]) -> None:

@@ -102,7 +102,7 @@ def test_alter(ok: Callable[..., str]) -> None:
     ok("alter", "altered", "add", "size decimal(10,2)")
     ok("alter", "altered", "set", "table.log.ttl=2d", "owner=eve")
     found = json.loads(ok("describe", "altered", "--json"))
-    assert found["columns"][1] == {"name": "note", "type": "string", "comment": "a remark"}
+    assert found["columns"][1] == {"name": "note", "type": "string", "aggregation": None, "comment": "a remark"}
     assert found["columns"][2]["type"] == "decimal(10,2)"
     assert found["properties"]["table.log.ttl"] == "2d"
     assert found["custom_properties"] == {"owner": "eve"}

@@ -114,7 +114,12 @@ def describe(link: CliTarget, table: str) -> None:
         "properties": info.get_properties(),
         "custom_properties": info.get_custom_properties(),
         "columns": [
-            {"name": column.name, "type": str(column.data_type), "comment": column.comment}
+            {
+                "name": column.name,
+                "type": str(column.data_type),
+                "aggregation": None if column.agg_function is None else column.agg_function.to_json(),
+                "comment": column.comment,
+            }
             for column in info.schema.columns
         ],
         "rows": figures.rows,
@@ -141,16 +146,25 @@ def describe(link: CliTarget, table: str) -> None:
         _show(found)
 
 
+def _aggregation(function: dict[str, Any] | None) -> str:
+    """How the values of a column are combined, such as ``listagg delimiter=;``."""
+    if function is None:
+        return ""
+    return " ".join([function["type"], *(f"{name}={value}" for name, value in function.get("parameters", {}).items())])
+
+
 def _show(found: dict[str, Any]) -> None:
     echo(click.style(f"{escaped(found['table'])} ({found['kind']} table)", bold=True))
     roles = (("primary", found["primary_key"]), ("partition", found["partitioned_by"]), ("bucket", found["bucket_key"]))
+    aggregates = any(column["aggregation"] for column in found["columns"])
     grid(
-        ["column", "type", "key", "comment"],
+        ["column", "type", "key", *(["aggregation"] if aggregates else []), "comment"],
         [
             [
                 column["name"],
                 column["type"],
                 ", ".join(role for role, names in roles if column["name"] in names),
+                *([_aggregation(column["aggregation"])] if aggregates else []),
                 column["comment"] or "",
             ]
             for column in found["columns"]
