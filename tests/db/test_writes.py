@@ -594,3 +594,35 @@ def test_a_full_disk_is_reported_in_time(tmp_path: Path, caplog: pytest.LogCaptu
                 )  # until the server looks at the disk
     assert "nearly full" in caplog.text
     assert "retrying for up to" in caplog.text
+
+
+def test_a_table_in_chunks_says_what_was_written(db: fluss.Database) -> None:
+    """A row that no partition can hold is found after the chunks before it were taken."""
+    table = db.create_table("t", "id bigint not null, day string", partition_by="day")
+    good, bad = {"id": [1, 2], "day": ["a", "b"]}, {"id": [3, 4], "day": ["a", "b/c"]}
+    with pytest.raises(RowRejectedError) as caught:
+        table.append(pa.concat_tables([pa.table(good), pa.table(bad)]))
+    assert (caught.value.row, caught.value.written) == (3, 2)
+    assert caught.value.hint.endswith("the first 2 rows were written, those after them were not")
+    assert sorted(row["id"] for row in rows_of(table)) == [1, 2]
+    with pytest.raises(fluss.InvalidRowError, match=r"row 2, .*nothing was written"):
+        table.append(
+            pa.concat_tables(
+                [
+                    pa.table(good),
+                    pa.table({"id": [None], "day": ["a"]}, pa.schema([("id", pa.int64()), ("day", pa.string())])),
+                ]
+            )
+        )
+    assert len(table) == 2, "what is checked first is checked of all chunks"
+
+
+@pytest.mark.parametrize("bad_at", [1, 40, 3_500])
+def test_rows_before_one_without_a_partition_are_written(db: fluss.Database, bad_at: int) -> None:
+    table = db.create_table("t", "id bigint, day string, hour string", partition_by=["day", "hour"])
+    rows = [{"id": i, "day": "a", "hour": "b"} for i in range(4_000)]
+    rows[bad_at] = {"id": -1, "day": "a", "hour": "b/c"}
+    rows[3_999] = {"id": -1, "day": "b/c", "hour": "b"}
+    with pytest.raises(RowRejectedError) as caught:
+        table.append(rows)
+    assert (caught.value.row, caught.value.written, len(table)) == (bad_at, bad_at, bad_at)

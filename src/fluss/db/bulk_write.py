@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -39,6 +40,21 @@ class Sink:
         self.writer = writer
         self.rows = rows
         self._is_delete = is_delete
+
+    def parts(self, data: Any) -> Sequence[Any]:
+        """The parts that the writer takes whole or not at all. What can be checked without it is checked of all.
+
+        A row that is too large, or of no partition, is found when its batch is written. Those before it are then.
+        """
+        batches = data.to_batches() if isinstance(data, pa.Table) and not self._is_delete else []
+        if len(batches) < 2:
+            return [data]
+        self.rows.check_whole(data.schema.names)
+        from fluss.client.write.arrow_input import BatchReader
+
+        reader = BatchReader(self.rows.table, self.rows.columns)
+        firsts = itertools.accumulate((batch.num_rows for batch in batches), initial=0)
+        return [reader.read(batch, first) for batch, first in zip(batches, firsts)]
 
     def write(self, data: Any) -> WriteResultHandle:
         """Hand a batch, a table or a pandas frame to the writer."""
@@ -161,19 +177,20 @@ class BulkWrite:
                     advance(len(piece))
 
     def _whole(self, data: Any) -> bool:
-        """Write Arrow or a frame; False if a row of it does not fit, and then nothing of it is written."""
+        """Write Arrow or a frame; False if a row of it does not fit, and then nothing of its part is written."""
         if self._cancelled:
             return False
-        rows = data.num_rows if isinstance(data, (pa.RecordBatch, pa.Table)) else len(data)
         try:
-            handle = self._sink.write(data)
+            for part in self._sink.parts(data):
+                handle = self._sink.write(part)
+                rows = part.num_rows if isinstance(part, (pa.RecordBatch, pa.Table)) else len(part)
+                self._handles.append((rows, handle))
+                self._given += rows
         except (InvalidRowError, PartitionSpecInvalidError, RecordTooLargeError) as error:
             if error.row is None:
                 raise
             self._rejected = error.replace(row=self._given + error.row)
             return False
-        self._handles.append((rows, handle))
-        self._given += rows
         while self._handles and self._handles[0][1].done():
             if self._handles[0][1].ticket.failed:
                 return False  # more rows would only fail too
@@ -182,14 +199,23 @@ class BulkWrite:
 
     def _chunk(self, rows: list[Any]) -> bool:
         """Write some rows; False if one does not fit, and then those before it are written."""
+        rejected_before: FlussError | None = None
         try:
             batch = self._sink.rows.convert(rows)
         except BadRow as bad:
-            self._rejected = bad.error.replace(row=self._given + bad.position, table=self._sink.rows.table)
+            self._rejected = rejected_before = bad.error.replace(
+                row=self._given + bad.position, table=self._sink.rows.table
+            )
             if bad.before is None:
                 return False
             batch = bad.before
-        return self._whole(batch) and self._rejected is None
+        while batch.num_rows and not self._whole(batch):
+            refusal = self._rejected
+            if refusal is None or refusal is rejected_before:
+                return False  # not because of a row
+            rejected_before = refusal
+            batch = batch.slice(0, (refusal.row or 0) - self._given)
+        return self._rejected is None
 
 
 def checked_table(data: pa.Table, info: TableInfo, config: Config) -> pa.Table:

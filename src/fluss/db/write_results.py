@@ -54,7 +54,9 @@ class RowRejectedError(InvalidRowError):
 def rejected(cause: FlussError, row: int, written: int) -> RowRejectedError:
     """The error about a row of a write, with what was written before it."""
     outcome = "nothing was written"
-    if written:
+    if written and written < row:
+        outcome = f"the first {written} rows were written, those after them were not"
+    elif written:
         before = f"the {written} rows before it were" if written > 1 else "the row before it was"
         outcome = f"{before} written, it and those after it were not"
     error = RowRejectedError(

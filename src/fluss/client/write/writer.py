@@ -210,7 +210,8 @@ class WriterBase:
             again = partial(self._emit_batch, number, batch, ticket, first_row, is_delete)
             self._defer(unknown, again, ticket, batch.num_rows)
         except BadRows as bad:
-            row, error = next(iter(bad.errors.items()))
+            row = min(bad.errors)
+            error = bad.errors[row]
             taken = f"; the {first_row} rows before this batch were taken" if first_row else ""
             place = {"table": str(self._info.table_path), "row": first_row + row}
             raise error.replace(reason=error.reason + taken, **place) from None
