@@ -637,3 +637,20 @@ async def test_a_partition_that_is_dropped_while_it_is_read(config, database, mo
             await writer.append((1, "US", 0.5)).wait()
             assert [record.row["id"] for record in await poll_all(scanner, 1)] == [1]
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+async def test_a_subscription_to_the_end_that_fails_takes_no_later_one_with_it(config, database):
+    async with open_table(config, database, FIELDS, partition_keys=["name"]) as (conn, table):
+        writer = table.new_append().create_writer()
+        for name in ("gone", "left"):
+            await writer.append((0, name, 0.0)).wait()
+        admin = conn.get_admin()
+        ids = {i.partition_name: i.partition_id for i in await admin.list_partition_infos(table.table_path)}
+        await admin.drop_partition(table.table_path, {"name": "gone"})
+        async with await table.new_scan().create_log_scanner() as scanner:
+            scanner.subscribe_partition(ids["gone"], 0, fluss.LATEST_OFFSET)
+            scanner.subscribe_partition(ids["left"], 0, fluss.LATEST_OFFSET)
+            with pytest.raises(fluss.PartitionNotExistsError):
+                await scanner.resolved()
+            await writer.append((1, "left", 0.0)).wait()
+            assert [record.row["id"] for record in await poll_all(scanner, 1)] == [1]

@@ -153,8 +153,12 @@ class Subscriptions:
     async def _resolve_latest(
         self, buckets: list[TableBucket], before: asyncio.Task[None] | None, deadline: Deadline
     ) -> None:
+        failed: FlussError | None = None
         if before is not None:
-            await before
+            try:
+                await before
+            except FlussError as error:
+                failed = error  # of other buckets: these are subscribed all the same
         try:
             ends = await self._plan.offsets(buckets, OffsetSpec.latest(), deadline)
         except FlussError:
@@ -163,6 +167,8 @@ class Subscriptions:
         still_wanted = [bucket for bucket in buckets if bucket in self._latest]
         self._latest.difference_update(still_wanted)
         self._fetcher.add(*(Subscription(bucket, ends[bucket]) for bucket in still_wanted))
+        if failed is not None:
+            raise failed
 
     async def resolved(self, timeout_s: float | None = None) -> bool:
         """Wait until subscriptions to the latest offset know that offset; False if that takes longer.
