@@ -145,6 +145,36 @@ async def test_a_header_that_cannot_be_read_names_table_bucket_and_offset(tmp_pa
             assert [record.row["id"] for record in await scanner.poll(5000)] == [6, 7, 8]
 
 
+async def test_what_is_wrong_with_one_bucket_is_its_own(tmp_path, monkeypatch):
+    """Its error is raised once, and the buckets behind it in the answer of the server are read."""
+
+    def cut_short(body: Any) -> Any:
+        tables = decode_fetch_log_response(body)
+        for part in (bucket for table in tables for bucket in table.buckets if bucket.records):
+            if part.bucket_id == 0:
+                part.records = memoryview(bytes(part.records[:8]) + struct.pack("<i", 5) + bytes(part.records[12:]))
+        return tables
+
+    async with running_server(tmp_path) as server, connected(server) as client:
+        bound = server.listeners["FLUSS"]
+        config = fluss.Config({"bootstrap.servers": f"{bound.host}:{bound.port}"})
+        async with open_table(config, "db", LOG_FIELDS, bucket_count=3) as (_, table):
+            for bucket in range(3):
+                await client.produce(table.get_table_info().table_id, make_batch(0), bucket=bucket)
+            monkeypatch.setattr(fetcher, "decode_fetch_log_response", cut_short)
+            async with await table.new_scan().create_log_scanner() as scanner:
+                scanner.subscribe_buckets(dict.fromkeys(range(3), 0))
+                found: list[int] = []
+                errors = 0
+                for _ in range(4):
+                    try:
+                        polled = await scanner.poll(1000)
+                        found += [bucket.bucket_id for bucket in polled.buckets()]
+                    except fluss.errors.CorruptRecordError:
+                        errors += 1
+                assert (sorted(found), errors) == ([1, 2], 3)
+
+
 async def test_rows_of_a_primary_key_table(tmp_path, monkeypatch):
     """A server that hands out a row whose string is longer than the row."""
     async with running_server(tmp_path) as server:

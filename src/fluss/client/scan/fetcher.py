@@ -336,8 +336,12 @@ class Fetcher:
                 for part in table.buckets:
                     subscription = by_bucket.pop((part.partition_id, part.bucket_id), None)
                     # An answer to a question that is no longer asked is dropped.
-                    if subscription is not None and self._is_current(subscription):
+                    if subscription is None or not self._is_current(subscription):
+                        continue
+                    try:
                         await self._received(subscription, part, started, projected)
+                    except FlussError as error:  # its rows cannot be read; those of the other buckets can
+                        self._record_error(subscription, error, started)
             for subscription in by_bucket.values():
                 self._record_error(subscription, UnknownServerError("the server's answer does not mention this bucket"))
         except FlussError as error:
