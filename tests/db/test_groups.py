@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.waiting import wait_for, wait_until
 
@@ -492,3 +494,35 @@ async def test_an_interrupted_rebalance_loses_no_rows(orders: fluss.Table[Any], 
 def test_commit_needs_a_group(orders: fluss.Table[Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="group="), orders.follow() as changes:
         changes.commit()
+
+
+def test_how_far_a_batch_is_handled_can_be_asked_at_any_moment(db: fluss.Database) -> None:
+    """The loop asks for it before it renews the lease, while the thread of the caller goes on."""
+    log = db.create_table("asked", "id bigint", buckets=1)
+    log.append(pa.table({"id": range(300_020)}))
+    failures: list[Exception] = []
+    ended = threading.Event()
+    with log.follow("earliest", group="asked", timeout=5) as changes:
+        feed: Any = changes._core._feed
+
+        def ask() -> None:
+            while not ended.is_set():
+                try:
+                    feed._change(back=1)
+                except Exception as error:
+                    failures.append(error)
+                    return
+
+        asking = threading.Thread(target=ask)
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        asking.start()
+        try:
+            for change, _ in zip(changes, range(300_020)):
+                assert change.row
+        finally:
+            ended.set()
+            sys.setswitchinterval(interval)
+            asking.join()
+    db.drop_table("asked")
+    assert failures == []

@@ -75,9 +75,9 @@ class GroupFeed(Feed[T]):
         """The batch that is being handled."""
         self._batch_end = 0
         """The next offset after it."""
-        self._part: Sequence[Any] = ()
-        self._part_left: Iterator[Any] = iter(())
-        """Changes of the batch that are being handled, and those of them that were not given out yet."""
+        self._part: tuple[Sequence[Any], Iterator[Any]] = (), iter(())
+        """Changes of the batch that are being handled, and those of them that were not given out yet. Replaced as one:
+        the thread of the caller goes on to the next ones while the loop looks how far it is."""
         self._before_part: Any = None
         self._committed: Any = None
         """The change that was being handled at the last `commit`."""
@@ -265,24 +265,27 @@ class GroupFeed(Feed[T]):
         member = self._member
         assert member is not None
         for part in expand(found):
-            self._part, self._part_left = part, iter(part)
-            for item in self._part_left:
+            left = iter(part)
+            self._part = part, left
+            for item in left:
                 if monotonic() >= member.lease_until:
-                    self._part = ()
+                    self._part = (), iter(())
                     return  # another member may own the bucket by now
                 yield item
-            self._before_part, self._part = self._change(back=0), ()
+            self._before_part = self._change(back=0)
+            self._part = (), iter(())
             del part  # before the next is made: see ChangeBatch._expand
 
     def _change(self, back: int) -> Any:
         """The change that is being handled, or with `back` 1 the one before it; None if there is none."""
-        number = len(self._part) - length_hint(self._part_left) - 1 - back
-        return self._part[number] if number >= 0 else self._before_part
+        part, left = self._part
+        number = len(part) - length_hint(left) - 1 - back
+        return part[number] if number >= 0 else self._before_part
 
     def _finish_batch(self) -> None:
         """The caller asks for more: all that it was given is handled."""
         batch, self._batch = self._batch, None
-        self._part, self._part_left, self._before_part, self._committed = (), iter(()), None, None
+        self._part, self._before_part, self._committed = ((), iter(())), None, None
         if batch is None or self._member is None or not self._member.live:
             return
         if self._commits:
