@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +19,14 @@ from tests.lake.support import (
     rows_of,
     system_columns,
 )
+from tests.waiting import wait_for
 
-from fluss.errors import LakeSnapshotNotExistError
+from fluss.errors import LakeSnapshotNotExistError, LogOffsetOutOfRangeError
+from fluss.lake.layout import LakeConfig
+from fluss.lake.tasks import LakeSession
 from fluss.lake.union import plan_union, read_union_split
+from fluss.metadata import OffsetSpec
+from fluss.server.local import LocalServer
 
 
 @every_format
@@ -281,3 +287,36 @@ def test_while_writes_go_on(lake: LakeHarness, primary_keys: list[str] | None) -
     assert lake.union(path) == expected
     lake.tier(path)
     assert rows_of(lake.alone(path), ROW.names) == expected
+
+
+@pytest.mark.parametrize("primary_keys", [None, ["id"]])
+def test_rows_deleted_from_the_log_after_the_plan_are_missed(tmp_path: Path, primary_keys: list[str] | None) -> None:
+    """The rows of a key are listed then. Those of a log may be in the lake by now: the read fails."""
+    options = {
+        "log.segment.file-size": "2kb",
+        "log.retention.check-interval": "50ms",
+        "kv.snapshot.interval": "100ms",
+    }
+    rows = [row(i) for i in range(200)]
+    with LocalServer(tmp_path, options=options) as server:
+        client = {"bootstrap.servers": server.bootstrap_servers}
+        with LakeSession(client) as session:
+            lake = LakeHarness("paimon", server, tmp_path, session, "db")
+            lake.create_database()
+            path = lake.create("t", primary_keys=primary_keys, buckets=1, **{"table.datalake.enabled": "false"})
+            for start in range(0, 200, 20):
+                (lake.upsert if primary_keys else lake.append)(path, rows[start : start + 20])
+            info = session.info(path)
+            plan = plan_union(session, info)
+            [task] = lake.round()._plan(info, LakeConfig("paimon", {}), None)
+            assert not task.listed, "nothing is deleted yet"
+            session.run(session.admin.alter_table(path, set_properties={"table.log.ttl": "1ms"}))
+            wait_for(lambda: session.offsets(info, session.buckets(info), OffsetSpec.earliest())[task.bucket] > 0)
+            if primary_keys:
+                assert rows_of(pa.Table.from_batches(read_union_split(session, plan, plan.splits[0]))) == rows
+            else:
+                with pytest.raises(LogOffsetOutOfRangeError):
+                    list(read_union_split(session, plan, plan.splits[0]))
+            batches = session.iterate(session.scan(path).read_batches({task.bucket: task.start}, {task.bucket: 200}))
+            with pytest.raises(LogOffsetOutOfRangeError):
+                list(batches)

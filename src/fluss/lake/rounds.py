@@ -26,7 +26,7 @@ from fluss.lake.api import Lake, LakeCommitConflictError, LakeTableChangedError,
 from fluss.lake.layout import LakeConfig, lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.tasks import BucketResult, BucketTask, LakeSession, check_same_table, lake_partition
-from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.metadata import LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath
 
 _DURATION_S_MIN = 30.0
 """However fresh a table shall be: a round that is cut too early spends its time on commits."""
@@ -125,7 +125,7 @@ class Round:
             table = self._prepared_table(lake, info, known)
             known = self._recover(table, info, known, report)
             tasks = self._plan(info, config, known)
-            rows = sum(task.stop - max(task.start, 0) for task in tasks)
+            rows = sum(task.stop - task.start for task in tasks)
             self._progress("planned", {"table": str(path), "tasks": len(tasks), "rows": rows})
             self._on_step("planned")
             if tasks:
@@ -193,7 +193,8 @@ class Round:
                 continue
             listed = False
             if start is None:
-                start = EARLIEST_OFFSET
+                # Not "earliest": rows that are deleted before they are read must not go unnoticed.
+                start = 0 if info.has_primary_key() else first
                 listed = info.has_primary_key() and first > 0
             elif start < first:
                 raise LakeTableChangedError(
@@ -204,19 +205,16 @@ class Round:
             base = BucketTask(
                 self._client, config, info.table_path, info.table_id, bucket, partition, start, stop, listed, until
             )
-            tasks += self._cut(base, info, max(start, first))
+            tasks += self._cut(base, info)
         return tasks
 
-    def _cut(self, task: BucketTask, info: TableInfo, first: int) -> list[BucketTask]:
-        size = self._settings.rows_per_task_max
-        if task.listed or info.has_primary_key() or info.bucket_keys or task.stop - first <= size:
+    def _cut(self, task: BucketTask, info: TableInfo) -> list[BucketTask]:
+        size, rows = self._settings.rows_per_task_max, task.stop - task.start
+        if task.listed or info.has_primary_key() or info.bucket_keys or rows <= size:
             return [task]
-        parts = -(-(task.stop - first) // size)
-        bounds = [first + (task.stop - first) * i // parts for i in range(parts + 1)]
-        return [
-            replace(task, start=task.start if low == first else low, stop=high)
-            for low, high in itertools.pairwise(bounds)
-        ]
+        parts = -(-rows // size)
+        bounds = [task.start + rows * i // parts for i in range(parts + 1)]
+        return [replace(task, start=low, stop=high) for low, high in itertools.pairwise(bounds)]
 
     def _write_and_commit(
         self,

@@ -16,12 +16,12 @@ import pyarrow as pa
 from fluss.client.connection import FlussTable
 from fluss.client.scan import RecordBatch
 from fluss.client.scan.fold import merge_by_key
-from fluss.errors import InvalidArgumentError
+from fluss.errors import InvalidArgumentError, LogOffsetOutOfRangeError
 from fluss.lake.api import LakeBucket, LakeSplit, LakeTableChangedError
 from fluss.lake.layout import LakeConfig, lake_config, read_schema
 from fluss.lake.registry import open_lake
 from fluss.lake.tasks import LakeSession, check_same_table, lake_partition
-from fluss.metadata import EARLIEST_OFFSET, LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath, partition_name
+from fluss.metadata import LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath, partition_name
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class UnionSplit:
     @property
     def rows_max(self) -> int:
         """No more rows than this."""
-        return sum(split.rows for split in self.lake) + max(0, self.stop - max(self.start, 0))
+        return sum(split.rows for split in self.lake) + max(0, self.stop - self.start)
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def plan_union(
         if wanted is not None:
             buckets = {bucket: name for bucket, name in buckets.items() if name is not None and wanted(name)}
         ends = session.offsets(info, buckets, OffsetSpec.latest())
-    first: dict[TableBucket, int] = {}
-    if info.has_primary_key() and any(bucket not in offsets for bucket in ends):
-        first = session.offsets(info, buckets, OffsetSpec.earliest())
+    # Where the log begins is pinned too: what is deleted of it before it is read is missed then, and not left out.
+    untiered = {bucket: buckets[bucket] for bucket in ends if bucket not in offsets}
+    first = session.offsets(info, untiered, OffsetSpec.earliest()) if untiered else {}
     splits: list[UnionSplit] = []
     by_bucket: dict[LakeBucket, list[LakeSplit]] = {}
     for split in lake_splits:
@@ -104,12 +104,12 @@ def plan_union(
         else:
             splits.append(UnionSplit(info.table_id, (split,)))
     for bucket, stop in ends.items():
-        start = offsets.get(bucket, EARLIEST_OFFSET)
+        start = offsets.get(bucket, 0 if info.has_primary_key() else first.get(bucket, 0))
         own: tuple[LakeSplit, ...] = ()
         if info.has_primary_key():
             own = tuple(by_bucket.pop(LakeBucket(bucket.bucket_id, lake_partition(info, buckets[bucket])), ()))
-        if stop > max(start, 0) or own:
-            listed = start == EARLIEST_OFFSET and first.get(bucket, 0) > 0
+        if stop > start or own:
+            listed = info.has_primary_key() and first.get(bucket, 0) > 0
             splits.append(UnionSplit(info.table_id, own, bucket, buckets[bucket], start, stop, listed))
     # Partitions that only the lake still has.
     splits += [UnionSplit(info.table_id, tuple(parts)) for parts in by_bucket.values()]
@@ -171,10 +171,17 @@ def read_union_split(
         return
     key = list(info.physical_primary_key)
     needed = list(dict.fromkeys([*names, *key]))
-    if split.stop <= max(split.start, 0):
+    if split.stop <= split.start:
         yield from _lake_rows(plan, split, info, names)
         return
-    changes = list(_log(session, table, split, needed))
+    try:
+        changes = list(_log(session, table, split, needed))
+    except LogOffsetOutOfRangeError:
+        if split.lake or split.start or split.bucket is None:
+            raise
+        # Nothing is in the lake, and since the plan was made the changelog no longer reaches back to the first row.
+        yield from _listed(session, table, split.bucket, names)
+        return
     schema = read_schema(info, needed)
     base = pa.Table.from_batches(list(_lake_rows(plan, split, info, needed)), schema)
     merged = merge_by_key(base, changes, [needed.index(name) for name in key]) if changes else base
@@ -193,7 +200,7 @@ def _lake_rows(plan: UnionPlan, split: UnionSplit, info: TableInfo, columns: Seq
 
 
 def _log(session: LakeSession, table: FlussTable, split: UnionSplit, columns: Sequence[str]) -> Iterator[RecordBatch]:
-    if split.bucket is None or split.stop <= max(split.start, 0):
+    if split.bucket is None or split.stop <= split.start:
         return iter(())
     chosen = session.call(lambda: table.new_scan().project_by_name(columns))
     return session.iterate(chosen.read_batches({split.bucket: split.start}, {split.bucket: split.stop}))

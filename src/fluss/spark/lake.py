@@ -23,7 +23,7 @@ from fluss.lake.api import LakeSplit
 from fluss.lake.layout import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss.lake.tasks import session_of
 from fluss.lake.union import UnionPlan, UnionSplit, plan_union, read_union_split
-from fluss.metadata import OffsetSpec, Predicate, TableBucket, TableInfo
+from fluss.metadata import Predicate, TableBucket, TableInfo
 from fluss.spark.batches import table_columns
 from fluss.spark.filters import prune_partitions
 from fluss.spark.layout import Bucket
@@ -119,15 +119,7 @@ def parts_of(options: SourceOptions, info: TableInfo, plan: UnionPlan) -> list[d
     lake = [split for split in plan.splits if split.lake]
     tails = {_bucket(split): split for split in plan.splits if not split.lake}
     parts: list[d.InputPartition] = list(_packed(options, plan, lake))
-    unknown = {split.bucket: split.partition for split in tails.values() if split.start < 0 and split.bucket}
-    first: dict[TableBucket, int] = {}
-    if unknown:
-        first = session_of(options.client).offsets(info, unknown, OffsetSpec.earliest())
-    starts = {
-        bucket: split.start if split.start >= 0 else first.get(split.bucket, 0)
-        for bucket, split in tails.items()
-        if split.bucket is not None
-    }
+    starts = {bucket: split.start for bucket, split in tails.items()}
     splits_min = options["minPartitions"]
     parts += cut(
         info.table_id,
@@ -140,7 +132,7 @@ def parts_of(options: SourceOptions, info: TableInfo, plan: UnionPlan) -> list[d
 
 
 def _bucket_part(plan: UnionPlan, split: UnionSplit) -> d.InputPartition:
-    if not split.lake and split.start < 0:
+    if not split.lake and split.bucket not in plan.offsets:
         # Nothing of this bucket is in the lake: its rows come from the server, as of the end that was pinned.
         return Split(split.table_id, _bucket(split), 0, split.stop, ROWS)
     return LakePart(plan.for_tasks(), split)
