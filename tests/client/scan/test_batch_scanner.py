@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.client.support import open_table
@@ -270,3 +271,18 @@ def test_folding():
     empty = first.batch.schema.empty_table()
     assert merge_by_key(empty, [first], [0]).num_rows == 1
     gc.collect()
+
+
+def test_changes_are_merged_into_more_text_than_one_arrow_array_holds() -> None:
+    """Such text is in several arrays. Its pages are never written here, so it takes no memory."""
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+    def one(number: int, size: int) -> pa.RecordBatch:
+        ends = pa.py_buffer(np.array([0, size], np.int32))
+        text = pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(np.zeros(size, np.uint8))])
+        return pa.RecordBatch.from_arrays([pa.array([number], pa.int64()), text], schema=schema)
+
+    rows = pa.Table.from_batches([*(one(number, 800_000_000) for number in range(3)), one(3, 5)])
+    gone = pa.RecordBatch.from_arrays([pa.array([0, 1, 2], pa.int64()), pa.nulls(3, pa.string())], schema=schema)
+    deletes = fluss.RecordBatch(gone, fluss.TableBucket(1, 0), 0, 2, -1, bytes([fluss.ChangeType.Delete] * 3))
+    assert merge_by_key(rows, [deletes], [0]).to_pylist() == [{"id": 3, "v": "\0" * 5}]

@@ -241,8 +241,7 @@ class BatchScanner(OneShotScanner):
                     table = merge_by_key(table, pending, key)
                     pending, pending_rows = [], 0
         table = merge_by_key(table, pending, key)
-        if table.num_rows:
-            batch = table.combine_chunks().to_batches()[0]
+        for batch in table.to_batches():
             yield RecordBatch(self._project(batch), bucket, 0, batch.num_rows - 1)
 
     async def _base_rows(self) -> tuple[int, pa.Table]:

@@ -23,7 +23,12 @@ def fold_changelog(batches: Sequence[RecordBatch], key: Sequence[int], schema: p
     anything else is its row.
     """
     table = pa.Table.from_batches([batch.batch for batch in batches], schema)
-    return table.take(array_of(_live(table, batches, key))) if table.num_rows else table
+    if not table.num_rows:
+        return table
+    live = np.zeros(table.num_rows, np.bool_)
+    live[_live(table, batches, key)] = True
+    # Not `take`, which fails where the texts of a column have more than two GB together.
+    return table.filter(array_of(live)).combine_chunks()
 
 
 def fold_batches(batches: Sequence[RecordBatch], key: Sequence[int]) -> list[RecordBatch]:
@@ -69,5 +74,5 @@ def merge_by_key(base: pa.Table, batches: Sequence[RecordBatch], key: Sequence[i
     """`base` (live rows) with a later changelog applied."""
     if not batches:
         return base
-    inserts = RecordBatch(base.combine_chunks().to_batches()[0], batches[0].bucket, -1, -1) if base.num_rows else None
-    return fold_changelog([inserts, *batches] if inserts is not None else batches, key, base.schema)
+    inserts = [RecordBatch(batch, batches[0].bucket, -1, -1) for batch in base.to_batches()]
+    return fold_changelog([*inserts, *batches], key, base.schema)
