@@ -180,6 +180,30 @@ def test_a_table_is_not_replaced_by_one_that_finds_rows_in_the_lake(
     assert rows_of(lake_spark.read(str(path))) == [{"id": 5}]
 
 
+@pytest.mark.skipif(not BRIDGE, reason="the catalog needs the jar")
+@quick("paimon")
+def test_rows_are_changed_as_they_are_now(lake: LakeHarness, lake_spark: SparkHarness) -> None:
+    """Rows that a session reads from the lake alone, or one by one from the changelog, must not be written back."""
+    path = lake.create("now", primary_keys=["id"], buckets=2)
+    lake.upsert(path, [row(i) for i in range(4)])
+    lake.tier(path)
+    lake.upsert(path, [row(i, 1) for i in range(4)])
+    spark = with_catalog(lake_spark)
+    spark.conf.set("spark.sql.catalog.lake.read.optimized", "true")
+    assert rows_of(spark.table(f"lake.{path}")) == [row(i) for i in range(4)]
+    spark.sql(f"UPDATE lake.{path} SET score = 0 WHERE id < 3")
+    wanted = [{**row(i, 1), "score": 0.0} for i in range(3)] + [row(3, 1)]
+    assert rows_of(lake_spark.read(str(path))) == wanted
+    source = "USING (SELECT 3L AS id) f ON t.id = f.id"
+    spark.sql(f"MERGE INTO lake.{path} t {source} WHEN MATCHED THEN UPDATE SET score = 7")
+    wanted[3]["score"] = 7.0
+    assert rows_of(lake_spark.read(str(path))) == wanted
+    spark.conf.set("spark.fluss.read.changelog", "true")
+    spark.sql(f"DELETE FROM lake.{path} WHERE id = 0")
+    spark.sql(f"UPDATE lake.{path} SET score = score + 1")
+    assert rows_of(lake_spark.read(str(path))) == [{**one, "score": one["score"] + 1} for one in wanted[1:]]
+
+
 @keyed
 def test_primary_key_table(lake: LakeHarness, lake_spark: SparkHarness) -> None:
     path = lake.create("pk", primary_keys=["id"], buckets=2)

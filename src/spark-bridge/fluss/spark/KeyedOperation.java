@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package fluss.spark;
 
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.util.RowDeltaUtils;
@@ -37,9 +38,12 @@ record KeyedOperation(CatalogTable table, RowLevelOperation.Command command, Lis
     return key.stream().map(FlussTable::column).toArray(NamedReference[]::new);
   }
 
+  /** Reads the rows as they are now, whatever reads of the session get: they are written back with their changes. */
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return table.newScanBuilder(options);
+    Map<String, String> current = new LinkedHashMap<>(options.asCaseSensitiveMap());
+    current.putAll(Map.of("read.optimized", "false", "read.changelog", "false", "scan.startup.mode", "full"));
+    return table.newScanBuilder(new CaseInsensitiveStringMap(current));
   }
 
   @Override
