@@ -70,3 +70,10 @@ def test_rows_that_an_arrow_batch_cannot_hold_are_not_lost() -> None:
     parts = [pa.record_batch({"id": pa.array([i], pa.int64()), "text": text}) for i in range(3)]
     items = [RecordBatch(part, TableBucket(1, 0), i, i) for i, part in enumerate(parts)]
     assert [b.column(0).to_pylist() for b in SparkBatchConverter(SCHEMA).convert(items)] == [[0], [1], [2]]
+
+
+def test_digits_that_spark_has_not_are_cut_off_before_1970_too() -> None:
+    times = pa.record_batch({"t": pa.array([-1, -1_500, None, 1_500, -2_000], pa.timestamp("ns"))})
+    schema = s.StructType([s.StructField("t", s.TimestampNTZType())])
+    [shown] = SparkBatchConverter(schema).convert([RecordBatch(times, TableBucket(1, 0), 0, 4)])
+    assert shown.column("t").cast(pa.int64()).to_pylist() == [-1, -2, None, 1, -2]

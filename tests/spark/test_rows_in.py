@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from fluss.spark.rows_in import _floor
+from fluss.spark.batches import floor_times
 
 NAMES = {"s": "second", "ms": "millisecond", "us": "microsecond"}
 
@@ -21,5 +21,6 @@ def test_times_are_cut_as_arrow_cuts_them(zone: str | None, unit: str) -> None:
     times = pa.array(ticks, mask=numbers.random(1000) < 0.2).view(pa.timestamp("us", zone)).slice(7, 900)
     utc = None if zone is None else "UTC"
     expected = pc.floor_temporal(times.cast(pa.timestamp("us", utc)), unit=NAMES[unit]).cast(pa.timestamp(unit, utc))
-    assert _floor(times, unit).cast(pa.timestamp(unit, utc)).equals(expected)
-    assert len(_floor(times.slice(0, 0), unit)) == 0
+    assert floor_times(times, unit).cast(pa.timestamp(unit, utc)).equals(expected)
+    assert len(floor_times(times.slice(0, 0), unit)) == 0
+    assert floor_times(pa.nulls(2, pa.timestamp("ns", zone)), unit).null_count == 2

@@ -19,6 +19,7 @@ from fluss.errors import ConfigError, InvalidArgumentError, InvalidRowError
 from fluss.metadata import TableInfo
 from fluss.metadata.validation import check_target_columns
 from fluss.rows.arrow_values import leaves
+from fluss.spark.batches import floor_times
 from fluss.spark.history import SEQUENCE, copied, source_of
 from fluss.spark.options import SourceOptions
 from fluss.spark.types import to_fluss_type, to_spark_type
@@ -158,7 +159,7 @@ class RowsIn:
         # A finer time is cut to the precision of its column, as a cast in SQL does, and a floating-point column takes
         # the nearest number; nothing else may lose anything.
         if pa.types.is_timestamp(field.type) and pa.types.is_timestamp(array.type):
-            array = _floor(array, field.type.unit)
+            array = floor_times(array, field.type.unit)
         try:
             cast = array.cast(field.type, safe=not pa.types.is_time(field.type))
             for given, kept in leaves(array, cast):
@@ -237,23 +238,6 @@ class RowsIn:
 
 _KIND = "__kind"
 _AT = "__at"
-_FINENESS = ("s", "ms", "us", "ns")
-
-
-def _floor(array: pa.Array, unit: str) -> pa.Array:
-    """Cut times to a coarser unit; times that fit already stay as they are.
-
-    The instants are floored, which are in UTC whatever the zone of the session. Local times would not do: those of the
-    hour that is repeated when daylight saving ends stand for two instants each. As numbers they take an eighth of the
-    time of Arrow's own function.
-    """
-    steps = _FINENESS.index(array.type.unit) - _FINENESS.index(unit)
-    if steps <= 0 or not len(array):
-        return array
-    ticks = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]
-    mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    zone = None if array.type.tz is None else "UTC"
-    return pa.array(np.floor_divide(ticks, 1000**steps), pa.int64(), mask=mask).view(pa.timestamp(unit, zone))
 
 
 def _fits(array: pa.Array, cast: pa.Array) -> bool:
