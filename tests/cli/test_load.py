@@ -74,6 +74,7 @@ def test_the_header_shows_what_is_between_values(ok: Callable[..., str], tmp_pat
         ("latin.csv", "id,name\n1,Caf\xe9\n".encode("latin-1"), "is not a text in UTF-8; convert it"),
         ("header.csv", "id,Caf\xe9\n1,a\n".encode("latin-1"), "is not a text in UTF-8; convert it"),
         ("rows.txt", b"id,name\n1,a\n", "the format of"),
+        ("open.csv", b'id,name\n1,tea\n2,"open\n3,b\n', "the quote before 'open' is never closed"),
         ("late.csv", b"id,name\n" + b"1,%s\n" % (b"a" * 60) * 20_000 + b"x,a\n", "line 20002, column 'id'"),
         ("first.jsonl", b'{"id": 1}\n' * 10_000 + b'{"id": "x"}\n', "line 10001"),
     ],

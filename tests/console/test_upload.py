@@ -67,6 +67,12 @@ def test_a_csv_file_with_much_in_it_is_refused(monkeypatch: pytest.MonkeyPatch) 
         read_file("a.csv", b"n,m\n" + b"1,1\n" * 70_000)
 
 
+def test_a_csv_file_whose_last_quote_is_never_closed_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="the quote before 'open' is never closed"):
+        read_file("a.csv", b'n,t\n1,a\n2,"open\n3,b\n')
+    assert read_file("a.csv", b'n,t\n1,"a\nb"\r\n\n').num_rows == 1
+
+
 def test_nulls_of_a_csv_file_are_those_of_fluss_load() -> None:
     assert read_file("a.csv", b"n\n1\n\n2\n")["n"].to_pylist() == [1, None, 2]
     found = read_file("a.csv", b'n,t,q\n1,NA,""\n,,null\n')

@@ -163,6 +163,21 @@ def csv_error(label: str, error: pa.ArrowException) -> InvalidArgumentError:
     return InvalidArgumentError(f"{label} is not a CSV file with a header: {error}")
 
 
+def check_quotes(label: str, last_value: str | None, last_byte: bytes) -> None:
+    """Refuse a CSV file with a quote that is never closed: the value takes in all lines that follow.
+
+    Args:
+        last_value: The last one of the file. One with a line end was quoted.
+        last_byte: The last one of the file that ends no line.
+    """
+    if last_value is not None and "\n" in last_value and last_byte != b'"':
+        start = last_value.split("\n", 1)[0]
+        raise InvalidArgumentError(
+            f"{label}: the quote before {start!r:.60} is never closed, so all that follows would be one value. Close "
+            'it, or write "" for a quote inside a value'
+        )
+
+
 def open_bytes(path: str, encoding: str | None = None) -> IO[bytes]:
     """Open a text for reading, as UTF-8; ``-`` is standard input, and ``.gz`` is decompressed.
 

@@ -7,7 +7,7 @@ import bisect
 import itertools
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
@@ -27,6 +27,7 @@ from fluss.tools.files import (
     UTF8,
     TextStyle,
     check_file,
+    check_quotes,
     csv_error,
     decoding,
     delimiter_of,
@@ -248,9 +249,10 @@ class RowFile:
 
         names, delimiter = _header(source, self.path, self.label)
         self._check_names(names)
+        watched = _LastByte(source)
         try:
             reader = csv.open_csv(
-                source,
+                watched,
                 read_options=csv.ReadOptions(
                     use_threads=False,
                     block_size=_CSV_BLOCK_BYTES,
@@ -275,18 +277,26 @@ class RowFile:
                 return
             raise csv_error(self.label, error) from None
         with reader:  # also for one who stops early: a thread reads ahead
-            yield from self._csv_pieces(reader, short, skip)
+            yield from self._csv_pieces(self._csv_batches(reader, watched), short, skip)
 
-    def _csv_pieces(self, reader: Any, short: deque[BadLine], skip: int) -> Iterator[FilePiece]:
+    def _csv_batches(self, reader: Iterable[pa.RecordBatch], watched: _LastByte) -> Iterator[pa.RecordBatch]:
+        held: pa.RecordBatch | None = None
+        try:
+            for batch in reader:
+                if batch.num_rows:
+                    if held is not None:
+                        yield held
+                    held = batch
+        except pa.ArrowException as error:
+            raise csv_error(self.label, error) from None
+        if held is not None:
+            check_quotes(self.label, held.columns[-1][-1].as_py(), watched.last)
+            yield held
+
+    def _csv_pieces(self, batches: Iterator[pa.RecordBatch], short: deque[BadLine], skip: int) -> Iterator[FilePiece]:
         next_row = newlines = 0
         waiting: list[BadLine] = []
-        while True:
-            try:
-                batch = reader.read_next_batch()
-            except StopIteration:
-                break
-            except pa.ArrowException as error:
-                raise csv_error(self.label, error) from None
+        for batch in batches:
             positions: list[int] | range
             waiting = _taken(waiting, short)
             if waiting and waiting[0].row <= next_row + batch.num_rows:
@@ -440,6 +450,26 @@ class RowFile:
 def _taken(waiting: list[BadLine], short: deque[BadLine]) -> list[BadLine]:
     """Add the rows that the parser has found meanwhile, in its own thread."""
     return sorted([*waiting, *(short.popleft() for _ in range(len(short)))], key=lambda one: one.row)
+
+
+class _LastByte:
+    """Passes a file on, and keeps its last byte that ends no line."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self.last = b""
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._source.read(size)
+        self.last = data.rstrip(b"\r\n")[-1:] or self.last
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def _header(source: IO[bytes], path: str, label: str) -> tuple[list[str], str]:

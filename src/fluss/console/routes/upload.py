@@ -18,7 +18,7 @@ from fluss.console.state import Call, read_body
 from fluss.db.schemas import source_of
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.type_text import parse_data_type
-from fluss.tools.files import UTF8, check_text, code_columns, delimiter_of, header_of
+from fluss.tools.files import UTF8, check_quotes, check_text, code_columns, delimiter_of, header_of
 
 _ROWS_SHOWN = 20
 _VALUE_BYTES = 8
@@ -70,6 +70,8 @@ def _read_csv(name: str, content: bytes, types: Mapping[str, pa.DataType]) -> pa
     if codes:
         found = read({**dict.fromkeys(codes, pa.string()), **types})
     check_text(found.schema, label)
+    if found.num_rows and pa.types.is_string(found.columns[-1].type):
+        check_quotes(label, found.columns[-1][-1].as_py(), content.rstrip(b"\r\n")[-1:])
     return found
 
 
