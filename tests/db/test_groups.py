@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from fluss.client.groups.state import GroupState
 from fluss.client.groups.table import create_groups_table
 from fluss.client.scan import RecordBatch
 from fluss.client.scan.as_of import current_rows
+from fluss.db import group_feed
 from fluss.db.group_feed import GroupFeed
 from fluss.db.internals import admin_call
 from fluss.errors import InvalidArgumentError
@@ -99,6 +101,17 @@ def test_a_group_goes_on_where_it_was(orders: fluss.Table[Any]) -> None:
         rest = [change.row["id"] for change in changes]
     # The last change was not handled for certain: the next one was not asked for.
     assert Counter(first + rest) == Counter(range(100)) + Counter(first[-1:])
+
+
+def test_changes_after_the_end_of_a_lease_come_again(orders: fluss.Table[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the loop, by which the membership lives, may be a little behind."""
+    write(orders, range(100))
+    with orders.follow(group="billing", timeout=3) as changes:
+        seen = [next(changes).row["id"] for _ in range(10)]
+        times = iter((math.inf,))
+        monkeypatch.setattr(group_feed, "monotonic", lambda: next(times, 0.0))
+        seen += [change.row["id"] for change in changes]
+    assert set(seen) == set(range(100))
 
 
 def test_groups_do_not_know_each_other(orders: fluss.Table[Any]) -> None:

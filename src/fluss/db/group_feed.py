@@ -79,6 +79,8 @@ class GroupFeed(Feed[T]):
         """Changes of the batch that are being handled, and those of them that were not given out yet. Replaced as one:
         the thread of the caller goes on to the next ones while the loop looks how far it is."""
         self._before_part: Any = None
+        self._is_cut_off = False
+        """Whether the lease ended in the middle of the batch: the rest of it was not given out."""
         self._committed: Any = None
         """The change that was being handled at the last `commit`."""
         self._changed = asyncio.Event()
@@ -206,7 +208,8 @@ class GroupFeed(Feed[T]):
         assert self._member is not None
         if self._member.failure is not None:
             raise self._member.failure
-        if not self._member.live:
+        if self._is_cut_off or not self._member.live:
+            self._is_cut_off = False
             await self._member.leave()
             await self._join(self._info)
         member = self._member
@@ -270,6 +273,7 @@ class GroupFeed(Feed[T]):
             for item in left:
                 if monotonic() >= member.lease_until:
                     self._part = (), iter(())
+                    self._is_cut_off = True
                     return  # another member may own the bucket by now
                 yield item
             self._before_part = self._change(back=0)
@@ -286,7 +290,7 @@ class GroupFeed(Feed[T]):
         """The caller asks for more: all that it was given is handled."""
         batch, self._batch = self._batch, None
         self._part, self._before_part, self._committed = ((), iter(())), None, None
-        if batch is None or self._member is None or not self._member.live:
+        if batch is None or self._member is None or self._is_cut_off or not self._member.live:
             return
         if self._commits:
             self._member.positions[batch.bucket] = self._batch_end
