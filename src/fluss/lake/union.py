@@ -93,7 +93,7 @@ def plan_union(
         if wanted is not None:
             buckets = {bucket: name for bucket, name in buckets.items() if name is not None and wanted(name)}
         ends = session.offsets(info, buckets, OffsetSpec.latest())
-    # Where the log begins is pinned too: what is deleted of it before it is read is missed then, and not left out.
+    # Where the log begins is pinned too, so that rows deleted before they are read are an error, and not left out.
     untiered = {bucket: buckets[bucket] for bucket in ends if bucket not in offsets}
     first = session.offsets(info, untiered, OffsetSpec.earliest()) if untiered else {}
     splits: list[UnionSplit] = []
