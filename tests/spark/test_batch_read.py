@@ -101,6 +101,37 @@ def test_every_type_nested_too(harness: SparkHarness) -> None:
     assert harness.read(copy).orderBy("id").collect() == [first, second]
 
 
+def test_nulls_are_those_of_the_rows(harness: SparkHarness) -> None:
+    columns = [
+        f.Column("id", f.BigIntType()),
+        f.Column("small", f.SmallIntType()),
+        f.Column("v", f.DoubleType()),
+        f.Column("s", f.StringType()),
+        f.Column("raw", f.BytesType()),
+        f.Column("day", f.DateType()),
+    ]
+    rows = [
+        {
+            "id": i,
+            "small": None if i % 2 else i,
+            "v": None if i % 3 == 1 else i / 4,
+            "s": None if i % 5 == 2 else "é" * (i % 4),
+            "raw": None if i % 7 == 3 else bytes([i % 256]) * (i % 3),
+            "day": None if i % 11 == 4 else datetime.date(2024, 1, 1) + datetime.timedelta(i),
+        }
+        for i in range(200)
+    ]
+    path = harness.create(f.Schema.of(columns), buckets=1)
+    harness.put(path, rows)
+    assert [row.asDict() for row in harness.read(path).orderBy("id").collect()] == rows
+    missing = harness.read(path).selectExpr(*(f"count_if({column.name} is null)" for column in columns)).first()
+    assert list(missing) == [sum(row[column.name] is None for row in rows) for column in columns]
+    # Texts that a later batch replaces in memory, kept by a sort and a hash table.
+    counted = harness.read(path).where("s is not null").groupBy("s").agg({"id": "sum"}).collect()
+    sums = {text: sum(row["id"] for row in rows if row["s"] == text) for text in ("", "é", "éé", "ééé")}
+    assert dict(counted) == sums
+
+
 def test_columns_and_a_given_schema_prune(harness: SparkHarness) -> None:
     path = harness.create(EVENTS)
     harness.put(path, events(0, 10))

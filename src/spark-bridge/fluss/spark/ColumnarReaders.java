@@ -14,7 +14,6 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
-import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
@@ -78,7 +77,7 @@ record ColumnarReaders(PartitionReaderFactory python) implements PartitionReader
     public ColumnarBatch get() {
       try {
         VectorSchemaRoot root = arrow.getVectorSchemaRoot();
-        ColumnVector[] columns = root.getFieldVectors().stream().map(ArrowColumnVector::new).toArray(ColumnVector[]::new);
+        ColumnVector[] columns = root.getFieldVectors().stream().map(FlatColumn::of).toArray(ColumnVector[]::new);
         return new ColumnarBatch(columns, root.getRowCount());
       } catch (IOException error) {
         throw new java.io.UncheckedIOException(error);
