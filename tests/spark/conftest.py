@@ -165,6 +165,15 @@ class SparkHarness:
         return rows
 
 
+@pytest.fixture
+def speculation(harness: SparkHarness) -> Iterator[None]:
+    """A Spark that may run a task a second time beside the first."""
+    settings = harness.spark._jsc.sc().conf()
+    settings.set("spark.speculation", "true")
+    yield
+    settings.remove("spark.speculation")
+
+
 @pytest.fixture(scope="session")
 def harness(server: fluss.LocalServer, spark: SparkSession) -> Iterator[SparkHarness]:
     made = SparkHarness(server, spark)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from tests.spark.conftest import BRIDGE
+from tests.spark.marks import needs_bridge
 from tests.waiting import wait_for
 
 import fluss.spark
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from tests.spark.conftest import SparkHarness
 
-needs_bridge = pytest.mark.skipif(not BRIDGE, reason="the tests run without the jar")
 ROOT = Path(__file__).resolve().parents[2]
 WIDE = pa.schema([("id", pa.int64()), ("k", pa.int32()), *((f"c{i}", pa.string()) for i in range(8))])
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from tests.spark.marks import needs_bridge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -134,6 +135,17 @@ def test_exactly_once_needs_idempotent_writers(harness: SparkHarness, tmp_path: 
     with pytest.raises(PySparkException, match=r"writer\.enable-idempotence"):
         harness.start(harness.stream(source), target, tmp_path, **options).awaitTermination(200)
     assert harness.read(target).count() == 0
+
+
+@needs_bridge
+def test_speculation_is_refused(harness: SparkHarness, tmp_path: Path, speculation: None) -> None:
+    source, target = harness.create(EVENTS), harness.create(EVENTS)
+    harness.put(source, events(0, 5))
+    with pytest.raises(PySparkException, match=r"spark\.speculation is on, but exactly-once to"):
+        harness.start(harness.stream(source), target, tmp_path).awaitTermination(200)
+    assert harness.read(target).count() == 0
+    harness.write(harness.read(source), target)
+    assert harness.read(target).count() == 5, "at least once needs no such promise"
 
 
 def test_upserts_may_run_again(harness: SparkHarness, tmp_path: Path) -> None:

@@ -68,6 +68,14 @@ def test_merge(sql: Sql) -> None:
     assert sql(f"SELECT * FROM {path}") == [wanted[i] for i in sorted(wanted)]
 
 
+def test_merge_is_refused_with_speculation(sql: Sql, speculation: None) -> None:
+    path = table(sql, "speculated", 10)
+    with pytest.raises(Exception, match=r"spark\.speculation is on: MERGE INTO"):
+        sql(f"MERGE INTO {path} t USING (SELECT id FROM range(5)) f ON t.id = f.id WHEN MATCHED THEN DELETE")
+    sql(f"UPDATE {path} SET n = 0 WHERE id = 3")
+    assert [row for row in sql(f"SELECT * FROM {path}") if row[3] == 0] == [(0, 0, "s0", 0), (3, 1, "s3", 0)]
+
+
 def test_merge_inserts_a_key_that_it_deletes(sql: Sql) -> None:
     """By another condition than equal keys: Spark finds delete and insert in tasks that need not run at once."""
     path, rows = "fluss.cat.versions", 1000

@@ -250,6 +250,13 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             writes=True,
         ),
         SparkOption(
+            "write.speculation",
+            Boolean(),
+            False,
+            "Handed over by the bridge where `spark.speculation` is on. Exactly-once is then refused.",
+            writes=True,
+        ),
+        SparkOption(
             "txnAppId",
             Text(),
             None,

@@ -83,6 +83,12 @@ class SparkWriter:
                 "writer.enable-idempotence is false, but exactly-once needs the ids of idempotent writers; leave it "
                 "out, or set write.delivery to at-least-once"
             )
+        if self._exactly_once and options["write.speculation"]:
+            raise ConfigError(
+                f"spark.speculation is on, but exactly-once to {info.table_path} needs that no two attempts of a task "
+                "write at the same time; start Spark with spark.speculation=false, or set write.delivery to "
+                "at-least-once"
+            )
         if self._exactly_once or options["txnAppId"] is not None:
             create_ledger(client, self._ledger_path())
         self._overwrite: Overwrite | None = None

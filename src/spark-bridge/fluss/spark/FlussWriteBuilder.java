@@ -6,6 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.Literal;
@@ -34,6 +35,9 @@ class FlussWriteBuilder implements SupportsOverwriteV2, SupportsDynamicOverwrite
   /** Its value for the partitions that have new rows. */
   private static final String DYNAMIC = "*";
 
+  /** An option of the Python source: whether Spark may run a task twice at the same time. */
+  private static final String SPECULATION = "write.speculation";
+
   private final LogicalWriteInfo info;
   private final Map<String, String> options;
   private final List<String> partitionedBy;
@@ -43,6 +47,11 @@ class FlussWriteBuilder implements SupportsOverwriteV2, SupportsDynamicOverwrite
     this.info = info;
     this.options = new LinkedHashMap<>(options.asCaseSensitiveMap());
     this.partitionedBy = partitionedBy;
+  }
+
+  /** Whether Spark may run a task a second time beside the first. */
+  static boolean speculates() {
+    return SparkEnv.get().conf().getBoolean("spark.speculation", false);
   }
 
   @Override
@@ -90,6 +99,9 @@ class FlussWriteBuilder implements SupportsOverwriteV2, SupportsDynamicOverwrite
 
   @Override
   public Write build() {
+    if (speculates()) {
+      options.put(SPECULATION, "true");
+    }
     CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
     SupportsWrite python = (SupportsWrite) FlussSource.python().getTable(info.schema(), new Transform[0], Map.of());
     WriteBuilder builder = python.newWriteBuilder(new WriteInfo(info.queryId(), info.schema(), given));

@@ -73,6 +73,11 @@ record KeyedOperation(CatalogTable table, RowLevelOperation.Command command, Lis
   private class Merge extends Write implements RequiresDistributionAndOrdering {
     Merge(LogicalWriteInfo info) {
       super(info);
+      if (FlussWriteBuilder.speculates()) {
+        throw new UnsupportedOperationException(
+            "spark.speculation is on: MERGE INTO " + table + " could lose rows if two attempts of a task write at the same"
+                + " time. Start Spark with spark.speculation=false");
+      }
     }
 
     @Override
