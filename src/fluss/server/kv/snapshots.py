@@ -400,6 +400,21 @@ def _is_snapshot(name: str) -> re.Match[str] | None:
     return _SNAPSHOT_FOLDER.fullmatch(name)
 
 
+def reconcile(snapshots: BucketSnapshots, store: Store, end_offset: int) -> None:
+    """Part a store that was opened, and whose log ends at `end_offset`, from snapshots that are ahead of it.
+
+    They are when an older copy of the data folder came beside a remote data directory that had gone on. Runs in a
+    thread.
+    """
+    try:
+        snapshots.load()
+        snapshots.discard_beyond(end_offset)
+    except Exception as error:  # of any file system; the store has all rows, so it serves on
+        logger.error("the snapshots of %s cannot be read: %s", snapshots.bucket, snapshots.explain(error))
+    if snapshots.newest is not None:
+        store.part_from(snapshots.newest.meta)
+
+
 def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_offset: int) -> bool:
     """Let a store begin with the newest snapshot that a log from `start_offset` to `end_offset` can go on from.
 

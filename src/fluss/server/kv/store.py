@@ -403,6 +403,11 @@ class Store:
         meta._replace(reaches=meta.offset, store=self._identity, sequence=0).write(self._folder)
         self.open()
 
+    def part_from(self, newer: StoreMeta) -> None:
+        """Become another disk part if this is an older copy of one: the names of its next files are taken."""
+        if newer.store == self._identity and newer.offset > self.applied_offset:
+            self._identity = uuid.uuid4().hex
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
