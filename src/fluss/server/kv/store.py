@@ -112,6 +112,8 @@ class StoreBudget:
         self.memory_bytes = 0
         """Everything in memory, what is being written to disk included."""
         self.spilling_bytes = 0
+        self.uncommitted_bytes = 0
+        """Changes that are in the log, and come into a store when the log is committed."""
         self.spill_latencies = Distribution.of_latencies()
         self._spilling = 0
         self._waiters: list[asyncio.Future[None]] = []
@@ -135,6 +137,16 @@ class StoreBudget:
         with self._lock:  # a store is wiped in a thread
             self.memory_bytes += memory_change + spilling_change
             self.spilling_bytes += spilling_change
+
+    def count_uncommitted(self, change: int) -> None:
+        """Record changes that wait for the commit of their log, or that no longer do."""
+        self.uncommitted_bytes += change
+        if change < 0:
+            self._wake()
+
+    @property
+    def _is_full(self) -> bool:
+        return self.memory_bytes + self.uncommitted_bytes > self.limit_bytes
 
     @property
     def cache_bytes(self) -> int:
@@ -211,29 +223,38 @@ class StoreBudget:
 
     async def room(self) -> None:
         """Wait until there is memory for more rows."""
-        if self.memory_bytes <= self.limit_bytes:
+        if not self._is_full:
             return
         self.check()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _WAIT_SECONDS_MAX
-        while self.memory_bytes > self.limit_bytes and (self._spilling or self._retry is not None):
+        while self._is_full and (self._spilling or self._retry is not None or self.uncommitted_bytes):
             waiter: asyncio.Future[None] = loop.create_future()
             self._waiters.append(waiter)
             try:
                 await wait_for(waiter, deadline - loop.time())
             except asyncio.TimeoutError:
                 break
-        if self.memory_bytes > self.limit_bytes:
+        if self._is_full:
             raise StorageBackpressureError(
-                f"rows come faster than they can be moved to disk: {self.memory_bytes} of {self.limit_bytes} bytes of "
-                "memory (option 'kv.memory-size') are in use; try again later, and see the log of the server if the "
-                "disk is full"
+                f"rows come faster than the disk takes them: {self.memory_bytes + self.uncommitted_bytes} of "
+                f"{self.limit_bytes} bytes of memory (option 'kv.memory-size') are in use; try again later, and see "
+                "the log of the server if the disk is full"
             )
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             complete(waiter)
+
+
+def entry_bytes(changes: Mapping[bytes, bytes | None]) -> float:
+    """Return what one of these changes takes in memory, by a sample.
+
+    Counting every byte would cost as much as storing it; rows of one table are much alike.
+    """
+    sample = list(islice(changes.items(), _SAMPLE_ROWS))
+    return sum(len(key) + len(value or b"") for key, value in sample) / len(sample) + _ENTRY_OVERHEAD_BYTES
 
 
 class Store:
@@ -498,12 +519,9 @@ class Store:
         # Blind writes count what they delete, but not what they insert.
         self.row_count = max(0, self.row_count + rows_added)
         self.highest_number = max(self.highest_number, highest_number)
-        # Counting every byte would cost as much as storing it; rows of one table are much alike.
-        sample = list(islice(changes.items(), _SAMPLE_ROWS))
-        if sample:
-            size = sum(len(key) + len(value or b"") for key, value in sample) / len(sample) + _ENTRY_OVERHEAD_BYTES
+        if changes:
             weight = min(len(changes) / len(rows), 1.0)
-            self._entry_bytes += (size - self._entry_bytes) * weight
+            self._entry_bytes += (entry_bytes(changes) - self._entry_bytes) * weight
             self._count(int(self._entry_bytes * len(rows)) + self._unspilled_bytes, self.spilling_bytes)
 
     def _count(self, memory_bytes: int, spilling_bytes: int) -> None:
