@@ -218,10 +218,9 @@ class BucketSnapshots:
         """The newest snapshot stands for all changes below this offset."""
         return self.snapshots[-1].log_offset if self.snapshots else 0
 
-    @property
-    def retained_offset(self) -> int:
-        """From here on every snapshot needs the changelog."""
-        return min((snapshot.log_offset for snapshot in self.snapshots), default=0)
+    def retained_offset(self, end_offset: int) -> int:
+        """From here on the snapshots that a log with this end reaches need it; 0 when it reaches none."""
+        return min((found.log_offset for found in self.snapshots if found.log_offset <= end_offset), default=0)
 
     def find(self, snapshot_id: int) -> BucketSnapshot | None:
         return next((found for found in self.snapshots if found.snapshot_id == snapshot_id), None)
