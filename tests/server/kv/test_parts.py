@@ -407,6 +407,22 @@ async def test_auto_increment(tmp_path: Path, image: str) -> None:
         assert (await bucket.get("f")) == ("f", 6, "x")
 
 
+@pytest.mark.parametrize("found", ["older", "missing"])
+async def test_numbers_of_rows_are_not_given_again_when_their_file_is_older(tmp_path: Path, found: str) -> None:
+    entry = table(NUMBERED, auto__increment_cache__size="2")
+    async with opened(tmp_path, entry) as bucket:
+        await bucket.put([("a", None, "x")], [0, 2])
+        older = (tmp_path / FILE_NAME).read_bytes()
+        await bucket.put([("b", None, "x"), ("c", None, "x")], [0, 2])
+    if found == "older":
+        (tmp_path / FILE_NAME).write_bytes(older)
+    else:
+        (tmp_path / FILE_NAME).unlink()
+    async with opened(tmp_path, entry) as bucket:
+        await bucket.put([("d", None, "x"), ("e", None, "x")], [0, 2])
+        assert [row[1] for row in await bucket.rows()] == [1, 2, 3, 4, 5]
+
+
 # -- cursors ----------------------------------------------------------------------------------------------------------
 
 
