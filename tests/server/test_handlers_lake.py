@@ -595,3 +595,42 @@ def test_the_end_of_a_bucket_in_the_lake_never_falls() -> None:
         (None, 0): 60,
         (None, 1): 7,
     }
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [(-1, [1, 2, 3]), (2, [2, 3]), (None, [3])],
+    ids=["all", "some", "the newest"],
+)
+def test_a_snapshot_that_is_reported_late_is_not_the_newest(
+    harness: Harness, table_id: int, keep: int | None, kept: list[int]
+) -> None:
+    """A worker that lost its table reports its snapshot after the next worker went on from it."""
+    round_trip(harness, table_id, 1, (None, 0, 10), keep=-1)
+    late = str(prepare(harness, table_id, (None, 0, 20)).lake_table_offsets_path)
+    round_trip(harness, table_id, 3, (None, 0, 30), keep=-1)
+    assert commit(harness, table_id, 2, late, late, keep) == 0
+    snapshots = harness.catalog.table(TablePath("fluss", "t")).lake
+    assert snapshots is not None
+    assert [entry.snapshot_id for entry in snapshots.snapshots] == kept
+    assert snapshot(harness) == snapshot(harness, readable=True) == (3, {(None, 0): 30})
+
+
+def test_a_snapshot_that_is_reported_again_keeps_its_place(harness: Harness, table_id: int) -> None:
+    """Also before one of the same rows, which a compaction made of it."""
+    file = round_trip(harness, table_id, 1, (None, 0, 10), keep=-1)
+    round_trip(harness, table_id, 2, (None, 0, 10), keep=-1)
+    assert commit(harness, table_id, 1, file, file, -1) == 0
+    assert snapshot(harness) == (2, {(None, 0): 10})
+
+
+def test_a_snapshot_without_dropped_partitions_is_the_newest(harness: Harness) -> None:
+    harness.call(admin.create_table, create(partitioned_table(properties=ON, bucket_count=1)))
+    for name in ("a", "b"):
+        harness.call(admin.create_partition, create_partition(dt=name))
+    round_trip(harness, 0, 1, (0, 0, 10), (1, 0, 10), keep=-1)
+    spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="dt", value="a")])
+    request = pb.DropPartitionRequest(table_path=path(), partition_spec=spec, ignore_if_not_exists=False)
+    harness.call(admin.drop_partition, request)
+    round_trip(harness, 0, 2, (1, 0, 10), keep=-1)
+    assert snapshot(harness) == (2, {(1, 0): 10})

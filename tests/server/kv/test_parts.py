@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import os
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -56,9 +58,11 @@ from fluss.records import decode_value_batch
 from fluss.rows import CompactedKeyEncoder, IcebergKeyEncoder, PaimonKeyEncoder
 from fluss.rows.logical import from_arrow, to_arrow
 from fluss.server.config import ServerConfig
+from fluss.server.kv import store as store_module
 from fluss.server.kv.aggregate import aggregate_of, column_aggregate_of
 from fluss.server.kv.cursors import Cursor, Cursors
 from fluss.server.kv.ordered import DamagedStoreError
+from fluss.server.kv.rocksdb import WriterProcess
 from fluss.server.kv.sequence import FILE_NAME, BlockSource, NumberSequence
 from fluss.server.kv.store import META_NAME, Store, StoreBudget
 from fluss.server.kv.values import ValueCodec, decode_keys, rows_of_keys
@@ -101,6 +105,55 @@ def test_a_store_counts_its_memory(tmp_path: Path, new_store: Callable[..., Stor
     assert store.memory_bytes > 2_000_000
     store.close(keep=False)
     assert not (tmp_path / "kv").exists()
+
+
+def open_tables(folder: Path) -> set[str]:
+    """The folders below one of which the process has files of RocksDB open."""
+    found = set()
+    for handle in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+            if path.suffix == ".sst" and folder in path.parents:
+                found.add(path.parent.name)
+    return found
+
+
+def test_few_stores_keep_their_files_open(
+    tmp_path: Path, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_VIEWS_MAX", 2, raising=False)
+    budget = StoreBudget(1 << 20, executor, writer=WriterProcess())
+    stores = [Store(tmp_path / str(number), budget) for number in range(5)]
+    for number, store in enumerate(stores):
+        store.apply({bytes([number, i]): bytes([i]) for i in range(100)}, 100, 100)
+        store.start_spill()
+        assert store._wait_for_spill()
+    assert open_tables(tmp_path) == {"3", "4"}
+    scan = stores[0].snapshot()
+    assert next(scan)[0] == b"\0"
+    sizes = [store.size_bytes for store in stores]
+    assert all(sizes)
+    for number, store in enumerate(stores):
+        assert not store.is_in_memory
+        assert store.get_many([bytes([number, 7]), b"other"]) == [b"\x07", None]
+        assert list(itertools.chain.from_iterable(store.values())) == [bytes([i]) for i in range(100)]
+    assert open_tables(tmp_path) == {"0", "3", "4"}, "a scan keeps its files open"
+    assert sum(map(len, scan)) == 100 - 16
+    del scan
+    assert open_tables(tmp_path) == {"3", "4"}
+    assert [store.size_bytes for store in stores] == sizes
+    # What is written while a view is closed is there, and what is wiped is gone.
+    stores[0].apply({b"more": b"more"}, 101, 1)
+    stores[0].start_spill()
+    assert stores[0].get_many([b"more", bytes([0, 7])]) == [b"more", b"\x07"]
+    assert stores[0]._wait_for_spill()
+    assert stores[0].get_many([b"more", bytes([0, 7])]) == [b"more", b"\x07"]
+    stores[1].wipe()
+    assert stores[1].get_many([bytes([1, 7])]) == [None]
+    for store in stores:
+        store.close(keep=True)
+    budget.writer.stop()
+    assert open_tables(tmp_path) == set()
 
 
 def test_a_spill_that_never_began_is_taken_back(executor: ThreadPoolExecutor, new_store: Callable[..., Store]) -> None:
@@ -352,6 +405,22 @@ async def test_auto_increment(tmp_path: Path, image: str) -> None:
     async with opened(copy, entry) as bucket:  # after a clean end
         await bucket.put([("f", None, "x")], [0, 2])
         assert (await bucket.get("f")) == ("f", 6, "x")
+
+
+@pytest.mark.parametrize("found", ["older", "missing"])
+async def test_numbers_of_rows_are_not_given_again_when_their_file_is_older(tmp_path: Path, found: str) -> None:
+    entry = table(NUMBERED, auto__increment_cache__size="2")
+    async with opened(tmp_path, entry) as bucket:
+        await bucket.put([("a", None, "x")], [0, 2])
+        older = (tmp_path / FILE_NAME).read_bytes()
+        await bucket.put([("b", None, "x"), ("c", None, "x")], [0, 2])
+    if found == "older":
+        (tmp_path / FILE_NAME).write_bytes(older)
+    else:
+        (tmp_path / FILE_NAME).unlink()
+    async with opened(tmp_path, entry) as bucket:
+        await bucket.put([("d", None, "x"), ("e", None, "x")], [0, 2])
+        assert [row[1] for row in await bucket.rows()] == [1, 2, 3, 4, 5]
 
 
 # -- cursors ----------------------------------------------------------------------------------------------------------

@@ -316,7 +316,7 @@ async def test_answers_and_leases(tmp_path: Path) -> None:
         assert await lease(0) == []
         assert await lease(5, "other") == [5]
         assert await snapshot() == [0, 1]
-        assert snapshots_of(server).retained_offset == 1, "the changelog after a leased snapshot stays too"
+        assert snapshots_of(server).retained_offset(3) == 1, "the changelog after a leased snapshot stays too"
         # One lease holds one snapshot of a bucket.
         assert await lease(1) == []
         assert await snapshot() == [1, 2]
@@ -574,6 +574,93 @@ async def test_snapshots_that_an_older_copy_of_the_data_folder_does_not_reach_ar
         request = pb.GetLatestKvSnapshotsRequest(table_path=path)
         answer = await table.client.call(apis.GET_LATEST_KV_SNAPSHOTS, request)
         assert [(found.snapshot_id, found.log_offset) for found in answer.latest_snapshots] == [(0, 10)]
+        listed = await table.client.call(
+            apis.LIST_KV_SNAPSHOTS, pb.ListKvSnapshotsRequest(table_id=table.info.table_id)
+        )
+        assert [(found.snapshot_id, found.log_offset) for found in listed.active_snapshots] == [(0, 10)]
+
+
+async def test_a_log_does_not_expire_for_snapshots_that_it_does_not_reach(tmp_path: Path) -> None:
+    """An older copy of the data folder came beside them, and no look-up or write has deleted them yet."""
+    clock = FakeClock()
+    async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
+        await table.put(rows(100))
+        await fill_log(table)
+        await server.tablets.checkpoint()
+        shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
+        await table.put(rows(10, "undone"))
+        await take(server)
+    shutil.rmtree(tmp_path / "data" / "tables")
+    shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+    clock.time_ms += 2 * MINUTE_MS
+    async with a_table(tmp_path / "data", clock=clock) as (server, table):
+        await take(server)
+        await server.tablets.expire_segments()
+        assert await table.lookup(*range(100)) == rows(100)
+
+
+async def spill(server: Server) -> None:
+    """Move the rows of the only state to disk."""
+    (tablet,) = server.kv.open_tablets
+    server.kv.budget.spill(tablet.store)
+    await server.kv.budget.spilled(tablet.store)
+
+
+async def test_snapshots_are_not_those_of_rows_that_an_older_copy_of_the_data_folder_undid(tmp_path: Path) -> None:
+    """Also if the copy has the state on disk, which needs no snapshot."""
+    remote = {"remote_data_dir": str(tmp_path / "remote")}
+    async with a_table(tmp_path / "data", **remote) as (server, table):
+        await table.put(rows(10))
+        await spill(server)
+        await server.tablets.checkpoint()
+        shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
+        await table.put(rows(10, "undone"))
+        await take(server)
+    shutil.rmtree(tmp_path / "data" / "tables")
+    shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+    async with a_table(tmp_path / "data", **remote) as (server, table):
+        await table.put(rows(10, "other"))
+        await take(server)
+        newest = snapshots_of(server).newest
+        assert newest is not None
+        assert newest.log_offset == 30
+        assert rows_of(table, read(newest, tmp_path / "copy")) == rows(10, "other")
+
+
+async def test_a_state_on_disk_is_read_while_its_snapshots_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unreachable(*_: object) -> None:
+        raise OSError("the store is out of reach")
+
+    async with a_table(tmp_path) as (server, table):
+        await table.put(rows(10))
+        await spill(server)
+    async with a_table(tmp_path) as (server, table):
+        monkeypatch.setattr(RemoteFiles, "names", unreachable)
+        assert await table.lookup(*range(10)) == rows(10)
+        assert "the store is out of reach" in caplog.text
+        monkeypatch.undo()
+
+
+async def test_an_older_copy_of_a_state_shares_no_file_with_newer_snapshots(tmp_path: Path) -> None:
+    """RocksDB gives names that it gave before, to files of the same size."""
+    async with a_table(tmp_path / "data") as (server, table):
+        await table.put(rows(10))
+        await spill(server)
+    (state,) = (tmp_path / "data" / "tables").rglob("kv-0")
+    shutil.copytree(state, tmp_path / "before")
+    async with a_table(tmp_path / "data") as (server, table):
+        await table.put(rows(10, "later"))
+        await take(server)
+    shutil.rmtree(state)
+    shutil.copytree(tmp_path / "before", state)
+    async with a_table(tmp_path / "data") as (server, table):
+        await table.put(rows(10, "again"))
+        await take(server)
+        newest = snapshots_of(server).newest
+        assert newest is not None
+        assert rows_of(table, read(newest, tmp_path / "copy")) == rows(10, "again")
 
 
 async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
-from tests.server.kv.support import SCHEMA, Bucket, Row, kv_batch
+from tests.server.kv.support import SCHEMA, Bucket, Row, kv_batch, opened, table
 from tests.waiting import wait_until
 
-from fluss.errors import UnknownServerError
+from fluss.errors import StorageBackpressureError, UnknownServerError
+from fluss.server.kv import store as store_module
 from fluss.server.kv.ordered import DamagedStoreError
 from fluss.server.kv.prepare import Preparation, Write
 from fluss.server.log.appends import AppendResult
@@ -104,3 +106,45 @@ async def test_a_repeated_write_whose_first_copy_the_log_lost_is_written_again(b
         await bucket.tablet.put(memoryview(data), (), 0)
     await bucket.put([C])
     assert await bucket.rows() == [A, C]
+
+
+async def test_changes_in_flight_count_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that do not wait for the commit go on while the disk hangs."""
+    rows = [(number, "x" * 1000, None) for number in range(100)]
+    async with opened(tmp_path, table(), memory_bytes=20_000) as bucket:
+
+        async def write_all() -> None:
+            for row in rows:
+                await write(bucket, row)
+
+        async with without_commits(bucket):
+            with monkeypatch.context() as patch:
+                patch.setattr(store_module, "_WAIT_SECONDS_MAX", 0.01)
+                with pytest.raises(StorageBackpressureError, match="of 20000 bytes of memory"):
+                    await write_all()
+            assert 10 < bucket.log.end_offset < 20
+        await bucket.log.committed(bucket.log.end_offset)
+        assert bucket.budget.uncommitted_bytes == 0
+        await bucket.put([C])
+        assert (await bucket.get(0), await bucket.get(2), await bucket.get(50)) == (rows[0], C, None)
+
+
+@pytest.mark.parametrize("how", ["cut", "closed", "rebuilt"])
+async def test_changes_in_flight_that_are_not_needed_free_their_memory(bucket: Bucket, how: str) -> None:
+    await bucket.put([A])
+    async with without_commits(bucket):
+        end = await write(bucket, C)
+        assert bucket.budget.uncommitted_bytes > 0
+        if how == "cut":
+            bucket.log.fail(OSError("the disk is gone"))
+            await wait_until(lambda: bucket.log.failure is None)
+        elif how == "closed":
+            bucket.tablet.close(keep=False)
+        else:
+            bucket.log.start_offset = 1
+            bucket.tablet.damaged(DamagedStoreError("said so"))
+            with pytest.raises(UnknownServerError, match="cannot be rebuilt"):
+                await bucket.rows()
+    if how == "rebuilt":
+        await bucket.log.committed(end)
+    assert bucket.budget.uncommitted_bytes == 0

@@ -395,8 +395,9 @@ class LakeState:
 
         async def work() -> tuple[TableEntry, set[str | None], set[str | None]]:
             entry = self.table(table_id)
-            before = entry.lake or LakeSnapshots()
-            after = before.with_commit(make(before), keep_from_id).of_partitions(_partition_ids(entry))
+            before, partition_ids = entry.lake or LakeSnapshots(), _partition_ids(entry)
+            snapshot = make(before).of_partitions(partition_ids)
+            after = before.of_partitions(partition_ids).with_commit(snapshot, keep_from_id)
             await catalog.in_storage_thread(lambda: catalog.storage.write_lake(table_id, after.to_json()))
             entry.lake = after
             used = {path for kept in after.snapshots for path in (kept.tiered_path, kept.readable_path)}

@@ -29,6 +29,20 @@ class LakeSnapshotEntry:
     max_timestamps: Mapping[BucketKey, int] = field(default_factory=dict)
     committed_time: int = 0
 
+    def of_partitions(self, partition_ids: Container[int]) -> LakeSnapshotEntry:
+        readable = self.readable_offsets
+        return replace(
+            self,
+            offsets=of_partitions(self.offsets, partition_ids),
+            readable_offsets=None if readable is None else of_partitions(readable, partition_ids),
+            max_timestamps=of_partitions(self.max_timestamps, partition_ids),
+        )
+
+    def is_ahead_of(self, other: LakeSnapshotEntry) -> bool:
+        """Whether it has rows that the other one lacks, and all rows that the other one has."""
+        has_all = all(offset <= self.offsets.get(bucket, -1) for bucket, offset in other.offsets.items())
+        return has_all and any(offset > other.offsets.get(bucket, -1) for bucket, offset in self.offsets.items())
+
 
 class LakeSnapshots:
     """The retained snapshots of a table, oldest first, and the highest offset each bucket ever reached."""
@@ -52,34 +66,35 @@ class LakeSnapshots:
         return self.end_offsets.get((partition_id, bucket_id))
 
     def with_commit(self, entry: LakeSnapshotEntry, keep_from_id: int | None) -> LakeSnapshots:
-        """``keep_from_id``: None keeps only the new one; an id keeps from there on; -1 or an unknown id keeps all."""
+        """``keep_from_id``: None keeps only the newest; an id keeps from there on; -1 or an unknown id keeps all."""
         # Committing an id again replaces it: the two-step commit of a worker may be repeated after a crash.
-        others = tuple(old for old in self.snapshots if old.snapshot_id != entry.snapshot_id)
+        at = self._place_of(entry)
+        placed = (*self.snapshots[:at], entry, *self.snapshots[at:])
+        kept = [one for one in placed if one is entry or one.snapshot_id != entry.snapshot_id]
+        ids = [one.snapshot_id for one in kept]
         if keep_from_id is None:
-            kept: tuple[LakeSnapshotEntry, ...] = ()
-        else:
-            ids = [old.snapshot_id for old in others]
-            kept = others[ids.index(keep_from_id) :] if keep_from_id in ids else others
-            if keep_from_id == entry.snapshot_id:
-                kept = ()
+            kept = kept[-1:]
+        elif keep_from_id in ids:
+            kept = kept[ids.index(keep_from_id) :]
         ends = dict(self.end_offsets)
         for bucket, offset in entry.offsets.items():
             ends[bucket] = max(offset, ends.get(bucket, offset))
-        return LakeSnapshots((*kept, entry), ends)
+        return LakeSnapshots(kept, ends)
+
+    def _place_of(self, entry: LakeSnapshotEntry) -> int:
+        """Return how many snapshots are older: a worker may report its own after the next worker reported a newer one.
+
+        Ids do not decide that, because those of Iceberg are random numbers.
+        """
+        for place, old in enumerate(self.snapshots):
+            is_repeated = old.snapshot_id == entry.snapshot_id and old.offsets == entry.offsets
+            if is_repeated or old.is_ahead_of(entry):
+                return place
+        return len(self.snapshots)
 
     def of_partitions(self, partition_ids: Container[int]) -> LakeSnapshots:
         """The same without partitions that are gone: their ids never come back, and there are more every day."""
-        snapshots = (
-            replace(
-                entry,
-                offsets=of_partitions(entry.offsets, partition_ids),
-                readable_offsets=None
-                if entry.readable_offsets is None
-                else of_partitions(entry.readable_offsets, partition_ids),
-                max_timestamps=of_partitions(entry.max_timestamps, partition_ids),
-            )
-            for entry in self.snapshots
-        )
+        snapshots = (entry.of_partitions(partition_ids) for entry in self.snapshots)
         return LakeSnapshots(snapshots, of_partitions(self.end_offsets, partition_ids))
 
     def to_json(self) -> dict[str, Any]:

@@ -87,8 +87,12 @@ async def list_kv_snapshots(ctx: RequestContext, request: pb.ListKvSnapshotsRequ
         partition = partition_of(entry, request.partition_id)
         response.partition_id = partition_id = partition.partition_id
     for bucket in range(entry.buckets_of(partition)):
+        log = ctx.server.tablets.tablet(TableBucket(entry.table_id, bucket, partition_id))
         for found in (await _snapshots_of(ctx, entry, partition_id, bucket)).snapshots:
-            response.active_snapshots.add(bucket_id=bucket, snapshot_id=found.snapshot_id, log_offset=found.log_offset)
+            if found.log_offset <= log.high_watermark:
+                response.active_snapshots.add(
+                    bucket_id=bucket, snapshot_id=found.snapshot_id, log_offset=found.log_offset
+                )
     return response
 
 

@@ -39,10 +39,14 @@ class BlockSource:
         with self._lock:
             return self._read()[1].get(bucket)
 
-    def take(self, bucket: str) -> Block:
-        """A new block for a bucket."""
+    def take(self, bucket: str, least: int = 1) -> Block:
+        """A new block for a bucket, whose numbers below `least` are known to be used.
+
+        The file may be an older copy, or missing: an operator put the data folder back.
+        """
         with self._lock:
-            first, known = self._read()
+            free, known = self._read()
+            first = max(free, least)
             blocks = {name: block for name, block in known.items() if self._is_there(name)}
             blocks[bucket] = block = Block(first, first + self._block_size() - 1)
             body = json.dumps({"next": block.last + 1, "blocks": blocks}).encode()
@@ -98,16 +102,15 @@ class NumberSequence:
 
     def _resume(self, highest_used: int) -> None:
         if not self._last:
-            block = self._source.current(self._bucket)
-            if block is not None:
-                self._next, self._last = max(block.first, highest_used + 1), block.last
+            first, self._last = self._source.current(self._bucket) or (1, 0)
+            self._next = max(first, highest_used + 1)
         self._highest_used = None
 
     def __call__(self) -> int:
         if self._highest_used is not None:
             self._resume(self._highest_used)
         if self._next > self._last:
-            self._next, self._last = self._source.take(self._bucket)
+            self._next, self._last = self._source.take(self._bucket, self._next)
         number = self._next
         if number > self._largest:
             raise UnknownServerError(

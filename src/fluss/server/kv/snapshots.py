@@ -218,10 +218,9 @@ class BucketSnapshots:
         """The newest snapshot stands for all changes below this offset."""
         return self.snapshots[-1].log_offset if self.snapshots else 0
 
-    @property
-    def retained_offset(self) -> int:
-        """From here on every snapshot needs the changelog."""
-        return min((snapshot.log_offset for snapshot in self.snapshots), default=0)
+    def retained_offset(self, end_offset: int) -> int:
+        """From here on the snapshots that a log with this end reaches need it; 0 when it reaches none."""
+        return min((found.log_offset for found in self.snapshots if found.log_offset <= end_offset), default=0)
 
     def find(self, snapshot_id: int) -> BucketSnapshot | None:
         return next((found for found in self.snapshots if found.snapshot_id == snapshot_id), None)
@@ -398,6 +397,21 @@ class BucketSnapshots:
 
 def _is_snapshot(name: str) -> re.Match[str] | None:
     return _SNAPSHOT_FOLDER.fullmatch(name)
+
+
+def reconcile(snapshots: BucketSnapshots, store: Store, end_offset: int) -> None:
+    """Part a store that was opened, and whose log ends at `end_offset`, from snapshots that are ahead of it.
+
+    They are when an older copy of the data folder came beside a remote data directory that had gone on. Runs in a
+    thread.
+    """
+    try:
+        snapshots.load()
+        snapshots.discard_beyond(end_offset)
+    except Exception as error:  # of any file system; the store has all rows, so it serves on
+        logger.error("the snapshots of %s cannot be read: %s", snapshots.bucket, snapshots.explain(error))
+    if snapshots.newest is not None:
+        store.part_from(snapshots.newest.meta)
 
 
 def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_offset: int) -> bool:

@@ -227,8 +227,8 @@ class Snapshotter:
 
     def retained_offset(self, bucket: TableBucket) -> int:
         """From this offset on the changelog of a bucket is needed; 0 as long as there is no snapshot."""
-        found = self._buckets.get(bucket)
-        return 0 if found is None else found.retained_offset
+        found, log = self._buckets.get(bucket), self._tablets.find(bucket)
+        return 0 if found is None or log is None else found.retained_offset(log.high_watermark)
 
     # Rounds ------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import resource
 import threading
 import time
 import uuid
@@ -48,6 +49,8 @@ _REPLAY_OFFSETS_MAX = 4_000_000
 
 _DAMAGES = ("Corruption", "No such file or directory")
 """What errors of RocksDB about damaged or removed files say."""
+
+_SIZE_NAME = "rocksdb.live-sst-files-size"
 
 _MISSING: Any = object()
 
@@ -88,6 +91,11 @@ class Checkpointed(NamedTuple):
 
 _WAIT_SECONDS_MAX = 10.0
 _SPILLS_AT_ONCE = 1
+_VIEWS_MAX = 1_000
+"""So many stores keep a view of their files open: each takes a file handle per file, two to four for small ones, and
+130 KB of memory; opening one again takes 1.3 ms."""
+_HANDLES_PER_VIEW = 16
+"""Where the process may open few files, one view for so many of them."""
 _RETRY_SECONDS_MIN = 0.5
 _RETRY_SECONDS_MAX = 30.0
 
@@ -108,10 +116,15 @@ class StoreBudget:
         """Blocks of RocksDB that were read, of all stores."""
         self.writer = writer or Writer()
         self._stores: set[Store] = set()
+        self._views: dict[Store, None] = {}
+        """Stores that have a view open, the one that was opened first at the beginning."""
+        self._views_max = _views_max()
         self._lock = threading.Lock()
         self.memory_bytes = 0
         """Everything in memory, what is being written to disk included."""
         self.spilling_bytes = 0
+        self.uncommitted_bytes = 0
+        """Changes that are in the log, and come into a store when the log is committed."""
         self.spill_latencies = Distribution.of_latencies()
         self._spilling = 0
         self._waiters: list[asyncio.Future[None]] = []
@@ -128,13 +141,41 @@ class StoreBudget:
     def leave(self, store: Store) -> None:
         self.count(-store.memory_bytes, -store.spilling_bytes)
         self._stores.discard(store)
+        with self._lock:
+            self._views.pop(store, None)
         self._wake()
+
+    def view_opened(self, store: Store) -> None:
+        """Record that a store opened its view, and close the one that was opened first when there are too many.
+
+        May come from any thread.
+        """
+        oldest = None
+        with self._lock:
+            self._views.pop(store, None)
+            if store in self._stores:
+                self._views[store] = None
+            if len(self._views) > self._views_max:
+                oldest = next(iter(self._views))
+                del self._views[oldest]
+        if oldest is not None:
+            oldest.close_view()
 
     def count(self, memory_change: int, spilling_change: int) -> None:
         """Record what a store keeps; summing over all stores with every write would grow with their number."""
         with self._lock:  # a store is wiped in a thread
             self.memory_bytes += memory_change + spilling_change
             self.spilling_bytes += spilling_change
+
+    def count_uncommitted(self, change: int) -> None:
+        """Record changes that wait for the commit of their log, or that no longer do."""
+        self.uncommitted_bytes += change
+        if change < 0:
+            self._wake()
+
+    @property
+    def _is_full(self) -> bool:
+        return self.memory_bytes + self.uncommitted_bytes > self.limit_bytes
 
     @property
     def cache_bytes(self) -> int:
@@ -211,29 +252,43 @@ class StoreBudget:
 
     async def room(self) -> None:
         """Wait until there is memory for more rows."""
-        if self.memory_bytes <= self.limit_bytes:
+        if not self._is_full:
             return
         self.check()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _WAIT_SECONDS_MAX
-        while self.memory_bytes > self.limit_bytes and (self._spilling or self._retry is not None):
+        while self._is_full and (self._spilling or self._retry is not None or self.uncommitted_bytes):
             waiter: asyncio.Future[None] = loop.create_future()
             self._waiters.append(waiter)
             try:
                 await wait_for(waiter, deadline - loop.time())
             except asyncio.TimeoutError:
                 break
-        if self.memory_bytes > self.limit_bytes:
+        if self._is_full:
             raise StorageBackpressureError(
-                f"rows come faster than they can be moved to disk: {self.memory_bytes} of {self.limit_bytes} bytes of "
-                "memory (option 'kv.memory-size') are in use; try again later, and see the log of the server if the "
-                "disk is full"
+                f"rows come faster than the disk takes them: {self.memory_bytes + self.uncommitted_bytes} of "
+                f"{self.limit_bytes} bytes of memory (option 'kv.memory-size') are in use; try again later, and see "
+                "the log of the server if the disk is full"
             )
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             complete(waiter)
+
+
+def _views_max() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _VIEWS_MAX if soft == resource.RLIM_INFINITY else max(min(_VIEWS_MAX, soft // _HANDLES_PER_VIEW), 1)
+
+
+def entry_bytes(changes: Mapping[bytes, bytes | None]) -> float:
+    """Return what one of these changes takes in memory, by a sample.
+
+    Counting every byte would cost as much as storing it; rows of one table are much alike.
+    """
+    sample = list(islice(changes.items(), _SAMPLE_ROWS))
+    return sum(len(key) + len(value or b"") for key, value in sample) / len(sample) + _ENTRY_OVERHEAD_BYTES
 
 
 class Store:
@@ -251,7 +306,11 @@ class Store:
         self._spill: Future[Checkpointed | Exception | None] | None = None
         self._identity = uuid.uuid4().hex
         self._db: Rdict | None = None
-        """A view of what is on disk. It may lack the newest rows of `_spilling`, and nothing else."""
+        """A view of what is on disk. It may lack the newest rows of `_spilling`, and nothing else. None as long as
+        nothing is on disk, and while the view is closed."""
+        self._is_on_disk = False
+        self._view_lock = threading.Lock()
+        """Held while a view is opened: an older one must not take the place of a newer one."""
         self._is_written = False
         """Whether the writer may have the folder open."""
         self._figures: dict[str, int] = {}
@@ -291,11 +350,8 @@ class Store:
             return
         try:
             meta = StoreMeta.read(self._folder)
-            self._db = open_view(str(self._folder), self.budget.blocks)
-            if self._db.latest_sequence_number() < meta.sequence:
-                raise ValueError("its manifest has lost its end")
+            self._open_view(meta.sequence)
         except Exception as error:  # RocksDB raises plain exceptions
-            self._db = None
             raise ordered.reading_error(self._folder, "opened", error) from None
         self._reached = self._written = meta
         self._identity = meta.store
@@ -361,8 +417,40 @@ class Store:
         except RuntimeError:  # the threads have ended
             close()
 
+    def _open_view(self, sequence: int) -> None:
+        """Open a view of what is on disk, which must reach this sequence number."""
+        with self._view_lock:
+            db = open_view(str(self._folder), self.budget.blocks)
+            if db.latest_sequence_number() < sequence:
+                raise ValueError("its manifest has lost its end")
+            self._db, self._is_on_disk = db, True
+        self.budget.view_opened(self)
+
+    def _view_on_disk(self) -> Rdict | None:
+        """The view of what is on disk, opened again if it was closed; None as long as nothing is there."""
+        db = self._db
+        if db is not None or not self._is_on_disk:
+            return db
+        with self._view_lock:
+            if self._db is None and self._is_on_disk:
+                try:
+                    self._db = open_view(str(self._folder), self.budget.blocks)
+                except Exception as error:  # RocksDB raises plain exceptions
+                    raise ordered.reading_error(self._folder, "opened", error) from None
+            db = self._db
+        self.budget.view_opened(self)
+        return db
+
+    def close_view(self) -> None:
+        """Close the view until it is wanted again. Reads of it that have begun go on."""
+        with self._view_lock:
+            if self._db is not None:
+                self._figures = {**self._figures, _SIZE_NAME: self._db.property_int_value(_SIZE_NAME) or 0}
+                self._db = None
+
     def _close_db(self) -> None:
-        self._db = None
+        with self._view_lock:
+            self._db, self._is_on_disk = None, False
         if self._is_written:
             self._is_written = False
             try:
@@ -375,7 +463,7 @@ class Store:
     @property
     def is_in_memory(self) -> bool:
         """Whether all rows are in memory, so that a copy of it is a copy of everything."""
-        return self._db is None and self._spill is None and not len(self._spilling)
+        return not self._is_on_disk and self._spill is None and not len(self._spilling)
 
     def copy(self) -> tuple[Changes, StoreMeta]:
         """All rows of a store that `is_in_memory`, and what they are."""
@@ -403,14 +491,19 @@ class Store:
         meta._replace(reaches=meta.offset, store=self._identity, sequence=0).write(self._folder)
         self.open()
 
+    def part_from(self, newer: StoreMeta) -> None:
+        """Become another disk part if this is an older copy of one: the names of its next files are taken."""
+        if newer.store == self._identity and newer.offset > self.applied_offset:
+            self._identity = uuid.uuid4().hex
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of many keys in their order; None where a key is absent."""
         # Rows move from left to right, so looking in this order finds every row in at least one place.
         generation = self.generation
-        memory, spilling, db = self._memory.rows, self._spilling.rows, self._db
-        if db is None and not spilling:
+        memory, spilling = self._memory.rows, self._spilling.rows
+        if not spilling and not self._is_on_disk:
             found: list[Any] = list(map(memory.get, keys))
         else:
             found = list(map(memory.get, keys, repeat(_MISSING)))
@@ -420,14 +513,16 @@ class Store:
                         found[i] = spilling.get(keys[i], _MISSING)
             at = [i for i, value in enumerate(found) if value is _MISSING]
             if at:
-                values = [None] * len(at) if db is None else self._from_disk(db, [keys[i] for i in at])
-                for i, value in zip(at, values):
+                for i, value in zip(at, self._from_disk([keys[i] for i in at])):
                     found[i] = value
         if generation != self.generation:
             raise DamagedStoreError(f"the store in '{self._folder}' was rebuilt meanwhile")
         return found
 
-    def _from_disk(self, db: Rdict, keys: list[bytes]) -> list[bytes | None]:
+    def _from_disk(self, keys: list[bytes]) -> list[bytes | None]:
+        db = self._view_on_disk()
+        if db is None:
+            return [None] * len(keys)
         try:
             return ordered.get_many(db, keys)
         except Exception as error:  # RocksDB raises plain exceptions
@@ -462,7 +557,7 @@ class Store:
         layers = [layer for layer in (memory, spilling) if len(layer)]
         for layer in layers:
             layer.sort()
-        db = self._db
+        db = self._view_on_disk()
         if db is None:
             return OrderedValues(layers, None, prefix)
         if not layers and not prefix:
@@ -479,7 +574,7 @@ class Store:
     @property
     def size_bytes(self) -> int:
         """What the rows take in memory and on disk."""
-        return self.memory_bytes + self.spilling_bytes + self.engine_property("rocksdb.live-sst-files-size")
+        return self.memory_bytes + self.spilling_bytes + self.engine_property(_SIZE_NAME)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -493,12 +588,9 @@ class Store:
         # Blind writes count what they delete, but not what they insert.
         self.row_count = max(0, self.row_count + rows_added)
         self.highest_number = max(self.highest_number, highest_number)
-        # Counting every byte would cost as much as storing it; rows of one table are much alike.
-        sample = list(islice(changes.items(), _SAMPLE_ROWS))
-        if sample:
-            size = sum(len(key) + len(value or b"") for key, value in sample) / len(sample) + _ENTRY_OVERHEAD_BYTES
+        if changes:
             weight = min(len(changes) / len(rows), 1.0)
-            self._entry_bytes += (size - self._entry_bytes) * weight
+            self._entry_bytes += (entry_bytes(changes) - self._entry_bytes) * weight
             self._count(int(self._entry_bytes * len(rows)) + self._unspilled_bytes, self.spilling_bytes)
 
     def _count(self, memory_bytes: int, spilling_bytes: int) -> None:
@@ -557,7 +649,7 @@ class Store:
             raise OSError(f"Corruption: the files in '{self._folder}' were removed")
         self._written = reached._replace(sequence=sequence)
         self._written.write(self._folder)
-        self._db = open_view(str(self._folder), self.budget.blocks)
+        self._open_view(sequence)
 
     def _take_checkpoint(self, folder: Path, reached: StoreMeta) -> Checkpointed | Exception:
         """The disk part as the spill left it: no other spill begins before this one has ended."""

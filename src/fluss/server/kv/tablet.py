@@ -33,8 +33,8 @@ from fluss.server.kv.changes import Outcome
 from fluss.server.kv.ordered import Changes, DamagedStoreError, Values, first_values, sorted_runs
 from fluss.server.kv.prepare import Preparation, Preparers, Write
 from fluss.server.kv.sequence import NumberSequence
-from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberRange, restore
-from fluss.server.kv.store import Checkpointed, Store
+from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberRange, reconcile, restore
+from fluss.server.kv.store import Checkpointed, Store, entry_bytes
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
 from fluss.server.log.appends import AppendResult
@@ -63,7 +63,10 @@ class _Pending:
     """Changes whose changelog is appended but not committed yet."""
 
     end_offset: int
-    outcome: Outcome
+    changes: Changes
+    rows_added: int
+    highest_number: int
+    size_bytes: int
 
 
 class KvTablet:
@@ -144,6 +147,8 @@ class KvTablet:
             is_usable = False
         if not is_usable or (self.store.applied_offset == 0 and self.log.high_watermark > 0):
             await self._rebuild()
+        elif self._snapshots is not None:
+            await self._in_thread(reconcile, self._snapshots, self.store, self.log.high_watermark)
         await self._replay()
 
     async def _rebuild(self) -> None:
@@ -316,19 +321,26 @@ class KvTablet:
 
         def done(result: AppendResult | Exception) -> None:
             # Before the event loop goes on: the log may be cut, and later writes read what is pending.
-            if not isinstance(result, Exception) and not result.duplicate:
-                self._pending.append(_Pending(result.end_offset, outcome))
+            if not isinstance(result, Exception) and not result.duplicate and not self.closed:
+                self._add_pending(result.end_offset, outcome)
                 self._commit(self.log.high_watermark)
             complete(future, result)
 
         self.log.append_then(changelog, done)
         return future
 
+    def _add_pending(self, end_offset: int, outcome: Outcome) -> None:
+        """Keep changes until they are committed."""
+        changes = outcome.changes
+        size_bytes = int(entry_bytes(changes) * len(changes)) if changes else 0
+        self._pending.append(_Pending(end_offset, changes, outcome.rows_added, outcome.highest_number, size_bytes))
+        self.store.budget.count_uncommitted(size_bytes)
+
     def _truncated(self, end_offset: int) -> None:
         """The log lost what was not committed."""
         self._truncations += 1
         while self._pending and self._pending[-1].end_offset > end_offset:
-            self._pending.pop()
+            self.store.budget.count_uncommitted(-self._pending.pop().size_bytes)
 
     async def _prepared(
         self, records: memoryview, target_columns: Sequence[int], agg_mode: int, share: Share | None
@@ -351,16 +363,17 @@ class KvTablet:
         return await self._reading(prepare)
 
     def _commit(self, offset: int) -> None:
-        """The log is committed up to `offset`: let lookups see what it says."""
-        if self._replaying:
-            return
+        """The log is committed up to `offset`: let lookups see what it says.
+
+        A replay reads it from the log.
+        """
         applied = False
         while self._pending and self._pending[0].end_offset <= offset:
             pending = self._pending.popleft()
-            if pending.end_offset > self.store.applied_offset:
-                outcome = pending.outcome
-                self.store.apply(outcome.changes, pending.end_offset, outcome.rows_added, outcome.highest_number)
+            if not self._replaying and pending.end_offset > self.store.applied_offset:
+                self.store.apply(pending.changes, pending.end_offset, pending.rows_added, pending.highest_number)
                 applied = True
+            self.store.budget.count_uncommitted(-pending.size_bytes)
         if applied:
             self.store.budget.check(self.store)
 
@@ -370,7 +383,7 @@ class KvTablet:
         waiting = tuple(self._pending)
         found = self.store.get_many(keys)
         for pending in waiting:
-            changes = pending.outcome.changes
+            changes = pending.changes
             if changes.keys().isdisjoint(keys):
                 continue
             for i, key in enumerate(keys):
@@ -490,6 +503,7 @@ class KvTablet:
 
     def close(self, *, keep: bool, replayed_max: int = 0) -> None:
         self.closed = True
+        self._truncated(0)  # a write whose append ends later keeps nothing
         self.store.on_damaged = _ignore  # it refers to this tablet: without the way back its memory is free at once
         if self._commit in self.log.before_commit:
             self.log.before_commit.remove(self._commit)

@@ -237,6 +237,7 @@ class Replicator:
 
     def _upload(self, captured: Captured, time_ms: int, attempts_left: int) -> None:
         self._claim()
+        known = len(captured.errors)
         while True:
             try:
                 self._upload_files(captured.files)
@@ -245,8 +246,8 @@ class Replicator:
                 if attempts_left and isinstance(found.error, FileNotFoundError):
                     raise found.error from None
                 captured.leave_out(found.path, found.error)
-                if len(captured.errors) > _UNREADABLE_MAX:
-                    raise OSError(captured.errors[0]) from None
+                if len(captured.errors) - known > _UNREADABLE_MAX:
+                    raise OSError(captured.errors[known]) from None
         kept = tuple(captured.unreadable)
         gone = [path for path in self._files if path not in captured.files and not (kept and path.startswith(kept))]
         for path in gone:

@@ -133,8 +133,10 @@ class Sources:
         except OSError as error:
             captured.leave_out(folders[-1], error)
             return
-        if log.damage is not None or log.failure is not None:
+        problem = log.damage or log.failure
+        if problem is not None:
             captured.unreadable += folders
+            captured.errors.append(f"the backup keeps what it has of {log.bucket}: {problem.message}")
             return
         # No await from here on: snapshot and log are of one moment.
         local_start = log.segments[0].base_offset if log.segments else 0
