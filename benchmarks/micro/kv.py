@@ -22,9 +22,10 @@ import pyarrow as pa
 from fluss.metadata import AggFunction, BigIntType, Column, DoubleType, Schema, StringType
 from fluss.records import KvBatch, encode_arrow_body, encode_kv_body, seal_kv_batch, seal_log_batch
 from fluss.rows import encode_compacted, encode_compacted_key
+from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.changes import Outcome, replace_rows
 from fluss.server.kv.merge import aggregation_rules, merge_batch, partial_rules
-from fluss.server.kv.store import Store, StoreBudget
+from fluss.server.kv.store import Store
 from fluss.server.kv.values import ValueCodec
 
 SCHEMA = Schema.of(

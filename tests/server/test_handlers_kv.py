@@ -321,7 +321,7 @@ async def test_failures_of_the_server_stay_with_their_bucket(tmp_path: Path, mon
         assert (await table.put([A])).error_code == 0
         # Memory is used up and the disk does not take more.
         server.kv.budget.limit_bytes = 1
-        monkeypatch.setattr("fluss.server.kv.store._WAIT_SECONDS_MAX", 0.1)
+        monkeypatch.setattr("fluss.server.kv.budget._WAIT_SECONDS_MAX", 0.1)
         monkeypatch.setattr(server.kv.budget, "check", lambda: None)
         assert (await table.put([A])).error_code == 72
         connection = table.client.connection

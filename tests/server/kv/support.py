@@ -36,10 +36,11 @@ from fluss.server.catalog import TableEntry
 from fluss.server.clock import Clock
 from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
+from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.ordered import DamagedStoreError
 from fluss.server.kv.rocksdb import Writer
 from fluss.server.kv.sequence import BlockSource, NumberSequence
-from fluss.server.kv.store import Store, StoreBudget
+from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader

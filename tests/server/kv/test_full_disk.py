@@ -16,6 +16,7 @@ from tests.server.kv.support import Delete, opened, table
 from tests.waiting import wait_until
 
 from fluss.errors import KvStorageError, StorageBackpressureError
+from fluss.server.kv import budget as budget_module
 from fluss.server.kv import ordered
 from fluss.server.kv import store as store_module
 from fluss.server.kv.rocksdb import WriterProcess
@@ -41,8 +42,8 @@ def full_disk(bytes_max: int) -> Iterator[None]:
 async def test_a_spill_that_finds_no_room_is_repeated_when_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "_RETRY_SECONDS_MIN", 0.05)
-    monkeypatch.setattr(store_module, "_RETRY_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MIN", 0.05)
+    monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MAX", 0.1)
     entry = table()
 
     async with opened(tmp_path / "a", entry) as bucket:
@@ -75,9 +76,9 @@ async def test_writers_wait_while_the_disk_is_full_and_go_on_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, the rows of the failed spill counted as being spilled for ever, and every write was refused."""
-    monkeypatch.setattr(store_module, "_RETRY_SECONDS_MIN", 0.02)
-    monkeypatch.setattr(store_module, "_RETRY_SECONDS_MAX", 0.05)
-    monkeypatch.setattr(store_module, "_WAIT_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MIN", 0.02)
+    monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(budget_module, "_WAIT_SECONDS_MAX", 0.3)
     entry = table()
     async with opened(tmp_path / "a", entry, memory_bytes=400_000) as bucket:
         bucket.budget._retry_seconds = 0.02

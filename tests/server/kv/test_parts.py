@@ -58,13 +58,14 @@ from fluss.records import decode_value_batch
 from fluss.rows import CompactedKeyEncoder, IcebergKeyEncoder, PaimonKeyEncoder
 from fluss.rows.logical import from_arrow, to_arrow
 from fluss.server.config import ServerConfig
-from fluss.server.kv import store as store_module
+from fluss.server.kv import budget as budget_module
 from fluss.server.kv.aggregate import aggregate_of, column_aggregate_of
+from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursor, Cursors
 from fluss.server.kv.ordered import DamagedStoreError
 from fluss.server.kv.rocksdb import WriterProcess
 from fluss.server.kv.sequence import FILE_NAME, BlockSource, NumberSequence
-from fluss.server.kv.store import META_NAME, Store, StoreBudget
+from fluss.server.kv.store import META_NAME, Store
 from fluss.server.kv.values import ValueCodec, decode_keys, rows_of_keys
 from fluss.server.scheduler import Scheduler
 
@@ -121,7 +122,7 @@ def open_tables(folder: Path) -> set[str]:
 def test_few_stores_keep_their_files_open(
     tmp_path: Path, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "_VIEWS_MAX", 2, raising=False)
+    monkeypatch.setattr(budget_module, "_VIEWS_MAX", 2, raising=False)
     budget = StoreBudget(1 << 20, executor, writer=WriterProcess())
     stores = [Store(tmp_path / str(number), budget) for number in range(5)]
     for number, store in enumerate(stores):

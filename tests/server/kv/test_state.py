@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 
 from fluss.errors import KvStorageError, StorageBackpressureError, UnknownServerError
 from fluss.metadata import AggFunction, BigIntType, Column, Schema, StringType
-from fluss.server.kv import store as store_module
+from fluss.server.kv import budget as budget_module
 from fluss.server.kv.ordered import DamagedStoreError, read_rows
 from fluss.server.kv.store import StoreMeta
 
@@ -448,7 +448,7 @@ async def test_a_log_that_lost_its_beginning(bucket: Bucket) -> None:
 
 async def test_back_pressure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writers wait for the disk, and are refused when it does not come; nothing is lost meanwhile."""
-    monkeypatch.setattr(store_module, "_WAIT_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(budget_module, "_WAIT_SECONDS_MAX", 0.2)
     entry = table()
     async with opened(tmp_path / "a", entry, memory_bytes=100_000) as bucket:
         store, write = bucket.store, bucket.store._write

@@ -12,7 +12,7 @@ from tests.server.kv.support import SCHEMA, Bucket, Row, kv_batch, opened, table
 from tests.waiting import wait_until
 
 from fluss.errors import StorageBackpressureError, UnknownServerError
-from fluss.server.kv import store as store_module
+from fluss.server.kv import budget as budget_module
 from fluss.server.kv.ordered import DamagedStoreError
 from fluss.server.kv.prepare import Preparation, Write
 from fluss.server.log.appends import AppendResult
@@ -119,7 +119,7 @@ async def test_changes_in_flight_count_as_memory(tmp_path: Path, monkeypatch: py
 
         async with without_commits(bucket):
             with monkeypatch.context() as patch:
-                patch.setattr(store_module, "_WAIT_SECONDS_MAX", 0.01)
+                patch.setattr(budget_module, "_WAIT_SECONDS_MAX", 0.01)
                 with pytest.raises(StorageBackpressureError, match="of 20000 bytes of memory"):
                     await write_all()
             assert 10 < bucket.log.end_offset < 20

@@ -16,8 +16,8 @@ from tests.server.kv.support import opened, table
 from tests.threads import in_threads
 from tests.waiting import wait_for, wait_until
 
+from fluss.server.kv import budget as budget_module
 from fluss.server.kv import ordered, rocksdb
-from fluss.server.kv import store as store_module
 from fluss.server.kv.rocksdb import WriterProcess
 
 ROWS: dict[bytes, bytes | None] = {i.to_bytes(8, "big"): b"\1\0row" for i in range(5_000)}
@@ -90,7 +90,7 @@ def test_a_process_that_was_killed_is_started_again(writer: WriterProcess, tmp_p
 async def test_a_spill_whose_process_was_killed_is_repeated(
     writer: WriterProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "_RETRY_SECONDS_MIN", 0.05)
+    monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MIN", 0.05)
     async with opened(tmp_path, table(), writer=writer) as bucket:
         bucket.budget._retry_seconds = 0.05
         await bucket.put([(i, "a", None) for i in range(1_000)])

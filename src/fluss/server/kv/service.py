@@ -13,12 +13,13 @@ from fluss.metadata import TableBucket
 from fluss.server.catalog import Catalog, Dropped, TableEntry
 from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
+from fluss.server.kv.budget import StoreBudget
 from fluss.server.kv.cursors import Cursors, encode_values_in_slices
 from fluss.server.kv.prepare import Preparers
 from fluss.server.kv.rocksdb import Writer
 from fluss.server.kv.sequence import BlockSource, NumberSequence
 from fluss.server.kv.snapshotter import Snapshotter
-from fluss.server.kv.store import Store, StoreBudget
+from fluss.server.kv.store import Store
 from fluss.server.kv.tablet import KvTablet, number_limit
 from fluss.server.log.appends import AppendResult
 from fluss.server.scheduler import TimeSlice
