@@ -39,7 +39,7 @@ class _Cold:
             worker.close()
 
     def _rates(
-        self, name: str, count: int, minimum: float, op: str, create: dict[str, Any] | None = None, **args: Any
+        self, name: str, count: int, target: float, op: str, create: dict[str, Any] | None = None, **args: Any
     ) -> Result:
         equal = Equal()
 
@@ -51,7 +51,7 @@ class _Cold:
             return count / float(answer["seconds"]) / 1e6
 
         figures = alternate(lambda: rate("ours"), lambda: rate("peer"), self._settings.repeats)
-        return Result(name, *figures, "M rows/s", ratio_of(*figures), Bar(minimum, minimum * 1.5))
+        return Result(name, *figures, "M rows/s", ratio_of(*figures), Bar(1.0, target))
 
     def writes(self) -> Iterator[Result]:
         if self._settings.wanted("cold append"):
