@@ -232,6 +232,10 @@ def test_listed_rows(paimon: LakeHarness) -> None:
     found = pa.Table.from_batches(batches)
     assert found.schema.names == ["name", "id"]
     assert sorted(found["id"].to_pylist()) == [i for i in range(20) if i != 3]
+    # What comes later is not part of the cut.
+    paimon.upsert(path, [row(i, 1) for i in range(10, 30)], [{"id": 4}])
+    found = pa.Table.from_batches(read_union_split(paimon.session, plan, listed))
+    assert rows_of(found) == [row(i) for i in range(20) if i != 3]
 
 
 def test_parts_can_travel(lake: LakeHarness) -> None:
