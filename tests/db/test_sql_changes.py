@@ -15,7 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fluss
-from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, TableNotExistError
+from fluss.errors import (
+    DatabaseAlreadyExistError,
+    FlussError,
+    InvalidArgumentError,
+    InvalidRowError,
+    TableNotExistError,
+)
 from fluss.lake import TieringService
 
 duckdb = pytest.importorskip("duckdb")
@@ -174,6 +180,22 @@ def test_names_that_differ_in_case(db: fluss.Database) -> None:
         with pytest.raises(InvalidArgumentError, match="cannot tell 'Orders' from 'orders'"):
             db.sql(statement)
     assert (len(db.table("orders")), db.tables()) == (0, ["Orders", "orders"])
+
+
+def test_schemas_that_differ_in_case(db: fluss.Database) -> None:
+    db.sql("create schema Shop; create schema if not exists SHOP")
+    with pytest.raises(DatabaseAlreadyExistError, match="Shop"):
+        db.sql("create schema shop")
+    assert [name for name in db.databases() if name.lower() == "shop"] == ["Shop"]
+    db.sql("create table shop.a (n int); drop schema if exists SHOP cascade")
+    assert "Shop" not in db.databases()
+    db.create_database("Shop")
+    db.create_database("shop")
+    for statement in ("drop schema shop", "create schema if not exists SHOP"):
+        with pytest.raises(InvalidArgumentError, match="cannot tell 'Shop' from 'shop'"):
+            db.sql(statement)
+    db.drop_database("Shop")
+    db.drop_database("shop")
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
