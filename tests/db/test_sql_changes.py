@@ -20,6 +20,7 @@ from fluss.errors import (
     FlussError,
     InvalidArgumentError,
     InvalidRowError,
+    TableAlreadyExistError,
     TableNotExistError,
 )
 from fluss.lake import TieringService
@@ -259,6 +260,11 @@ def test_counting_all_rows_reads_none(db: fluss.Database, orders: fluss.Table[An
         ("create table t (n int default 3)", InvalidArgumentError, r"Fluss has no DEFAULT \(of n\)"),
         ("create table t (n interval)", InvalidArgumentError, "column 'n'"),
         ("create table t (n int) with ('table.log.tll' = '1d')", InvalidArgumentError, "unknown table property"),
+        ("create view Orders as select 7 as n", TableAlreadyExistError, "view .* name of table fluss.orders"),
+        ("create view if not exists orders as select 7 as n", TableAlreadyExistError, "give it another"),
+        ("create or replace temp view orders as select 7 as n", TableAlreadyExistError, "give it another"),
+        ("create recursive view orders(n) as select 7", TableAlreadyExistError, "give it another"),
+        ("create or replace view fluss.orders as select 7 as n", TableAlreadyExistError, "give it another"),
         ("drop view orders", InvalidArgumentError, "write DROP TABLE fluss.orders"),
     ],
 )  # fmt: skip

@@ -41,6 +41,7 @@ _REFUSED = {
 }
 """Statements that DuckDB would do for its own tables only, while they seem to work for those of Fluss."""
 _BEFORE_TARGET = frozenset({"merge", "copy", "into"})
+_BEFORE_VIEW = frozenset({"or", "replace", "temp", "temporary", "local", "recursive"})
 
 Work = Callable[[SqlCatalog], Coroutine[Any, Any, int | None]]
 """What to do with the database; its result is the number of rows, if it is about rows."""
@@ -319,6 +320,7 @@ def _create(statement: _Statement, default_database: str, run_query: RunQuery) -
 
         return create_schema
     if what != "table":
+        _check_view(statement)
         return None  # a temporary table, a view, a macro: DuckDB's own
     if not 1 <= len(chain) <= 2:
         raise InvalidArgumentError("CREATE TABLE needs a name such as orders or shop.orders")
@@ -348,6 +350,21 @@ def _create(statement: _Statement, default_database: str, run_query: RunQuery) -
         return int(source.num_rows) if isinstance(source, pa.Table) else None
 
     return create
+
+
+def _check_view(statement: _Statement) -> None:
+    """Refuse a view with the name of a table: one of the two would be read for the other."""
+    at = 1
+    while statement.tokens[at].word in _BEFORE_VIEW:
+        at += 1
+    if statement.tokens[at].word != "view":
+        return
+    at += 1 + 3 * (statement.words(at + 1, 3) == ["if", "not", "exists"])
+    info, chain, _ = statement.table_at(at)
+    if info is not None:
+        raise TableAlreadyExistError(
+            f"the view {'.'.join(chain)} would have the name of table {info.table_path}; give it another"
+        )
 
 
 class _Clauses:
