@@ -415,9 +415,8 @@ class RowFile:
                 value = row.get(column.name)
                 try:
                     values.append(None if value is None else from_json(value, column.data_type, column.name))
-                except InvalidRowError as error:
-                    errors.setdefault(position, (column.name, error.reason))
-                    values.append(None)
+                except InvalidRowError:
+                    values.append(self._exact_value(chunk[position][1], column, position, errors))
             arrays.append(self._converted(values, column, target.type, errors))
         for position, row in enumerate(rows) if self._whole else ():
             if not row.keys() >= names:
@@ -431,6 +430,14 @@ class RowFile:
             lambda position: start + position,
             lambda position: chunk[position][1].decode(errors="replace").rstrip("\r\n"),
         )
+
+    def _exact_value(self, line: bytes, column: Column, position: int, errors: Errors) -> Any:
+        """Read a value with all its digits: an integer may be written as 1e18, and a float has not all of them."""
+        try:
+            return from_json(exact_json(line)[column.name], column.data_type, column.name)
+        except InvalidRowError as error:
+            errors.setdefault(position, (column.name, error.reason))
+            return None
 
     def _converted(self, values: list[Any], column: Column, target: pa.DataType, errors: Errors) -> pa.Array:
         """Python values as an array; those that do not fit become errors, and null for the time being."""
