@@ -215,6 +215,9 @@ def test_dropped_and_created_again(db: fluss.Database) -> None:
     table = db.create_table("t", "id bigint")
     table.append((1,))
     db.create_table("t", "id bigint, more string", replace=True).append((2, "x"))
+    with pytest.raises(fluss.TableNotExistError, match="dropped and created again"):
+        table.to_pylist()
+    table.refresh()
     assert table.to_pylist() == [{"id": 2, "more": "x"}]
 
 

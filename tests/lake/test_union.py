@@ -21,7 +21,7 @@ from tests.lake.support import (
 )
 from tests.waiting import wait_for
 
-from fluss.errors import LakeSnapshotNotExistError, LogOffsetOutOfRangeError
+from fluss.errors import LakeSnapshotNotExistError, LogOffsetOutOfRangeError, TableNotExistError
 from fluss.lake.layout import LakeConfig
 from fluss.lake.tasks import LakeSession
 from fluss.lake.union import plan_union, read_union_split
@@ -217,6 +217,20 @@ async def test_a_plain_scanner_includes_the_lake(paimon: LakeHarness) -> None:
         scanner = await (await connection.get_table(pk)).new_scan().create_record_batch_log_scanner()
         live = [row(i, 1 if i < 5 else 0) for i in range(30)]
         assert rows_of(scanner.to_arrow(include_lake=True)) == live
+
+
+async def test_a_scanner_of_a_table_that_came_again_is_refused(paimon: LakeHarness) -> None:
+    import fluss
+
+    path = paimon.create("again")
+    with await fluss.FlussConnection.create(paimon.server.config()) as connection:
+        table = await connection.get_table(path)
+        paimon.session.run(paimon.session.admin.drop_table(path))
+        paimon.create("again")
+        paimon.append(path, [row(1)])
+        scanner = await table.new_scan().create_record_batch_log_scanner()
+        with pytest.raises(TableNotExistError, match="dropped and created again"):
+            scanner.to_arrow(include_lake=True)
 
 
 def test_listed_rows(paimon: LakeHarness) -> None:

@@ -369,6 +369,8 @@ class Table(TableBase[T]):
     def refresh(self) -> TableInfo:
         """Ask the server for the description again: other programs may have changed the table.
 
+        If the table was dropped and created again, this becomes the new one. All else is refused until then.
+
         Example:
             orders.refresh()
         """

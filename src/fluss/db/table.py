@@ -259,7 +259,7 @@ class Table(TableWrites[T]):
         check_group(group, commit, session_timeout)
         connection = self._database._connection
         if group is None:
-            return Feed(connection, self.path, model, start, columns, stop_at_end, timeout)
+            return Feed(connection, self._info, model, start, columns, stop_at_end, timeout)
         if stop_at_end:
             raise InvalidArgumentError("a group has no end to stop at: its members share what comes. Use timeout=")
-        return GroupFeed(connection, self.path, model, start, columns, timeout, group, commit, session_timeout)
+        return GroupFeed(connection, self._info, model, start, columns, timeout, group, commit, session_timeout)

@@ -47,7 +47,7 @@ class TableReads(TableDescription[T]):
     ) -> Read:
         return await plan_read(
             self._database._connection,
-            self.path,
+            self._info,
             columns=columns,
             predicate=where,
             params=params,
@@ -233,7 +233,9 @@ class TableReads(TableDescription[T]):
         Example:
             await orders.count(where="price > 10")
         """
-        info = await self.refresh() if where is None else self._info
+        if where is None:
+            self._use(await self._get_same())
+        info = self._info
         counted = await self._count_without_reading() if where is None and params is None else None
         if counted is not None:
             return counted

@@ -251,8 +251,9 @@ def union_read(
 
 
 def union_read_once(
-    client: Mapping[str, Any], table_path: TablePath, columns: Sequence[str], lake_only: bool = False
+    client: Mapping[str, Any], table_path: TablePath, table_id: int, columns: Sequence[str], lake_only: bool = False
 ) -> pa.Table:
     """`union_read` with a connection of its own, closed at the end. Scanners find this function by its name."""
     with LakeSession(client) as session:
+        check_same_table(session.info(table_path), table_id)
         return union_read(session, table_path, columns=columns, lake_only=lake_only)
