@@ -29,6 +29,12 @@ READS: dict[str, Callable[[fluss.Table[Any]], object]] = {
     "group": lambda table: list(table.follow(group="again_of_recreated", timeout=1)),
     "partitions": lambda table: table.partitions(),
 }
+CHANGES: dict[str, Callable[[fluss.Table[Any]], object]] = {
+    "add_column": lambda table: table.add_column("w", "int"),
+    "set_properties": lambda table: table.set_properties({"table.log.ttl": "3d"}),
+    "add_partition": lambda table: table.add_partition("tue"),
+    "drop_partition": lambda table: table.drop_partition("mon"),
+}
 
 
 @pytest.fixture(params=["log", "keyed"])
@@ -51,3 +57,15 @@ def test_reads_are_refused(stale: fluss.Table[Any], read: Callable[[fluss.Table[
         read(stale)
     stale.refresh()  # takes the new one
     assert len(stale) == 1
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_changes_are_refused(
+    db: fluss.Database, stale: fluss.Table[Any], change: Callable[[fluss.Table[Any]], object]
+) -> None:
+    before = db.table("t")
+    with pytest.raises(fluss.TableNotExistError, match="dropped and created again"):
+        change(stale)
+    table = db.table("t")
+    assert (table.columns, table.info.properties) == (before.columns, before.info.properties)
+    assert [found.partition_name for found in table.partitions()] == ["mon"]

@@ -160,6 +160,7 @@ class TableDescription(Generic[T]):
                 f"table {self.path}: the new column {name!r} cannot be NOT NULL, because rows that exist have null in "
                 "it. Leave out 'not null'"
             )
+        await self._get_same()
         await self._database._admin.alter_table(self.path, add_columns=[column])
         await self.refresh()
 
@@ -171,6 +172,7 @@ class TableDescription(Generic[T]):
         """
         self._check_present("set_properties()")
         split_properties(properties)  # a misspelt one is refused
+        await self._get_same()
         await self._database._admin.alter_table(
             self.path,
             set_properties={name: _text(value) for name, value in properties.items() if value is not None},
@@ -196,6 +198,7 @@ class TableDescription(Generic[T]):
             await orders.add_partition({"day": "2026-07-01"}, exist_ok=True)
         """
         spec = self._spec(values)
+        await self._get_same()
         await self._database._admin.create_partition(self.path, spec, exist_ok)
 
     async def drop_partition(self, values: Mapping[str, Any] | str, *, missing_ok: bool = False) -> None:
@@ -205,6 +208,7 @@ class TableDescription(Generic[T]):
             await orders.drop_partition({"day": "2026-07-01"}, missing_ok=True)
         """
         spec = self._spec(values)
+        await self._get_same()
         await self._database._admin.drop_partition(self.path, spec, missing_ok)
 
     def _spec(self, values: Mapping[str, Any] | str) -> dict[str, str]:
