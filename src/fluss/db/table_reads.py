@@ -75,7 +75,8 @@ class TableReads(TableDescription[T]):
             snapshot: The id of a lake snapshot: the table as it was then.
             params: Values for ``?`` (a list) or ``$name`` (a dict) in the text of `where`.
             at: The table as it was before this time, as far back as its log goes: rows of a log table that have
-                expired since are not there, and a primary-key table needs its changelog from then on.
+                expired since are not there, and a primary-key table needs its changelog from then on. The columns are
+                those of now.
 
         Example:
             table = await orders.to_arrow(columns=["id", "price"], where="price > ?", params=[10])

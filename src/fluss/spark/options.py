@@ -92,7 +92,8 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "scan.as-of.timestamp",
             Moment(),
             None,
-            "Batch reads: the rows as they were at that time, by commit time, as far as the server has the log.",
+            "Batch reads: the rows as they were at that time, by commit time, as far as the server has the log. The "
+            "columns are those of now.",
             reads=True,
         ),
         SparkOption(
