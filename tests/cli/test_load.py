@@ -383,6 +383,22 @@ def test_digits_that_a_float_has_not(ok: Callable[..., str], tmp_path: Path) -> 
         assert json.loads(ok("get", "precise", key, "--json"))["prices"] == [many]
 
 
+@pytest.mark.parametrize("columns", ["id bigint, many array<bigint>", "id bigint, many array<bigint>, d decimal(9,2)"])
+def test_integers_that_a_float_has_not(call: Any, ok: Callable[..., str], tmp_path: Path, columns: str) -> None:
+    ok("create", "whole", columns, "--key", "id", "--if-not-exists")
+    file, many = tmp_path / "rows.jsonl", "9007199254740993.0"
+    file.write_text(f'{{"id": {many}, "many": [-{many}, 2.0]}}\n{{"id": 1e18}}\n{{"id": 9.223372036854775807e18}}\n')
+    ok("load", "whole", str(file), "--missing", "null")
+    ok("put", "whole", '{"id": -9007199254740995.0}', "--missing", "null")
+    rows = [json.loads(line) for line in ok("cat", "whole", "--json").splitlines()]
+    assert sorted(row["id"] for row in rows) == [-(2**53) - 3, 2**53 + 1, 10**18, 2**63 - 1]
+    assert json.loads(ok("get", "whole", many, "--json"))["many"] == [-(2**53) - 1, 2]
+    for text in ("9007199254740993.5", "9223372036854775808.0", "1e999999999", "-1e300", "1.5"):
+        file.write_text(f'{{"id": {text}}}\n')
+        assert "line 1, column 'id': " in call("load", "whole", str(file), "--missing", "null").stderr, text
+    ok("drop", "whole", "--yes")
+
+
 @pytest.mark.parametrize("text", ['[{"id": 1},    {"id": 2}]', '{"id": 1}\n{"id": 2,       "id": 2}'])
 def test_what_is_held_in_memory_is_limited(
     call: Any, ok: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str

@@ -215,7 +215,21 @@ def test_dropped_and_created_again(db: fluss.Database) -> None:
     table = db.create_table("t", "id bigint")
     table.append((1,))
     db.create_table("t", "id bigint, more string", replace=True).append((2, "x"))
+    with pytest.raises(fluss.TableNotExistError, match="dropped and created again"):
+        table.to_pylist()
+    table.refresh()
     assert table.to_pylist() == [{"id": 2, "more": "x"}]
+
+
+def test_the_past_has_the_columns_of_now(db: fluss.Database) -> None:
+    for key in (None, "id"):
+        table = db.create_table("t", "id bigint", primary_key=key, replace=True)
+        (table.append if key is None else table.upsert)((1,))
+        then = dt.datetime.now(dt.timezone.utc) + dt.timedelta(milliseconds=2)
+        time.sleep(0.01)
+        table.add_column("more", "string")
+        (table.append if key is None else table.upsert)((2, "x"))
+        assert table.as_of(then).to_pylist() == [{"id": 1, "more": None}]
 
 
 def test_evolved_schemas(db: fluss.Database) -> None:

@@ -241,6 +241,8 @@ def test_what_is_duckdbs_own_stays_there(db: fluss.Database, orders: fluss.Table
     db.sql("drop table mine")
     db.sql("create temp view seen as select * from orders where id < 5")
     assert db.sql("select count(*) from seen").fetchall() == [(5,)]
+    db.sql("create or replace temp view seen as select * from orders where id < 3; create view others as from orders")
+    assert db.sql("select count(*) from seen").fetchall() == [(3,)]
 
 
 @pytest.mark.parametrize(

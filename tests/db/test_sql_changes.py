@@ -15,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fluss
-from fluss.errors import FlussError, InvalidArgumentError, InvalidRowError, TableNotExistError
+from fluss.errors import (
+    DatabaseAlreadyExistError,
+    FlussError,
+    InvalidArgumentError,
+    InvalidRowError,
+    TableAlreadyExistError,
+    TableNotExistError,
+)
 from fluss.lake import TieringService
 
 duckdb = pytest.importorskip("duckdb")
@@ -176,6 +183,22 @@ def test_names_that_differ_in_case(db: fluss.Database) -> None:
     assert (len(db.table("orders")), db.tables()) == (0, ["Orders", "orders"])
 
 
+def test_schemas_that_differ_in_case(db: fluss.Database) -> None:
+    db.sql("create schema Shop; create schema if not exists SHOP")
+    with pytest.raises(DatabaseAlreadyExistError, match="Shop"):
+        db.sql("create schema shop")
+    assert [name for name in db.databases() if name.lower() == "shop"] == ["Shop"]
+    db.sql("create table shop.a (n int); drop schema if exists SHOP cascade")
+    assert "Shop" not in db.databases()
+    db.create_database("Shop")
+    db.create_database("shop")
+    for statement in ("drop schema shop", "create schema if not exists SHOP"):
+        with pytest.raises(InvalidArgumentError, match="cannot tell 'Shop' from 'shop'"):
+            db.sql(statement)
+    db.drop_database("Shop")
+    db.drop_database("shop")
+
+
 @pytest.mark.parametrize("zone", [None, "UTC"])
 def test_keys_in_nanoseconds(db: fluss.Database, zone: str | None) -> None:
     times = pa.array([123_456_789, 123_456_000], pa.timestamp("ns", zone))
@@ -237,6 +260,11 @@ def test_counting_all_rows_reads_none(db: fluss.Database, orders: fluss.Table[An
         ("create table t (n int default 3)", InvalidArgumentError, r"Fluss has no DEFAULT \(of n\)"),
         ("create table t (n interval)", InvalidArgumentError, "column 'n'"),
         ("create table t (n int) with ('table.log.tll' = '1d')", InvalidArgumentError, "unknown table property"),
+        ("create view Orders as select 7 as n", TableAlreadyExistError, "view .* name of table fluss.orders"),
+        ("create view if not exists orders as select 7 as n", TableAlreadyExistError, "give it another"),
+        ("create or replace temp view orders as select 7 as n", TableAlreadyExistError, "give it another"),
+        ("create recursive view orders(n) as select 7", TableAlreadyExistError, "give it another"),
+        ("create or replace view fluss.orders as select 7 as n", TableAlreadyExistError, "give it another"),
         ("drop view orders", InvalidArgumentError, "write DROP TABLE fluss.orders"),
     ],
 )  # fmt: skip

@@ -21,7 +21,7 @@ from tests.lake.support import (
 )
 from tests.waiting import wait_for
 
-from fluss.errors import LakeSnapshotNotExistError, LogOffsetOutOfRangeError
+from fluss.errors import LakeSnapshotNotExistError, LogOffsetOutOfRangeError, TableNotExistError
 from fluss.lake.layout import LakeConfig
 from fluss.lake.tasks import LakeSession
 from fluss.lake.union import plan_union, read_union_split
@@ -219,6 +219,20 @@ async def test_a_plain_scanner_includes_the_lake(paimon: LakeHarness) -> None:
         assert rows_of(scanner.to_arrow(include_lake=True)) == live
 
 
+async def test_a_scanner_of_a_table_that_came_again_is_refused(paimon: LakeHarness) -> None:
+    import fluss
+
+    path = paimon.create("again")
+    with await fluss.FlussConnection.create(paimon.server.config()) as connection:
+        table = await connection.get_table(path)
+        paimon.session.run(paimon.session.admin.drop_table(path))
+        paimon.create("again")
+        paimon.append(path, [row(1)])
+        scanner = await table.new_scan().create_record_batch_log_scanner()
+        with pytest.raises(TableNotExistError, match="dropped and created again"):
+            scanner.to_arrow(include_lake=True)
+
+
 def test_listed_rows(paimon: LakeHarness) -> None:
     """What is read of a primary-key bucket that is not in the lake and whose changelog does not reach back."""
     from dataclasses import replace
@@ -232,6 +246,10 @@ def test_listed_rows(paimon: LakeHarness) -> None:
     found = pa.Table.from_batches(batches)
     assert found.schema.names == ["name", "id"]
     assert sorted(found["id"].to_pylist()) == [i for i in range(20) if i != 3]
+    # What comes later is not part of the cut.
+    paimon.upsert(path, [row(i, 1) for i in range(10, 30)], [{"id": 4}])
+    found = pa.Table.from_batches(read_union_split(paimon.session, plan, listed))
+    assert rows_of(found) == [row(i) for i in range(20) if i != 3]
 
 
 def test_parts_can_travel(lake: LakeHarness) -> None:

@@ -271,11 +271,11 @@ def table_info_of(path: TablePath, table: pb.PbTableMetadata | pb.GetTableInfoRe
     )
 
 
-def check_table_id(state: TableState, table_id: int) -> None:
+def check_table_id(found: TableState | TableInfo, table_id: int) -> None:
     """Refuse a table that has the name of one that was dropped."""
-    if state.table_id != table_id:
+    if found.table_id != table_id:
         raise TableNotExistError(
-            f"Table '{state.table_path}' was dropped and created again (id {table_id} is now {state.table_id}); "
+            f"Table '{found.table_path}' was dropped and created again (id {table_id} is now {found.table_id}); "
             "get the table from the connection again"
         )
 

@@ -150,6 +150,8 @@ class Table(TableBase[T]):
     def as_of(self, time: Moment) -> Table[T]:
         """The table as it was before a time, to be read in every way that reads the whole of it, and never written.
 
+        Its rows are those of then, its columns those of now: a column that was added since is null in them.
+
         Args:
             time: A datetime, ISO text such as ``"2026-07-01T12:00"``, or ``"10m"`` for ten minutes ago. It goes as far
                 back as the log of the table: rows of a log table that have expired since are not there, and a
@@ -369,6 +371,8 @@ class Table(TableBase[T]):
     def refresh(self) -> TableInfo:
         """Ask the server for the description again: other programs may have changed the table.
 
+        If the table was dropped and created again, this becomes the new one. All else is refused until then.
+
         Example:
             orders.refresh()
         """
@@ -443,7 +447,8 @@ class Table(TableBase[T]):
             snapshot: The id of a lake snapshot: the table as it was then.
             params: Values for ``?`` (a list) or ``$name`` (a dict) in the text of `where`.
             at: The table as it was before this time, as far back as its log goes: rows of a log table that have
-                expired since are not there, and a primary-key table needs its changelog from then on.
+                expired since are not there, and a primary-key table needs its changelog from then on. The columns are
+                those of now.
 
         Example:
             table = orders.to_arrow(columns=["id", "price"], where="price > ?", params=[10])

@@ -51,7 +51,7 @@ class DatasetSource:
         async def open_batches() -> AsyncGenerator[pa.RecordBatch, None]:
             read = await plan_read(
                 self.connection,
-                self.info.table_path,
+                self.info,
                 columns=columns,
                 predicate=predicate,
                 limit=limit,

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fluss.client.arguments import is_seconds, wrong_argument
+from fluss.client.metadata_cache import check_table_id
 from fluss.client.scan import RecordBatch
 from fluss.client.scan.as_of import current_rows
 from fluss.client.scan.plan import ScanPlan
@@ -35,7 +36,6 @@ from fluss.metadata import (
     OffsetSpec,
     TableBucket,
     TableInfo,
-    TablePath,
     datetime_from_text,
     epoch_millis,
 )
@@ -63,7 +63,7 @@ class Feed(Generic[T]):
     def __init__(
         self,
         connection: FlussConnection,
-        path: TablePath,
+        table: TableInfo,
         model: RowModel[T],
         start: Start,
         columns: Sequence[str] | str | None,
@@ -75,7 +75,7 @@ class Feed(Generic[T]):
         if isinstance(columns, (bytes, Mapping)) or not isinstance(columns, (Iterable, type(None))):
             raise wrong_argument("follow", "columns", "a list of column names or None", columns)
         self._connection = connection
-        self._path = path
+        self._path, self._table_id = table.table_path, table.table_id
         self.model = model
         self._start = start
         self._columns = model.columns if columns is None else columns
@@ -186,6 +186,7 @@ class Feed(Generic[T]):
     async def _begin(self) -> None:
         table = await self._connection.get_table(self._path)
         info = table.get_table_info()
+        check_table_id(info, self._table_id)
         wanted = info.schema.column_names if self._columns is None else self._columns
         self._names = check_columns(wanted, info)
         self.types = [info.schema.column(name).data_type for name in self._names]

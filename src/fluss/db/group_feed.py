@@ -21,7 +21,7 @@ from fluss.db.follow import Feed, Start, cancel, full_rows, next_rows
 from fluss.db.models import RowModel
 from fluss.db.read_plan import list_buckets
 from fluss.errors import InvalidArgumentError
-from fluss.metadata import ChangeType, OffsetSpec, TableBucket, TableInfo, TablePath
+from fluss.metadata import ChangeType, OffsetSpec, TableBucket, TableInfo
 from fluss.metadata.group_rows import FULL
 from fluss.net.deadline import wait_for
 
@@ -50,7 +50,7 @@ class GroupFeed(Feed[T]):
     def __init__(
         self,
         connection: FlussConnection,
-        path: TablePath,
+        table: TableInfo,
         model: RowModel[T],
         start: Start,
         columns: Sequence[str] | str | None,
@@ -59,7 +59,7 @@ class GroupFeed(Feed[T]):
         commit: bool,
         session_timeout: float,
     ) -> None:
-        super().__init__(connection, path, model, start, columns, False, timeout)
+        super().__init__(connection, table, model, start, columns, False, timeout)
         self._group = group
         self._commits = commit
         self._session_timeout_s = float(session_timeout)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss.client.buckets import table_buckets
+from fluss.client.metadata_cache import check_table_id
 from fluss.client.scan.as_of import CURSORS_MAX, current_rows, merged, rows_as_of
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import rows_to_python
@@ -126,7 +127,7 @@ def matching(batch: pa.RecordBatch, expression: Any) -> list[pa.RecordBatch]:
 
 async def plan_read(
     connection: FlussConnection,
-    path: TablePath,
+    known: TableInfo,
     *,
     columns: str | Sequence[str] | None = None,
     predicate: Predicate | str | None = None,
@@ -140,6 +141,7 @@ async def plan_read(
     """Decide how to read a table. The table is looked up anew, so that columns added meanwhile are there.
 
     Args:
+        known: The table, as the caller knows it. One that was dropped and created again is refused.
         columns: The columns to give, in this order; all by default.
         predicate: Which rows, as a predicate or as text; all by default.
         params: Values for ``?`` or ``$name`` in the text.
@@ -149,8 +151,10 @@ async def plan_read(
         cache: Columns of logs that were read before.
         table: The table, if it was looked up just now.
     """
+    path = known.table_path
     if table is None:
         table = await connection.get_table(path)
+        check_table_id(table._shown_info(), known.table_id)
     info = table._shown_info()
     names = list(info.schema.column_names)
     wanted = names if columns is None else check_columns(columns, info)

@@ -135,6 +135,11 @@ async def find_tables(database: SqlCatalog, chains: Iterable[Chain]) -> Tables:
     return Tables(found, handles, sorted(itertools.chain.from_iterable(own.values())), databases)
 
 
+async def database_meant(catalog: SqlCatalog, name: str) -> str:
+    """The database that a name of SQL means; the name itself if there is none."""
+    return _Names(await catalog.connection.get_admin().list_databases()).meant(name) or name
+
+
 async def all_tables(connection: FlussConnection) -> dict[str, list[TableInfo]]:
     """All databases of the server with their tables."""
     admin = connection.get_admin()

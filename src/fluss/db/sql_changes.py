@@ -17,7 +17,7 @@ import pyarrow as pa
 from fluss.db.bulk_write import BulkWrite
 from fluss.db.duckdb_setup import is_before_2, scratch_duckdb
 from fluss.db.keys import check_rules
-from fluss.db.sql_catalog import SqlCatalog, Tables
+from fluss.db.sql_catalog import SqlCatalog, Tables, database_meant
 from fluss.db.sql_text import Chain, Token, chain_at, closing, find_word, quoted, split_commas, text_of
 from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError, TableAlreadyExistError
@@ -41,6 +41,7 @@ _REFUSED = {
 }
 """Statements that DuckDB would do for its own tables only, while they seem to work for those of Fluss."""
 _BEFORE_TARGET = frozenset({"merge", "copy", "into"})
+_BEFORE_VIEW = frozenset({"or", "replace", "temp", "temporary", "local", "recursive"})
 
 Work = Callable[[SqlCatalog], Coroutine[Any, Any, int | None]]
 """What to do with the database; its result is the number of rows, if it is about rows."""
@@ -313,8 +314,13 @@ def _create(statement: _Statement, default_database: str, run_query: RunQuery) -
     exist_ok = statement.words(at + 1, 3) == ["if", "not", "exists"]
     chain, end = chain_at(tokens, at + 1 + 3 * exist_ok)
     if what == "schema":
-        return lambda database: database.create_database(chain[-1], exist_ok=exist_ok)
+
+        async def create_schema(database: SqlCatalog) -> None:
+            await database.create_database(await database_meant(database, chain[-1]), exist_ok=exist_ok)
+
+        return create_schema
     if what != "table":
+        _check_view(statement)
         return None  # a temporary table, a view, a macro: DuckDB's own
     if not 1 <= len(chain) <= 2:
         raise InvalidArgumentError("CREATE TABLE needs a name such as orders or shop.orders")
@@ -344,6 +350,21 @@ def _create(statement: _Statement, default_database: str, run_query: RunQuery) -
         return int(source.num_rows) if isinstance(source, pa.Table) else None
 
     return create
+
+
+def _check_view(statement: _Statement) -> None:
+    """Refuse a view with the name of a table: one of the two would be read for the other."""
+    at = 1
+    while statement.tokens[at].word in _BEFORE_VIEW:
+        at += 1
+    if statement.tokens[at].word != "view":
+        return
+    at += 1 + 3 * (statement.words(at + 1, 3) == ["if", "not", "exists"])
+    info, chain, _ = statement.table_at(at)
+    if info is not None:
+        raise TableAlreadyExistError(
+            f"the view {'.'.join(chain)} would have the name of table {info.table_path}; give it another"
+        )
 
 
 class _Clauses:
@@ -423,7 +444,12 @@ def _drop(statement: _Statement) -> Work | None:
     info, chain, end = statement.table_at(2 + 2 * missing_ok)
     if what == "schema":
         cascade = "cascade" in statement.words(end, 1)
-        return lambda database: database.drop_database(chain[-1], missing_ok=missing_ok, cascade=cascade)
+
+        async def drop_schema(database: SqlCatalog) -> None:
+            name = await database_meant(database, chain[-1])
+            await database.drop_database(name, missing_ok=missing_ok, cascade=cascade)
+
+        return drop_schema
     if info is None:
         return None
     path = info.table_path

@@ -36,6 +36,8 @@ class Table(TableWrites[T]):
     def as_of(self, time: Moment) -> Table[T]:
         """The table as it was before a time, to be read in every way that reads the whole of it, and never written.
 
+        Its rows are those of then, its columns those of now: a column that was added since is null in them.
+
         Args:
             time: A datetime, ISO text such as ``"2026-07-01T12:00"``, or ``"10m"`` for ten minutes ago. It goes as far
                 back as the log of the table: rows of a log table that have expired since are not there, and a
@@ -259,7 +261,7 @@ class Table(TableWrites[T]):
         check_group(group, commit, session_timeout)
         connection = self._database._connection
         if group is None:
-            return Feed(connection, self.path, model, start, columns, stop_at_end, timeout)
+            return Feed(connection, self._info, model, start, columns, stop_at_end, timeout)
         if stop_at_end:
             raise InvalidArgumentError("a group has no end to stop at: its members share what comes. Use timeout=")
-        return GroupFeed(connection, self.path, model, start, columns, timeout, group, commit, session_timeout)
+        return GroupFeed(connection, self._info, model, start, columns, timeout, group, commit, session_timeout)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from fluss.client.arguments import wrong_argument
 from fluss.client.lookup import Lookuper, PrefixLookuper
+from fluss.client.metadata_cache import check_table_id
 from fluss.db.models import row_model
 from fluss.db.schemas import column_type, split_properties
 from fluss.db.session import DatabaseSession
@@ -124,11 +125,19 @@ class TableDescription(Generic[T]):
     async def refresh(self) -> TableInfo:
         """Ask the server for the description again: other programs may have changed the table.
 
+        If the table was dropped and created again, this becomes the new one. All else is refused until then.
+
         Example:
             await orders.refresh()
         """
         self._use(await self._database._connection.get_table(self.path))
         return self._info
+
+    async def _get_same(self) -> FlussTable:
+        """Get the table again; refuse one that was dropped and created again."""
+        handle = await self._database._connection.get_table(self.path)
+        check_table_id(handle._shown_info(), self._info.table_id)
+        return handle
 
     async def add_column(self, name: str, data_type: Any = None, *, comment: str | None = None) -> None:
         """Add a column at the end; rows that exist have null in it.
@@ -151,6 +160,7 @@ class TableDescription(Generic[T]):
                 f"table {self.path}: the new column {name!r} cannot be NOT NULL, because rows that exist have null in "
                 "it. Leave out 'not null'"
             )
+        await self._get_same()
         await self._database._admin.alter_table(self.path, add_columns=[column])
         await self.refresh()
 
@@ -162,6 +172,7 @@ class TableDescription(Generic[T]):
         """
         self._check_present("set_properties()")
         split_properties(properties)  # a misspelt one is refused
+        await self._get_same()
         await self._database._admin.alter_table(
             self.path,
             set_properties={name: _text(value) for name, value in properties.items() if value is not None},
@@ -177,6 +188,7 @@ class TableDescription(Generic[T]):
         """
         if not self._info.is_partitioned():
             return []
+        await self._get_same()
         return await self._database._admin.list_partition_infos(self.path)
 
     async def add_partition(self, values: Mapping[str, Any] | str, *, exist_ok: bool = False) -> None:
@@ -185,7 +197,9 @@ class TableDescription(Generic[T]):
         Example:
             await orders.add_partition({"day": "2026-07-01"}, exist_ok=True)
         """
-        await self._database._admin.create_partition(self.path, self._spec(values), exist_ok)
+        spec = self._spec(values)
+        await self._get_same()
+        await self._database._admin.create_partition(self.path, spec, exist_ok)
 
     async def drop_partition(self, values: Mapping[str, Any] | str, *, missing_ok: bool = False) -> None:
         """Drop a partition with its rows.
@@ -193,7 +207,9 @@ class TableDescription(Generic[T]):
         Example:
             await orders.drop_partition({"day": "2026-07-01"}, missing_ok=True)
         """
-        await self._database._admin.drop_partition(self.path, self._spec(values), missing_ok)
+        spec = self._spec(values)
+        await self._get_same()
+        await self._database._admin.drop_partition(self.path, spec, missing_ok)
 
     def _spec(self, values: Mapping[str, Any] | str) -> dict[str, str]:
         self._check_present("adding or dropping a partition")

@@ -47,7 +47,7 @@ class TableReads(TableDescription[T]):
     ) -> Read:
         return await plan_read(
             self._database._connection,
-            self.path,
+            self._info,
             columns=columns,
             predicate=where,
             params=params,
@@ -75,7 +75,8 @@ class TableReads(TableDescription[T]):
             snapshot: The id of a lake snapshot: the table as it was then.
             params: Values for ``?`` (a list) or ``$name`` (a dict) in the text of `where`.
             at: The table as it was before this time, as far back as its log goes: rows of a log table that have
-                expired since are not there, and a primary-key table needs its changelog from then on.
+                expired since are not there, and a primary-key table needs its changelog from then on. The columns are
+                those of now.
 
         Example:
             table = await orders.to_arrow(columns=["id", "price"], where="price > ?", params=[10])
@@ -233,7 +234,9 @@ class TableReads(TableDescription[T]):
         Example:
             await orders.count(where="price > 10")
         """
-        info = await self.refresh() if where is None else self._info
+        if where is None:
+            self._use(await self._get_same())
+        info = self._info
         counted = await self._count_without_reading() if where is None and params is None else None
         if counted is not None:
             return counted

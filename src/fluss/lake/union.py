@@ -36,7 +36,7 @@ class UnionSplit:
     start: int = 0
     stop: int = 0
     listed: bool = False
-    """Ask for the rows there are: nothing is in the lake, and the changelog does not reach back to the first one."""
+    """List the rows as of `stop`: nothing is in the lake, and the changelog does not reach back to the first one."""
 
     @property
     def rows_max(self) -> int:
@@ -167,7 +167,7 @@ def read_union_split(
                 yield found.batch
         return
     if split.listed and split.bucket is not None:
-        yield from _listed(session, table, split.bucket, names)
+        yield from _listed(session, info, split.bucket, split.stop, names)
         return
     key = list(info.physical_primary_key)
     needed = list(dict.fromkeys([*names, *key]))
@@ -180,7 +180,7 @@ def read_union_split(
         if split.lake or split.start or split.bucket is None:
             raise
         # Nothing is in the lake, and since the plan was made the changelog no longer reaches back to the first row.
-        yield from _listed(session, table, split.bucket, names)
+        yield from _listed(session, info, split.bucket, split.stop, names)
         return
     schema = read_schema(info, needed)
     base = pa.Table.from_batches(list(_lake_rows(plan, split, info, needed)), schema)
@@ -207,14 +207,11 @@ def _log(session: LakeSession, table: FlussTable, split: UnionSplit, columns: Se
 
 
 def _listed(
-    session: LakeSession, table: FlussTable, bucket: TableBucket, columns: Sequence[str]
+    session: LakeSession, info: TableInfo, bucket: TableBucket, offset: int, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    scanner = session.call(lambda: table.new_scan().project_by_name(columns).create_bucket_batch_scanner(bucket))
-    try:
-        while (found := session.run(scanner.next_batch())) is not None:
-            yield found.batch
-    finally:
-        session.run(scanner.close())
+    needed = list(dict.fromkeys([*columns, *info.physical_primary_key]))
+    for found in session.rows_as_of(info, bucket, offset, needed):
+        yield found.batch.select(list(columns))
 
 
 def union_read(
@@ -254,8 +251,9 @@ def union_read(
 
 
 def union_read_once(
-    client: Mapping[str, Any], table_path: TablePath, columns: Sequence[str], lake_only: bool = False
+    client: Mapping[str, Any], table_path: TablePath, table_id: int, columns: Sequence[str], lake_only: bool = False
 ) -> pa.Table:
     """`union_read` with a connection of its own, closed at the end. Scanners find this function by its name."""
     with LakeSession(client) as session:
+        check_same_table(session.info(table_path), table_id)
         return union_read(session, table_path, columns=columns, lake_only=lake_only)

@@ -30,8 +30,9 @@ _KINDS: tuple[tuple[type[errors.FlussError], str], ...] = (
 def answer(line: str) -> dict[str, Any]:
     """Do what one request asks for."""
     from fluss.spark.catalog import CatalogCalls
+    from fluss.spark.client_options import catalog_options
     from fluss.spark.connect import client_of
-    from fluss.spark.options import catalog_options, override
+    from fluss.spark.options import override
 
     try:
         request = json.loads(line)

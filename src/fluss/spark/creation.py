@@ -13,7 +13,7 @@ from fluss.config import Config
 from fluss.db.schemas import with_column_properties
 from fluss.errors import ConfigError, InvalidArgumentError
 from fluss.metadata import TableDescriptor, TablePath
-from fluss.spark.options import environment_options
+from fluss.spark.client_options import environment_options
 from fluss.spark.types import all_nullable, to_fluss_schema
 
 if TYPE_CHECKING:

@@ -7,18 +7,23 @@ table. Every option of the client (`bootstrap.servers`, `security.*`, `writer.*`
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from fluss.client.table import split_virtual
-from fluss.config import CONFIG_OPTIONS, Config, Login
+from fluss.config import CONFIG_OPTIONS, Config
 from fluss.errors import ConfigError
 from fluss.metadata import TablePath
 from fluss.options import LONG_MAX, Boolean, Choice, Names, OptionTable, Text, Whole
+from fluss.spark.client_options import (
+    CATALOG_PREFIX,
+    CLIENT_OPTIONS,
+    checked_client,
+    is_lake_option,
+    options_in_file,
+    options_of_file,
+)
 from fluss.spark.option_types import BucketOffsets, JsonTexts, Moment, SparkOption, StartingPoint
 
 _COUNT = Whole(1, LONG_MAX)
@@ -92,7 +97,8 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "scan.as-of.timestamp",
             Moment(),
             None,
-            "Batch reads: the rows as they were at that time, by commit time, as far as the server has the log.",
+            "Batch reads: the rows as they were at that time, by commit time, as far as the server has the log. The "
+            "columns are those of now.",
             reads=True,
         ),
         SparkOption(
@@ -323,24 +329,6 @@ _IGNORED = frozenset(
 )
 """What Spark's own stream writer and catalog leave among the options."""
 
-_CATALOG_PREFIX = "option."
-"""Tables of a Spark catalog hand their options over with this prefix, and at times without it as well."""
-
-_LAKE_PREFIX = "datalake."
-"""Options of the lake catalog, named as on the server, for those that the server does not show."""
-
-_CLIENT = OptionTable("option", CONFIG_OPTIONS.values(), prefix="client.", ignore_case=True)
-
-
-def is_client_option(name: str) -> bool:
-    """Whether an option is one of the client's."""
-    return _CLIENT.find(name) is not None
-
-
-def is_lake_option(name: str) -> bool:
-    """Whether an option is one of the lake catalog's."""
-    return name.lower().startswith(_LAKE_PREFIX)
-
 
 @dataclass(frozen=True)
 class SourceOptions:
@@ -468,15 +456,15 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
     known = {name.lower() for name in options}
     for spelled, text in options.items():
         given = spelled
-        if given.lower().startswith(_CATALOG_PREFIX):
-            given = given[len(_CATALOG_PREFIX) :]
+        if given.lower().startswith(CATALOG_PREFIX):
+            given = given[len(CATALOG_PREFIX) :]
             if given.lower() in known:
                 continue
         name = given.lower()
         if name in _IGNORED:
             continue
         option = OPTIONS.find(name)
-        client_option = _CLIENT.find(name)
+        client_option = CLIENT_OPTIONS.find(name)
         if option is not None:
             if not getattr(option, side):
                 kind = "writing" if option.writes else "reading"
@@ -491,24 +479,11 @@ def _parse(options: Mapping[str, str], side: str) -> SourceOptions:
         else:
             raise ConfigError(_unknown(given, side))
     if "client.options.file" in values:
-        filed = _from_file(values.pop("client.options.file"))
+        filed = options_in_file(values.pop("client.options.file"))
         lake = {**{name.lower(): str(value) for name, value in filed.items() if is_lake_option(name)}, **lake}
         client = {**{name: value for name, value in filed.items() if not is_lake_option(name)}, **client}
     path, view = split_virtual(_named_table(values.get("table")))
-    return SourceOptions(path, _checked_client(client), values, lake, view)
-
-
-def catalog_options(options: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The options of the client, checked, and those of the lake, among the options of a catalog."""
-    client: dict[str, Any] = {}
-    lake: dict[str, str] = {}
-    for name, value in {**options_of_file(options), **options}.items():
-        option = _CLIENT.find(name)
-        if option is not None:
-            client[option.key] = value
-        elif is_lake_option(name):
-            lake[name.lower()] = str(value)
-    return _checked_client(client), lake
+    return SourceOptions(path, checked_client(client), values, lake, view)
 
 
 def override(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
@@ -522,29 +497,9 @@ def override(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, An
 
 def _key(name: str) -> str:
     """The name of an option, whichever way it is spelled."""
-    name = name.lower().removeprefix(_CATALOG_PREFIX)
-    option = OPTIONS.find(name) or _CLIENT.find(name)
+    name = name.lower().removeprefix(CATALOG_PREFIX)
+    option = OPTIONS.find(name) or CLIENT_OPTIONS.find(name)
     return name if option is None else option.key
-
-
-def _checked_client(client: dict[str, Any]) -> dict[str, Any]:
-    client = {**environment_options(), **client}
-    if "bootstrap.servers" not in client:
-        raise ConfigError(
-            "option bootstrap.servers is missing: give the address of a server, such as 'localhost:9123', as an "
-            "option, as spark.fluss.bootstrap.servers of fluss.spark.session(), or in the variable "
-            "FLUSS_BOOTSTRAP_SERVERS of the driver"
-        )
-    Config(client).validate()
-    return client
-
-
-def environment_options() -> dict[str, Any]:
-    """The options of the client that the environment of the driver gives, as for the command line."""
-    found: dict[str, Any] = {}
-    if servers := os.environ.get("FLUSS_BOOTSTRAP_SERVERS"):
-        found["bootstrap.servers"] = servers
-    return found | Login.of_environment().options()
 
 
 def is_option_of(name: str, side: str) -> bool:
@@ -557,42 +512,22 @@ def is_option_of(name: str, side: str) -> bool:
 
 def names_table(options: Mapping[str, str]) -> bool:
     """Whether options say which table is meant."""
-    names = {name.lower().removeprefix(_CATALOG_PREFIX) for name in options}
+    names = {name.lower().removeprefix(CATALOG_PREFIX) for name in options}
     return not names.isdisjoint({"table", "path"})
 
 
 def of_catalog(options: Mapping[str, str]) -> dict[str, str]:
     """The options that a CREATE TABLE statement gave; none where they do not come from such a statement."""
     return {
-        name[len(_CATALOG_PREFIX) :]: value
-        for name, value in options.items()
-        if name.lower().startswith(_CATALOG_PREFIX)
+        name[len(CATALOG_PREFIX) :]: value for name, value in options.items() if name.lower().startswith(CATALOG_PREFIX)
     }
-
-
-def options_of_file(options: Mapping[str, str]) -> dict[str, Any]:
-    """What the file of the option `client.options.file` gives; nothing where there is none."""
-    for name, value in options.items():
-        if name.lower().removeprefix(_CATALOG_PREFIX) == "client.options.file":
-            return _from_file(value)
-    return {}
-
-
-def _from_file(name: str) -> dict[str, Any]:
-    try:
-        document = json.loads(Path(name).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"client.options.file: {name} cannot be read as JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise ConfigError(f"client.options.file: {name} must hold an object of options by name")
-    return document
 
 
 def _unknown(given: str, side: str) -> str:
     if given.removeprefix("client.") in CONFIG_OPTIONS.refused:
         return CONFIG_OPTIONS.unknown(given).message
     names = [option.key for option in OPTIONS.values() if getattr(option, side)]
-    near = OPTIONS.suggest(given) or _CLIENT.suggest(given)
+    near = OPTIONS.suggest(given) or CLIENT_OPTIONS.suggest(given)
     hint = f"did you mean {near}?" if near else f"the options are {', '.join(names)}"
     return f"unknown option {given!r:.100} for format 'fluss'; {hint}"
 

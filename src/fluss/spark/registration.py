@@ -20,8 +20,9 @@ from pyspark.errors import AnalysisException
 from fluss.client.blocking_client import BlockingClient
 from fluss.errors import InvalidArgumentError, TableNotExistError
 from fluss.metadata import TablePath
+from fluss.spark.client_options import is_client_option, is_lake_option, options_of_file
 from fluss.spark.creation import client_options_of
-from fluss.spark.options import is_client_option, is_lake_option, options_of_file, override
+from fluss.spark.options import override
 from fluss.spark.presets import session_options
 from fluss.spark.source import FlussDataSource
 from fluss.spark.types import to_spark_schema

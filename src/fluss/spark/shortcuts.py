@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fluss.client.blocking_client import BlockingClient
 from fluss.errors import InvalidArgumentError
-from fluss.spark.options import is_client_option, override, write_options
+from fluss.spark.client_options import is_client_option
+from fluss.spark.options import override, write_options
 from fluss.spark.presets import session_options
 
 if TYPE_CHECKING:

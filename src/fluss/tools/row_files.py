@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import json
 from collections import deque
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +22,7 @@ from fluss.metadata import Column
 from fluss.metadata import types as t
 from fluss.rows import BadValues, ColumnConverter
 from fluss.rows.arrow_values import check_overflow
+from fluss.tools.csv_lines import CsvText, RowLines, line_breaks
 from fluss.tools.files import (
     NOT_AN_OBJECT,
     UTF8,
@@ -244,15 +245,17 @@ class RowFile:
         def wrong_length(found: Any) -> str:
             row = max((found.number or 0) - 1, 0)
             reason = f"it has {found.actual_columns} values, the header has {found.expected_columns}"
-            short.append(BadLine(self.label, row + 2, None, reason, row, str(found.text)))
+            short.append(BadLine(self.label, 0, None, reason, row, str(found.text)))  # its line is known later
             return "skip"
 
         names, delimiter = _header(source, self.path, self.label)
         self._check_names(names)
-        watched = _LastByte(source)
+        text = CsvText(source)
+        # Of a single column, an empty line is a row with null, as `export` writes it.
+        lines = RowLines(text, len(names) == 1 and self.columns[0].data_type.nullable)
         try:
             reader = csv.open_csv(
-                watched,
+                text,
                 read_options=csv.ReadOptions(
                     use_threads=False,
                     block_size=_CSV_BLOCK_BYTES,
@@ -262,8 +265,7 @@ class RowFile:
                     delimiter=delimiter,
                     newlines_in_values=True,
                     invalid_row_handler=wrong_length,
-                    # Of a single column, an empty line is a row with null, as `export` writes it.
-                    ignore_empty_lines=len(names) > 1 or not self.columns[0].data_type.nullable,
+                    ignore_empty_lines=not lines.empty_lines_are_rows,
                 ),
                 convert_options=csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),
@@ -277,9 +279,9 @@ class RowFile:
                 return
             raise csv_error(self.label, error) from None
         with reader:  # also for one who stops early: a thread reads ahead
-            yield from self._csv_pieces(self._csv_batches(reader, watched), short, skip)
+            yield from self._csv_pieces(self._csv_batches(reader, text), lines, short, skip)
 
-    def _csv_batches(self, reader: Iterable[pa.RecordBatch], watched: _LastByte) -> Iterator[pa.RecordBatch]:
+    def _csv_batches(self, reader: Iterable[pa.RecordBatch], text: CsvText) -> Iterator[pa.RecordBatch]:
         held: pa.RecordBatch | None = None
         try:
             for batch in reader:
@@ -290,11 +292,13 @@ class RowFile:
         except pa.ArrowException as error:
             raise csv_error(self.label, error) from None
         if held is not None:
-            check_quotes(self.label, held.columns[-1][-1].as_py(), watched.last)
+            check_quotes(self.label, held.columns[-1][-1].as_py(), text.last)
             yield held
 
-    def _csv_pieces(self, batches: Iterator[pa.RecordBatch], short: deque[BadLine], skip: int) -> Iterator[FilePiece]:
-        next_row = newlines = 0
+    def _csv_pieces(
+        self, batches: Iterator[pa.RecordBatch], row_lines: RowLines, short: deque[BadLine], skip: int
+    ) -> Iterator[FilePiece]:
+        next_row = 0
         waiting: list[BadLine] = []
         for batch in batches:
             positions: list[int] | range
@@ -309,21 +313,27 @@ class RowFile:
             mine = [one for one in waiting if one.row < end]
             waiting = [one for one in waiting if one.row >= end]
             start, next_row = next_row, end
-            lines = newlines
-            newlines += _newlines(batch)
+            breaks = row_lines.breaks_of(batch)
+            if mine:
+                before = [one.row - start - number for number, one in enumerate(mine)]
+                breaks = np.insert(breaks, before, line_breaks(one.text for one in mine))
+            lines = row_lines.take(breaks)
+            mine = [replace(one, line=int(lines[one.row - start])) for one in mine]
             if end > skip:
                 yield from self._csv_piece(batch, positions, start, lines, mine, skip)
-        if waiting := [one for one in _taken(waiting, short) if one.row >= skip]:
-            empty = pa.RecordBatch.from_pylist([], self._schema)
-            bad = [replace(one, line=one.line + newlines) for one in waiting]
-            yield FilePiece(empty, bad[-1].row + 1 - max(next_row, skip), bad, 0)
+        if waiting := _taken(waiting, short):
+            lines = row_lines.take(np.array(line_breaks(one.text for one in waiting), np.int64))
+            bad = [replace(one, line=line) for one, line in zip(waiting, lines.tolist()) if one.row >= skip]
+            if bad:
+                empty = pa.RecordBatch.from_pylist([], self._schema)
+                yield FilePiece(empty, bad[-1].row + 1 - max(next_row, skip), bad, 0)
 
     def _csv_piece(
         self,
         batch: pa.RecordBatch,
         positions: Sequence[int],
         start: int,
-        newlines: int,
+        lines: np.ndarray[Any, np.dtype[np.int64]],
         short: list[BadLine],
         skip: int,
     ) -> Iterator[FilePiece]:
@@ -331,6 +341,7 @@ class RowFile:
             left = [index for index, row in enumerate(positions) if row >= skip]
             batch, positions = batch.slice(left[0] if left else batch.num_rows), [positions[index] for index in left]
             short = [one for one in short if one.row >= skip]
+            lines = lines[skip - start :]
             start = skip
         errors: Errors = {}
         arrays = []
@@ -341,23 +352,16 @@ class RowFile:
             arrays.append(self._from_text(batch.column(column.name), column, target.type, errors))
         rows = (positions[-1] + 1 if len(positions) else start) - start
 
-        def line_of(position: int) -> int:
-            return positions[position] + 2 + newlines + _newlines(batch.slice(0, position))
-
-        def shifted(one: BadLine) -> BadLine:
-            before = bisect.bisect_left(positions, one.row)
-            return replace(one, line=one.line + newlines + _newlines(batch.slice(0, before)))
-
         yield self._piece(
             arrays,
             errors,
             rows,
-            line_of,
+            lambda position: int(lines[positions[position] - start]),
             lambda position: positions[position],
             lambda position: ",".join(
                 "" if v is None else str(v) for v in batch.slice(position, 1).to_pylist()[0].values()
             ),
-            [shifted(one) for one in short],
+            short,
         )
 
     def _from_text(self, values: pa.Array, column: Column, target: pa.DataType, errors: Errors) -> pa.Array:
@@ -415,9 +419,8 @@ class RowFile:
                 value = row.get(column.name)
                 try:
                     values.append(None if value is None else from_json(value, column.data_type, column.name))
-                except InvalidRowError as error:
-                    errors.setdefault(position, (column.name, error.reason))
-                    values.append(None)
+                except InvalidRowError:
+                    values.append(self._exact_value(chunk[position][1], column, position, errors))
             arrays.append(self._converted(values, column, target.type, errors))
         for position, row in enumerate(rows) if self._whole else ():
             if not row.keys() >= names:
@@ -431,6 +434,14 @@ class RowFile:
             lambda position: start + position,
             lambda position: chunk[position][1].decode(errors="replace").rstrip("\r\n"),
         )
+
+    def _exact_value(self, line: bytes, column: Column, position: int, errors: Errors) -> Any:
+        """Read a value with all its digits: an integer may be written as 1e18, and a float has not all of them."""
+        try:
+            return from_json(exact_json(line)[column.name], column.data_type, column.name)
+        except InvalidRowError as error:
+            errors.setdefault(position, (column.name, error.reason))
+            return None
 
     def _converted(self, values: list[Any], column: Column, target: pa.DataType, errors: Errors) -> pa.Array:
         """Python values as an array; those that do not fit become errors, and null for the time being."""
@@ -450,26 +461,6 @@ class RowFile:
 def _taken(waiting: list[BadLine], short: deque[BadLine]) -> list[BadLine]:
     """Add the rows that the parser has found meanwhile, in its own thread."""
     return sorted([*waiting, *(short.popleft() for _ in range(len(short)))], key=lambda one: one.row)
-
-
-class _LastByte:
-    """Passes a file on, and keeps its last byte that ends no line."""
-
-    def __init__(self, source: IO[bytes]) -> None:
-        self._source = source
-        self.last = b""
-        self.closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._source.read(size)
-        self.last = data.rstrip(b"\r\n")[-1:] or self.last
-        return data
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def _header(source: IO[bytes], path: str, label: str) -> tuple[list[str], str]:
@@ -493,11 +484,6 @@ def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     found = values.cast(target)
     check_overflow(values, found)
     return found
-
-
-def _newlines(batch: pa.RecordBatch) -> int:
-    """Line ends inside values: such a row takes several lines of the file."""
-    return sum(pc.sum(pc.count_substring(column, "\n")).as_py() or 0 for column in batch.columns)
 
 
 def _filler(target: pa.DataType) -> Any:

@@ -19,6 +19,9 @@ from fluss.metadata import TableInfo, datetime_from_text
 from fluss.metadata import types as t
 
 _TEXT_SHOWN = 60
+_EXACT_FLOATS = 2**53
+"""Integers below this one are floats too; of larger ones a float may be the neighbour."""
+_BIGINT_DIGITS = 19
 
 
 def wide(target: pa.DataType) -> pa.DataType:
@@ -60,7 +63,7 @@ def does_not_fit(value: Any, kind: t.DataType) -> str:
 
 
 class WrittenFloat(float):
-    """A number of JSON whose text is as it was written: a DECIMAL has more digits than a float."""
+    """A number of JSON whose text is as it was written: DECIMAL and BIGINT have more digits than a float."""
 
     text: str
 
@@ -78,6 +81,18 @@ def exact_json(text: str | bytes) -> Any:
     return json.loads(text, parse_float=WrittenFloat)
 
 
+def _integer(value: float) -> Any:
+    """The integer that a number such as 1e18 stands for; one that the column refuses stays what it is."""
+    if abs(value) < _EXACT_FLOATS:
+        return value
+    if not isinstance(value, WrittenFloat):
+        raise ValueError("a float may be another number than the one written; write it without point and exponent")
+    written = decimal.Decimal(value.text)
+    if written.adjusted() >= _BIGINT_DIGITS or written != written.to_integral_value():
+        raise ValueError("it is no integer of 64 bits")
+    return int(written)
+
+
 def from_json(value: Any, data_type: t.DataType, name: str) -> Any:
     """The Python value of a JSON one: ISO texts for dates and times, base64 for bytes, text or number for decimals."""
     if value is None:
@@ -91,6 +106,8 @@ def from_json(value: Any, data_type: t.DataType, name: str) -> Any:
 def _convert(value: Any, data_type: t.DataType, name: str) -> Any:
     if isinstance(data_type, t.TEXT_TYPES) and not isinstance(value, str):
         return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if isinstance(value, float) and isinstance(data_type, t.INTEGER_TYPES):
+        return _integer(value)
     if isinstance(data_type, (t.FloatType, t.DoubleType)) and value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     if isinstance(data_type, t.DecimalType):

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+
 import pytest
 
 import fluss
@@ -59,3 +62,28 @@ def test_without_images_before_updates_an_older_state_is_refused() -> None:
             assert [p.batch.num_rows for p in client.rows_as_of(table.info, bucket, 2, ["id"])] == [1]
             with pytest.raises(InvalidArgumentError, match="no images before updates"):
                 list(client.rows_as_of(table.info, bucket, 1, ["id"]))
+
+
+async def _numbers(first: int, cancelled: bool = False) -> AsyncGenerator[int, None]:
+    for number in range(first, first + 20):
+        yield number
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def test_a_source_that_is_cancelled_ends_the_read_of_several() -> None:
+    found: list[int] = []
+
+    async def read() -> None:
+        async for number in as_of.merged([_numbers(0), _numbers(100, cancelled=True), _numbers(200)]):
+            found.append(number)  # noqa: PERF401 - what came before the error counts
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(read(), 5)
+    assert set(range(100, 120)) <= set(found)
+
+
+async def test_a_read_of_several_sources_that_is_left_early_ends() -> None:
+    reading = as_of.merged([_numbers(0), _numbers(100), _numbers(200, cancelled=True)])
+    assert await anext(reading) == 0
+    await asyncio.wait_for(reading.aclose(), 5)

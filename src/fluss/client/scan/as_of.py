@@ -207,13 +207,16 @@ async def merged(sources: Sequence[AsyncGenerator[Any, None]], at_once: int | No
     ready: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue(_BATCHES_AHEAD)
 
     slots = asyncio.Semaphore(at_once or len(sources))
+    left = False
 
     async def drain(source: AsyncGenerator[Any, None]) -> None:
         try:
             async with slots, contextlib.aclosing(source):
                 async for item in source:
                     await ready.put((item, None, False))
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if left:  # the reader, who takes nothing more, cancelled the task
+                raise
             await ready.put((None, error, True))
         else:
             await ready.put((None, None, True))
@@ -230,6 +233,7 @@ async def merged(sources: Sequence[AsyncGenerator[Any, None]], at_once: int | No
             else:
                 yield item
     finally:
+        left = True
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

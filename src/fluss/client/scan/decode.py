@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ import pyarrow as pa
 from fluss._arrow_buffers import array_of, numpy_of, valid_mask
 from fluss._lazy import LazyModule
 from fluss.client.scan.records import RecordBatch
-from fluss.errors import CorruptRecordError, FormatError, InvalidRowError
+from fluss.client.scan.remote import located
+from fluss.errors import CorruptRecordError, FlussError, FormatError, InvalidRowError
 from fluss.metadata import Schema, TableBucket, TableInfo
 from fluss.records import (
     DECODED_BYTES_MAX,
@@ -24,11 +25,13 @@ from fluss.records import (
     decode_log_batch,
     expanded_bytes,
     has_columns,
+    iter_log_batches,
 )
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
+    from fluss.client.scan.subscription import Subscription
     from fluss.metadata import Predicate
 else:
     pc = LazyModule("pyarrow.compute")
@@ -78,6 +81,41 @@ class BatchDecoder:
             return expanded_bytes(batch.arrow_view)
         except FormatError:
             return DECODED_BYTES_MAX  # a batch with columns that are not wanted may be read all the same
+
+    def batches(self, records: memoryview, subscription: Subscription, remote_dir: str | None) -> Iterator[LogBatch]:
+        """The batches in what was fetched of a bucket, not decoded yet.
+
+        Raises:
+            CorruptRecordError: What follows is no batch.
+        """
+        try:
+            yield from iter_log_batches(records)
+        except FormatError as error:
+            text = (
+                f"What was read from offset {subscription.fetch_offset} on of {subscription.bucket} of table "
+                f"'{self.info.table_path}' is not valid: {error.message}. To read on behind it, subscribe the bucket "
+                f"at a later offset."
+            )
+            raise located(CorruptRecordError(text), remote_dir) from error
+
+    def decode_fetched(
+        self,
+        batch: LogBatch,
+        bucket: TableBucket,
+        from_offset: int,
+        to_offset: int | None,
+        *,
+        projected: bool,
+        check_crc: bool,
+        remote_dir: str | None,
+    ) -> RecordBatch | None:
+        """Check a batch and decode it as `decode` does; errors name the folder of the remote log that it comes from."""
+        try:
+            if check_crc:
+                batch.verify_crc()
+            return self.decode(batch, bucket, from_offset, to_offset, projected=projected)
+        except FlussError as error:
+            raise located(error, remote_dir) from None
 
     def decode(
         self, batch: LogBatch, bucket: TableBucket, from_offset: int, to_offset: int | None, *, projected: bool

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.remote import RemoteReader, check_remote_offset, located
 from fluss.client.scan.subscription import PASSING_ERRORS, FetchOptions, Queued, Subscription, Waiting
 from fluss.errors import (
-    CorruptRecordError,
     DeadlineExceededError,
     ErrorCode,
     FlussError,
@@ -40,7 +39,7 @@ from fluss.net.deadline import Deadline, wait_for
 from fluss.net.eager import retrieve_exception, start_eagerly
 from fluss.protocol import apis, messages
 from fluss.protocol.record_messages import FetchedBucket, decode_fetch_log_response
-from fluss.records import LogBatch, iter_log_batches
+from fluss.records import LogBatch
 
 if TYPE_CHECKING:
     from fluss.client.cluster import Cluster
@@ -437,7 +436,7 @@ class Fetcher:
     async def _enqueue(
         self, subscription: Subscription, records: memoryview, *, projected: bool, remote_dir: str | None = None
     ) -> None:
-        for batch in self._batches_of(subscription, records, remote_dir):
+        for batch in self.decoder.batches(records, subscription, remote_dir):
             if remote_dir is not None:
                 check_remote_offset(subscription, batch, remote_dir)
             if batch.header.next_offset <= subscription.fetch_offset:
@@ -448,19 +447,6 @@ class Fetcher:
             self._add_batch(subscription, batch, projected, remote_dir)
             if subscription.fetched_all:
                 break
-
-    def _batches_of(
-        self, subscription: Subscription, records: memoryview, remote_dir: str | None
-    ) -> Iterator[LogBatch]:
-        try:
-            yield from iter_log_batches(records)
-        except FormatError as error:
-            text = (
-                f"What was read from offset {subscription.fetch_offset} on of {subscription.bucket} of table "
-                f"'{self.info.table_path}' is not valid: {error.message}. To read on behind it, subscribe the bucket "
-                f"at a later offset."
-            )
-            raise located(CorruptRecordError(text), remote_dir) from error
 
     async def _learn_schema(
         self, subscription: Subscription, batch: LogBatch, projected: bool, remote_dir: str | None
@@ -481,7 +467,10 @@ class Fetcher:
         header = batch.header
         start = subscription.fetch_offset if subscription.fetch_offset != EARLIEST_OFFSET else header.base_offset
         stop = subscription.stop_offset
-        work = partial(self._decode, batch, subscription.bucket, start, stop, projected, remote_dir)
+        # A server that projects leaves the checksum of the whole batch in place: nothing to verify there.
+        check_crc = not projected and self.cluster.config.scanner_log_check_crc
+        decode = partial(self.decoder.decode_fetched, projected=projected, check_crc=check_crc, remote_dir=remote_dir)
+        work = partial(decode, batch, subscription.bucket, start, stop)
         waiting: Waiting = work
         ahead_bytes = 0
         if self._threads is not None and header.size_bytes >= _DECODE_INLINE_BYTES:
@@ -497,23 +486,6 @@ class Fetcher:
         self._buffered_bytes += header.size_bytes
         subscription.fetch_offset = next_offset
         self._set_ready(subscription)
-
-    def _decode(
-        self,
-        batch: LogBatch,
-        bucket: TableBucket,
-        start: int,
-        stop: int | None,
-        projected: bool,
-        remote_dir: str | None,
-    ) -> RecordBatch | None:
-        try:
-            # A server that projects leaves the checksum of the whole batch in place: nothing to verify there.
-            if not projected and self.cluster.config.scanner_log_check_crc:
-                batch.verify_crc()
-            return self.decoder.decode(batch, bucket, start, stop, projected=projected)
-        except FlussError as error:
-            raise located(error, remote_dir) from None
 
     def _skip_to(self, subscription: Subscription, offset: int) -> None:
         """Everything below `offset` was looked at by the server and is not wanted."""

@@ -199,6 +199,7 @@ class ScanPlan:
             read,
             self.config.to_dict(),
             self.info.table_path,
+            self.info.table_id,
             list(dict.fromkeys([*wanted, *columns])),
             self.view == LAKE,
         )
@@ -285,9 +286,18 @@ class LakeReader(Protocol):
     """
 
     def union_read_once(
-        self, options: Mapping[str, Any], path: TablePath, columns: Sequence[str], lake_only: bool = False, /
+        self,
+        options: Mapping[str, Any],
+        path: TablePath,
+        table_id: int,
+        columns: Sequence[str],
+        lake_only: bool = False,
+        /,
     ) -> pa.Table:
-        """Read these columns of a table, with these client options. Blocks the calling thread."""
+        """Read these columns of a table, with these client options. Blocks the calling thread.
+
+        A table of this name with another id is refused.
+        """
         ...
 
 

@@ -195,8 +195,12 @@ class WriterBase:
                 chunk = self._accumulator.take()
                 number = self._accumulator.next_number()
             # Rows that were given before this batch are written before it.
-            if chunk is not None:
-                self._emit(chunk)
+            try:
+                if chunk is not None:
+                    self._emit(chunk)
+            except BaseException:  # the user interrupted it
+                self._pass_to_loop(number, (), ticket)  # chunks with larger numbers wait for this one
+                raise
             self._emit_batch(number, batch, ticket, taken, is_delete)
             taken += batch.num_rows
         return make_handle(ticket, None)
@@ -241,14 +245,16 @@ class WriterBase:
             self._sender.memory.wait_for_room(may_block=not self._on_loop())
         with accumulator.lock:
             self._check_open()
-            chunks = [accumulator.enter()]
+            other = accumulator.enter()
             is_first, is_last = accumulator.is_empty, accumulator.is_full
             handle = accumulator.add(values, is_delete)
-            if is_last:
-                chunks.append(accumulator.take())
-        for chunk in chunks:
-            if chunk is not None:
-                self._emit(chunk)
+            own = accumulator.take() if is_last else None
+        try:
+            if other is not None:
+                self._emit(other)
+        finally:  # also if the user interrupts the conversion of the other one
+            if own is not None:
+                self._emit(own)
         if is_first and not is_last:
             self._arm()
         return handle
@@ -396,8 +402,10 @@ class WriterBase:
 
     def _push(self) -> None:
         """Send everything accumulated so far."""
-        self._stop_linger()
         self._emit_accumulated()
+        # A thread may have been interrupted after it added a chunk, and before it called the loop.
+        self._accept_chunks()
+        self._stop_linger()
         self._seal_all()
 
     def _accept_chunks(self) -> None:
