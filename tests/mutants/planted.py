@@ -284,14 +284,15 @@ DURABILITY: tuple[Mutant, ...] = (
     Mutant(
         "numbers-given-twice-after-a-start",
         f"{_KV}/sequence.py",
-        "max(block.first, highest_used + 1)",
-        "block.first",
+        "max(first, highest_used + 1)",
+        "first",
         ("tests/server/kv/test_parts.py",),
     ),
     Mutant(
         "uncommitted-changes-kept-after-a-cut",
         f"{_KV}/tablet.py",
-        "        while self._pending and self._pending[-1].end_offset > end_offset:\n            self._pending.pop()\n",
+        "        while self._pending and self._pending[-1].end_offset > end_offset:\n"
+        "            self.store.budget.count_uncommitted(-self._pending.pop().size_bytes)\n",
         "",
         _UNCOMMITTED,
     ),
