@@ -24,8 +24,8 @@ from tests.waiting import wait_for
 from fluss.errors import LakeSnapshotNotExistError, LogOffsetOutOfRangeError, TableNotExistError
 from fluss.lake.layout import LakeConfig
 from fluss.lake.tasks import LakeSession
-from fluss.lake.union import plan_union, read_union_split
-from fluss.metadata import OffsetSpec
+from fluss.lake.union import plan_union, read_union_split, union_read_once
+from fluss.metadata import OffsetSpec, TableInfo, TablePath
 from fluss.server.local import LocalServer
 
 
@@ -250,6 +250,22 @@ def test_listed_rows(paimon: LakeHarness) -> None:
     paimon.upsert(path, [row(i, 1) for i in range(10, 30)], [{"id": 4}])
     found = pa.Table.from_batches(read_union_split(paimon.session, plan, listed))
     assert rows_of(found) == [row(i) for i in range(20) if i != 3]
+
+
+def test_a_whole_read_asks_for_the_table_once(paimon: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[TablePath] = []
+    info = LakeSession.info
+
+    def counted(session: LakeSession, path: TablePath) -> TableInfo:
+        asked.append(path)
+        return info(session, path)
+
+    path = paimon.create("asked_once")
+    paimon.append(path, [row(1)])
+    table_id = paimon.session.info(path).table_id
+    monkeypatch.setattr(LakeSession, "info", counted)
+    assert union_read_once(paimon.client, path, table_id, ["id"]).to_pylist() == [{"id": 1}]
+    assert asked == [path]
 
 
 def test_parts_can_travel(lake: LakeHarness) -> None:
