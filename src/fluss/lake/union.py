@@ -210,8 +210,14 @@ def _listed(
     session: LakeSession, info: TableInfo, bucket: TableBucket, offset: int, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     needed = list(dict.fromkeys([*columns, *info.physical_primary_key]))
-    for found in session.rows_as_of(info, bucket, offset, needed):
-        yield found.batch.select(list(columns))
+    rows = session.rows_as_of(info, bucket, offset, needed)
+    try:
+        for found in rows:
+            yield found.batch.select(list(columns))
+    except InvalidArgumentError as error:
+        raise error.replace(
+            hint="rows were written during this read: read the table again, or after its next tiering round"
+        ) from None
 
 
 def union_read(

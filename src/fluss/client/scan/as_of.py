@@ -154,8 +154,9 @@ class _BucketChanges:
             elif changes[position] != ChangeType.Insert:
                 raise InvalidArgumentError(
                     "its changelog has no images before updates (table.changelog.image), so its rows cannot be read as "
-                    "of one moment. Read the current ones; in Spark, set the option read.optimized to true",
+                    "of one moment",
                     table=info.table_path,
+                    hint="read the current ones; in Spark, set the option read.optimized to true",
                 )
         return np.array(at, np.int64)
 
