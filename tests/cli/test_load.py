@@ -396,6 +396,9 @@ def test_integers_that_a_float_has_not(call: Any, ok: Callable[..., str], tmp_pa
     for text in ("9007199254740993.5", "9223372036854775808.0", "1e999999999", "-1e300", "1.5"):
         file.write_text(f'{{"id": {text}}}\n')
         assert "line 1, column 'id': " in call("load", "whole", str(file), "--missing", "null").stderr, text
+    for text in ("NaN", "Infinity", "-Infinity"):
+        file.write_text(f'{{"id": {text}}}\n')
+        assert "it is no whole number" in call("load", "whole", str(file), "--missing", "null").stderr, text
     ok("drop", "whole", "--yes")
 
 

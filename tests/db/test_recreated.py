@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import fluss
+from fluss.client.admin import FlussAdmin
+from fluss.client.connection import FlussTable
+from fluss.db.table_info import TableDescription
+from fluss.metadata import PartitionInfo
 
 READS: dict[str, Callable[[fluss.Table[Any]], object]] = {
     "to_arrow": lambda table: table.to_arrow(),
@@ -68,4 +73,23 @@ def test_changes_are_refused(
         change(stale)
     table = db.table("t")
     assert (table.columns, table.info.properties) == (before.columns, before.info.properties)
+    assert [found.partition_name for found in table.partitions()] == ["mon"]
+
+
+def test_partitions_are_asked_for_beside_the_table(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = db.create_table("t", "id int, day string", partition_by="day")
+    table.add_partition("mon")
+    asked = asyncio.Event()
+    get_same, list_partitions = TableDescription._get_same, FlussAdmin.list_partition_infos
+
+    async def get_same_later(self: TableDescription[Any]) -> FlussTable:
+        await asyncio.wait_for(asked.wait(), 5)
+        return await get_same(self)
+
+    async def listed(self: FlussAdmin, *arguments: Any) -> list[PartitionInfo]:
+        asked.set()
+        return await list_partitions(self, *arguments)
+
+    monkeypatch.setattr(TableDescription, "_get_same", get_same_later)
+    monkeypatch.setattr(FlussAdmin, "list_partition_infos", listed)
     assert [found.partition_name for found in table.partitions()] == ["mon"]

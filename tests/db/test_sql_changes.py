@@ -192,11 +192,13 @@ def test_schemas_that_differ_in_case(db: fluss.Database) -> None:
     assert "Shop" not in db.databases()
     db.create_database("Shop")
     db.create_database("shop")
-    for statement in ("drop schema shop", "create schema if not exists SHOP"):
+    for statement in ("drop schema SHOP", "create schema if not exists SHOP"):
         with pytest.raises(InvalidArgumentError, match="cannot tell 'Shop' from 'shop'"):
             db.sql(statement)
-    db.drop_database("Shop")
-    db.drop_database("shop")
+    with pytest.raises(DatabaseAlreadyExistError, match="Shop"):
+        db.sql('create schema "Shop"')
+    db.sql('drop schema "Shop"; drop schema shop')
+    assert not {"Shop", "shop"} & set(db.databases())
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])

@@ -21,11 +21,16 @@ from tests.lake.support import (
 )
 from tests.waiting import wait_for
 
-from fluss.errors import LakeSnapshotNotExistError, LogOffsetOutOfRangeError, TableNotExistError
+from fluss.errors import (
+    InvalidArgumentError,
+    LakeSnapshotNotExistError,
+    LogOffsetOutOfRangeError,
+    TableNotExistError,
+)
 from fluss.lake.layout import LakeConfig
 from fluss.lake.tasks import LakeSession
-from fluss.lake.union import plan_union, read_union_split
-from fluss.metadata import OffsetSpec
+from fluss.lake.union import plan_union, read_union_split, union_read_once
+from fluss.metadata import OffsetSpec, TableInfo, TablePath
 from fluss.server.local import LocalServer
 
 
@@ -250,6 +255,36 @@ def test_listed_rows(paimon: LakeHarness) -> None:
     paimon.upsert(path, [row(i, 1) for i in range(10, 30)], [{"id": 4}])
     found = pa.Table.from_batches(read_union_split(paimon.session, plan, listed))
     assert rows_of(found) == [row(i) for i in range(20) if i != 3]
+
+
+def test_a_listed_read_without_old_images_advises_what_helps(paimon: LakeHarness) -> None:
+    from dataclasses import replace
+
+    wal = {"table.changelog.image": "WAL"}
+    path = paimon.create("without_images", primary_keys=["id"], buckets=1, **wal)
+    paimon.upsert(path, [row(i) for i in range(20)])
+    plan = plan_union(paimon.session, paimon.session.info(path))
+    listed = replace(plan.splits[0], listed=True)
+    paimon.upsert(path, [row(1, 1)])
+    with pytest.raises(InvalidArgumentError, match=r"no images before updates.*; .*read the table again") as caught:
+        list(read_union_split(paimon.session, plan, listed))
+    assert "read.optimized" not in str(caught.value)
+
+
+def test_a_whole_read_asks_for_the_table_once(paimon: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[TablePath] = []
+    info = LakeSession.info
+
+    def counted(session: LakeSession, path: TablePath) -> TableInfo:
+        asked.append(path)
+        return info(session, path)
+
+    path = paimon.create("asked_once")
+    paimon.append(path, [row(1)])
+    table_id = paimon.session.info(path).table_id
+    monkeypatch.setattr(LakeSession, "info", counted)
+    assert union_read_once(paimon.client, path, table_id, ["id"]).to_pylist() == [{"id": 1}]
+    assert asked == [path]
 
 
 def test_parts_can_travel(lake: LakeHarness) -> None:

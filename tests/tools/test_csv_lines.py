@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fluss.metadata import Column
 from fluss.metadata import types as t
 from fluss.tools import row_files
+from fluss.tools.csv_lines import CsvText
 from fluss.tools.row_files import RowFile
 
 COLUMNS = [Column("id", t.BigIntType()), Column("item", t.StringType())]
@@ -55,3 +56,18 @@ def test_an_empty_line_of_a_single_column_is_a_row(tmp_path: Path) -> None:
     (piece,) = RowFile(str(path), COLUMNS[:1]).pieces()
     assert [(one.line, one.row) for one in piece.bad] == [(5, 3), (7, 5)]
     assert piece.batch.num_rows == 4
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_empty_lines_that_are_rows_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
+    texts: list[CsvText] = []
+
+    def kept(*arguments: object) -> CsvText:
+        texts.append(CsvText(*arguments))  # type: ignore[arg-type]
+        return texts[-1]
+
+    monkeypatch.setattr(row_files, "CsvText", kept)
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"id" + end + 50_000 * end)
+    assert sum(piece.batch.num_rows for piece in RowFile(str(path), COLUMNS[:1]).pieces()) == 50_000
+    assert [len(text.empty_lines) for text in texts] == [0]

@@ -136,8 +136,9 @@ async def find_tables(database: SqlCatalog, chains: Iterable[Chain]) -> Tables:
 
 
 async def database_meant(catalog: SqlCatalog, name: str) -> str:
-    """The database that a name of SQL means; the name itself if there is none."""
-    return _Names(await catalog.connection.get_admin().list_databases()).meant(name) or name
+    """The database that a name of SQL means: this very one, else one that differs in case, else the name itself."""
+    names = await catalog.connection.get_admin().list_databases()
+    return name if name in names else _Names(names).meant(name) or name
 
 
 async def all_tables(connection: FlussConnection) -> dict[str, list[TableInfo]]:

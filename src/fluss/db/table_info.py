@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -188,8 +189,10 @@ class TableDescription(Generic[T]):
         """
         if not self._info.is_partitioned():
             return []
-        await self._get_same()
-        return await self._database._admin.list_partition_infos(self.path)
+        admin = self._database._admin
+        # The answer has no id of the table, which a second request asks for at the same time.
+        found, _ = await asyncio.gather(admin.list_partition_infos(self.path), self._get_same())
+        return found
 
     async def add_partition(self, values: Mapping[str, Any] | str, *, exist_ok: bool = False) -> None:
         """Create a partition. Writers create those they need by themselves.

@@ -210,8 +210,14 @@ def _listed(
     session: LakeSession, info: TableInfo, bucket: TableBucket, offset: int, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     needed = list(dict.fromkeys([*columns, *info.physical_primary_key]))
-    for found in session.rows_as_of(info, bucket, offset, needed):
-        yield found.batch.select(list(columns))
+    rows = session.rows_as_of(info, bucket, offset, needed)
+    try:
+        for found in rows:
+            yield found.batch.select(list(columns))
+    except InvalidArgumentError as error:
+        raise error.replace(
+            hint="rows were written during this read: read the table again, or after its next tiering round"
+        ) from None
 
 
 def union_read(
@@ -242,10 +248,14 @@ def union_read(
     if not isinstance(session, LakeSession):
         session = session_of(session)
     info = session.info(table_path)
-    names = list(columns) if columns is not None else list(info.schema.column_names)
     plan = plan_union(
         session, info, lake_options=lake_options, partitions=partitions, snapshot_id=snapshot_id, lake_only=lake_only
     )
+    return _all_rows(session, plan, info, columns)
+
+
+def _all_rows(session: LakeSession, plan: UnionPlan, info: TableInfo, columns: Sequence[str] | None) -> pa.Table:
+    names = list(columns) if columns is not None else list(info.schema.column_names)
     batches = [batch for split in plan.splits for batch in read_union_split(session, plan, split, names)]
     return pa.Table.from_batches(batches, read_schema(info, names))
 
@@ -255,5 +265,6 @@ def union_read_once(
 ) -> pa.Table:
     """`union_read` with a connection of its own, closed at the end. Scanners find this function by its name."""
     with LakeSession(client) as session:
-        check_same_table(session.info(table_path), table_id)
-        return union_read(session, table_path, columns=columns, lake_only=lake_only)
+        info = session.info(table_path)
+        check_same_table(info, table_id)
+        return _all_rows(session, plan_union(session, info, lake_only=lake_only), info, columns)

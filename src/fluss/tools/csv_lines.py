@@ -19,10 +19,16 @@ _FIRST_LINE = 2  # after the header
 
 
 class CsvText:
-    """Passes a file on from behind its header, and keeps what its rows do not show."""
+    """Passes a file on from behind its header, and keeps what its rows do not show.
 
-    def __init__(self, source: IO[bytes]) -> None:
+    Args:
+        source: The file.
+        empty_lines_are_rows: They are in a file of one column. Else they are kept until their lines are counted.
+    """
+
+    def __init__(self, source: IO[bytes], empty_lines_are_rows: bool) -> None:
         self._source = source
+        self._empty_lines_are_rows = empty_lines_are_rows
         self._held = b""
         self._line = _FIRST_LINE
         self._at_line_start = True
@@ -53,7 +59,7 @@ class CsvText:
         if b"\r" in text:
             self.has_returns = True
             text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if not text:
+        if not text or self._empty_lines_are_rows:
             return
         ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
         before = -1 if self._at_line_start else -2
@@ -68,12 +74,10 @@ class RowLines:
 
     Args:
         text: The file, of which at least these rows have been read.
-        empty_lines_are_rows: They are in a file of one column.
     """
 
-    def __init__(self, text: CsvText, empty_lines_are_rows: bool) -> None:
+    def __init__(self, text: CsvText) -> None:
         self._text = text
-        self.empty_lines_are_rows = empty_lines_are_rows
         self._next = _FIRST_LINE
 
     def breaks_of(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -90,7 +94,7 @@ class RowLines:
         lines = self._next + np.cumsum(breaks + 1)
         self._next = int(lines[-1]) if len(lines) else self._next
         lines -= breaks + 1
-        if self._text.empty_lines and not self.empty_lines_are_rows:
+        if self._text.empty_lines:
             passed = self._passed_over(lines)
             self._next += len(passed)
             lines += np.cumsum(np.bincount(np.array(passed, np.int64), minlength=len(lines)))

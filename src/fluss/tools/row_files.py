@@ -250,9 +250,9 @@ class RowFile:
 
         names, delimiter = _header(source, self.path, self.label)
         self._check_names(names)
-        text = CsvText(source)
         # Of a single column, an empty line is a row with null, as `export` writes it.
-        lines = RowLines(text, len(names) == 1 and self.columns[0].data_type.nullable)
+        empty_lines_are_rows = len(names) == 1 and self.columns[0].data_type.nullable
+        text = CsvText(source, empty_lines_are_rows)
         try:
             reader = csv.open_csv(
                 text,
@@ -265,7 +265,7 @@ class RowFile:
                     delimiter=delimiter,
                     newlines_in_values=True,
                     invalid_row_handler=wrong_length,
-                    ignore_empty_lines=not lines.empty_lines_are_rows,
+                    ignore_empty_lines=not empty_lines_are_rows,
                 ),
                 convert_options=csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),
@@ -279,7 +279,7 @@ class RowFile:
                 return
             raise csv_error(self.label, error) from None
         with reader:  # also for one who stops early: a thread reads ahead
-            yield from self._csv_pieces(self._csv_batches(reader, text), lines, short, skip)
+            yield from self._csv_pieces(self._csv_batches(reader, text), RowLines(text), short, skip)
 
     def _csv_batches(self, reader: Iterable[pa.RecordBatch], text: CsvText) -> Iterator[pa.RecordBatch]:
         held: pa.RecordBatch | None = None

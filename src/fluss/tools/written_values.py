@@ -9,6 +9,7 @@ import contextlib
 import datetime as dt
 import decimal
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,8 @@ def _integer(value: float) -> Any:
     """The integer that a number such as 1e18 stands for; one that the column refuses stays what it is."""
     if abs(value) < _EXACT_FLOATS:
         return value
+    if not math.isfinite(value) and not isinstance(value, WrittenFloat):
+        raise ValueError("it is no whole number")
     if not isinstance(value, WrittenFloat):
         raise ValueError("a float may be another number than the one written; write it without point and exponent")
     written = decimal.Decimal(value.text)

@@ -60,7 +60,7 @@ def test_without_images_before_updates_an_older_state_is_refused() -> None:
         with BlockingClient({"bootstrap.servers": server.bootstrap_servers}) as client:
             bucket = TableBucket(table.info.table_id, 0)
             assert [p.batch.num_rows for p in client.rows_as_of(table.info, bucket, 2, ["id"])] == [1]
-            with pytest.raises(InvalidArgumentError, match="no images before updates"):
+            with pytest.raises(InvalidArgumentError, match=r"no images before updates.*; read the current ones"):
                 list(client.rows_as_of(table.info, bucket, 1, ["id"]))
 
 
@@ -87,3 +87,21 @@ async def test_a_read_of_several_sources_that_is_left_early_ends() -> None:
     reading = as_of.merged([_numbers(0), _numbers(100), _numbers(200, cancelled=True)])
     assert await anext(reading) == 0
     await asyncio.wait_for(reading.aclose(), 5)
+
+
+async def test_sources_that_are_cancelled_end_without_a_reader() -> None:
+    before = asyncio.all_tasks()
+    reading = as_of.merged([_numbers(0), _numbers(100)])
+    assert await anext(reading) == 0
+    await asyncio.sleep(0.01)  # the queue is full by now
+    tasks = asyncio.all_tasks() - before
+    for task in tasks:  # as asyncio.run() does when it ends
+        task.cancel()
+    _, pending = await asyncio.wait(tasks, timeout=5)
+    assert not pending
+
+    async def read_on() -> list[int]:
+        return [number async for number in reading]
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(read_on(), 5)

@@ -154,8 +154,9 @@ class _BucketChanges:
             elif changes[position] != ChangeType.Insert:
                 raise InvalidArgumentError(
                     "its changelog has no images before updates (table.changelog.image), so its rows cannot be read as "
-                    "of one moment. Read the current ones; in Spark, set the option read.optimized to true",
+                    "of one moment",
                     table=info.table_path,
+                    hint="read the current ones; in Spark, set the option read.optimized to true",
                 )
         return np.array(at, np.int64)
 
@@ -204,22 +205,25 @@ async def merged(sources: Sequence[AsyncGenerator[Any, None]], at_once: int | No
             async for item in only:
                 yield item
         return
-    ready: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue(_BATCHES_AHEAD)
-
+    ready: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue()
+    room = asyncio.Semaphore(_BATCHES_AHEAD)
     slots = asyncio.Semaphore(at_once or len(sources))
-    left = False
 
     async def drain(source: AsyncGenerator[Any, None]) -> None:
+        # Only items wait for room. A source that has ended is reported at once: its task may have been cancelled,
+        # and the reader may never take anything more.
         try:
             async with slots, contextlib.aclosing(source):
                 async for item in source:
-                    await ready.put((item, None, False))
-        except (Exception, asyncio.CancelledError) as error:
-            if left:  # the reader, who takes nothing more, cancelled the task
-                raise
-            await ready.put((None, error, True))
+                    await room.acquire()
+                    ready.put_nowait((item, None, False))
+        except asyncio.CancelledError as error:
+            ready.put_nowait((None, error, True))
+            raise
+        except Exception as error:
+            ready.put_nowait((None, error, True))
         else:
-            await ready.put((None, None, True))
+            ready.put_nowait((None, None, True))
 
     tasks = [asyncio.ensure_future(drain(source)) for source in sources]
     running = len(tasks)
@@ -231,9 +235,9 @@ async def merged(sources: Sequence[AsyncGenerator[Any, None]], at_once: int | No
             if ended:
                 running -= 1
             else:
+                room.release()
                 yield item
     finally:
-        left = True
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
