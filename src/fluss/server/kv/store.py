@@ -60,7 +60,7 @@ class StoreMeta(NamedTuple):
     """The largest auto-increment number among them."""
     store: str = ""
     """Identifies this disk part among all that the bucket ever had. RocksDB numbers the files of each from the start:
-    only files of one disk part with the same name have the same content."""
+    only files of one disk part with the same name can have the same content."""
     sequence: int = 0
     """How many changes RocksDB counted. A manifest that lost its end is no error to it: it opens an earlier state."""
 
@@ -290,11 +290,6 @@ class Store:
         # What follows on these files is not what followed on them before, so this is another disk part.
         meta._replace(reaches=meta.offset, store=self._identity, sequence=0).write(self._folder)
         self.open()
-
-    def part_from(self, newer: StoreMeta) -> None:
-        """Become another disk part if this is an older copy of one: the names of its next files are taken."""
-        if newer.store == self._identity and newer.offset > self.applied_offset:
-            self._identity = uuid.uuid4().hex
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
