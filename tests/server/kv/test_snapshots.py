@@ -729,6 +729,13 @@ async def test_undone_rows_are_not_offered_after_the_log_has_grown(
         assert not (Path(snapshots.folder) / "snap-1").exists()
 
 
+async def test_snapshots_of_undone_rows_do_not_count_as_the_newest(tmp_path: Path) -> None:
+    """A round before the first request: the log may need the snapshot that it reaches."""
+    async with an_older_copy(tmp_path) as (server, _):
+        await take(server, 1)
+        assert 0 in [found.snapshot_id for found in snapshots_of(server).snapshots]
+
+
 async def test_snapshots_of_undone_rows_are_deleted_before_the_next_round(tmp_path: Path) -> None:
     """A restart would take them for those of the log, once it has grown."""
     async with an_older_copy(tmp_path) as (server, table):

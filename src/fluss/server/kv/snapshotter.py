@@ -250,7 +250,7 @@ class Snapshotter:
                 await self._discard_lost(snapshots)
                 if log.high_watermark > snapshots.log_offset:
                     await self._take(entry, log, snapshots)
-                await self._prune(snapshots, retained)
+                await self._prune(snapshots, retained, log.high_watermark)
             except Exception as error:  # RocksDB raises plain exceptions; the other buckets are not concerned
                 if not log.deleted:  # a drop takes the files away, and that is no failure
                     logger.error(
@@ -308,9 +308,9 @@ class Snapshotter:
             await self._in_thread(snapshots.remove, lost, kept)
             snapshots.snapshots = tuple(found for found in snapshots.snapshots if found not in lost)
 
-    async def _prune(self, snapshots: BucketSnapshots, retained: int) -> None:
-        """Remove the oldest snapshots, but for those that a reader holds."""
-        older = snapshots.snapshots[:-retained]
+    async def _prune(self, snapshots: BucketSnapshots, retained: int, end_offset: int) -> None:
+        """Remove the oldest snapshots that the log reaches, but for those that a reader holds."""
+        older = snapshots.up_to(end_offset)[:-retained]
         expired = [found for found in older if not self.leases.is_leased(snapshots.bucket, found.snapshot_id)]
         # From here on no reader can get hold of them.
         snapshots.snapshots = tuple(found for found in snapshots.snapshots if found not in expired)
