@@ -512,6 +512,36 @@ async def test_a_closed_bucket_refuses(bucket: Bucket) -> None:
     bucket.tablet.close(keep=True)
 
 
+async def test_a_bucket_that_was_closed_is_not_rebuilt(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A drop takes the files away below a look-up in a thread, whose view of them was closed."""
+    await bucket.put([(i, "x", None) for i in range(100)])
+    await bucket.spill()
+    bucket.store.close_view()
+    bucket.store._is_written = False  # the writer has closed the folder as well
+    begun, dropped = threading.Event(), threading.Event()
+    read = bucket.store.get_many
+
+    def late(keys: Sequence[bytes]) -> list[bytes | None]:
+        begun.set()
+        dropped.wait(30)
+        return read(keys)
+
+    monkeypatch.setattr(bucket.store, "get_many", late)
+    found = asyncio.ensure_future(bucket.tablet.lookup([bucket.key(i) for i in range(100)]))
+    await wait_until(begun.is_set)
+    shutil.rmtree(bucket.folder / "kv-0")
+    bucket.tablet.close(keep=False)
+    dropped.set()
+    with pytest.raises(KvStorageError, match="is closed"):
+        await found
+    bucket.tablet.damaged(DamagedStoreError("for this test"))
+    assert "rebuilt" not in caplog.text
+    # A store without a view and without a writer has nothing to close, but no longer looks for its files.
+    assert read([bucket.key(1)]) == [None]
+
+
 async def test_a_stop_leaves_few_offsets_to_a_replay(tmp_path: Path) -> None:
     """Thousands of buckets with some rows each would otherwise take minutes to write."""
     for rows, is_written in ((50, False), (200, True)):

@@ -205,6 +205,8 @@ class Store:
             self._spill.add_done_callback(lambda _: self._close_in_thread(dropped))
         elif self._db is not None or self._is_written:
             self._close_in_thread(False)
+        else:
+            self._is_on_disk = False
 
     def _close_in_thread(self, remove: bool) -> None:
         def close() -> None:

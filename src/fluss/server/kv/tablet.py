@@ -166,7 +166,7 @@ class KvTablet:
 
     def damaged(self, error: DamagedStoreError) -> None:
         """Rebuild the store; callers of `ready` wait for it."""
-        if self._opening is not None and self._opening.done():
+        if self._opening is not None and self._opening.done() and not self.closed:
             logger.error("%s; it is rebuilt", error)
             self._replaying = True
             self._opening = asyncio.ensure_future(self._reopen())
@@ -485,6 +485,8 @@ class KvTablet:
             opening = self._opening
             try:
                 found = await read()
+                if self.closed:
+                    continue  # it may have been read from a store without its files
                 if self._opening is opening:
                     return found
                 problem = f"the state of {self.log.bucket} was rebuilt meanwhile"
