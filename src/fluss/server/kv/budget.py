@@ -226,6 +226,12 @@ class StoreBudget:
             )
 
     def _wake(self) -> None:
+        """Let those who wait look again. May come from any thread: a stop closes stores in one."""
+        if self._waiters:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and so has every wait
+                self._waiters[0].get_loop().call_soon_threadsafe(self._wake_here)
+
+    def _wake_here(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             complete(waiter)
