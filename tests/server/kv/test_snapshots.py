@@ -48,6 +48,7 @@ from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.kv import snapshots as snapshots_module
 from fluss.server.kv.ordered import DamagedStoreError
+from fluss.server.kv.sequence import FILE_NAME
 from fluss.server.kv.snapshots import (
     CHECKSUMS_NAME,
     METADATA_NAME,
@@ -55,6 +56,7 @@ from fluss.server.kv.snapshots import (
     BucketSnapshots,
     DamagedSnapshotError,
 )
+from fluss.server.log.files import DamagedLogError
 from fluss.server.remote_files import RemoteFiles
 from fluss.server.server import Server
 
@@ -539,6 +541,51 @@ async def test_auto_increment_goes_on_after_a_snapshot(tmp_path: Path) -> None:
     async with a_table(tmp_path.parent / "copy", clock=clock) as (server, table):
         await table.put([("next", None, "v")], [0, 2])
         assert await table.lookup("key-0", "next") == [("key-0", 1, "v" * 100), ("next", 201, "v")]
+
+
+@pytest.mark.parametrize("found", ["missing", "older"])
+async def test_numbers_of_other_buckets_are_not_given_again(tmp_path: Path, found: str) -> None:
+    """The file that knows them is lost, or was put back from before."""
+    properties = {"table.auto-increment.cache-size": "2"}
+    async with a_table(tmp_path, NUMBERED, buckets=3, properties=properties) as (server, table):
+        await table.put([("a", None, "v")], [0, 2], bucket=0)
+        (file,) = (tmp_path / "tables").rglob(FILE_NAME)
+        older = file.read_bytes()
+        await table.put([(f"a{i}", None, "v") for i in range(10)], [0, 2], bucket=0)
+        await table.put([(f"b{i}", None, "v") for i in range(10)], [0, 2], bucket=1)
+    if found == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(older)
+    async with a_table(tmp_path) as (server, table):
+        if found == "older":
+            # Known from the numbers of this bucket, which are beyond the file.
+            await table.put([("a-next", None, "v")], [0, 2], bucket=0)
+        for bucket in (2, 1, 0):
+            await table.put([(f"next{bucket}-{i}", None, "v") for i in range(3)], [0, 2], bucket=bucket)
+        numbers: list[int] = []
+        for bucket in range(3):
+            values, _ = await server.kv.tablet(
+                next(iter(server.catalog.tables_by_id.values())), TableBucket(table.info.table_id, bucket)
+            ).snapshot()
+            numbers += [row[1] for part in values for row in table.decode(part)]
+        assert len(numbers) == len(set(numbers)) == 30 + (found == "older")
+
+
+async def test_no_number_is_given_while_those_of_another_bucket_are_unknown(tmp_path: Path) -> None:
+    async with a_table(tmp_path, NUMBERED, buckets=2) as (server, table):
+        await table.put([("a", None, "v")], [0, 2], bucket=0)
+    (file,) = (tmp_path / "tables").rglob(FILE_NAME)
+    file.unlink()
+    async with a_table(tmp_path) as (server, table):
+        log = server.tablets.tablet(TableBucket(table.info.table_id, 0))
+        log.damage = DamagedLogError("said so")
+        answer = await table.put([("b", None, "v")], [0, 2], bucket=1)
+        assert "said so" in answer.error_message
+        log.damage = None
+        answer = await table.put([("b", None, "v")], [0, 2], bucket=1)
+        assert not answer.HasField("error_code"), answer.error_message
+        assert await table.lookup("b", bucket=1) != [("b", 1, "v")]
 
 
 async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> None:

@@ -307,6 +307,9 @@ class KvTablet:
     ) -> AppendResult:
         async with self._writes:
             await self.store.budget.room()
+            if self._numbers is not None:
+                await self.ready()
+                await self._numbers.check(self._in_thread)
             while True:
                 truncations = self._truncations
                 prepared = await self._prepared(records, target_columns, agg_mode, share)
