@@ -73,6 +73,8 @@ class StoreBudget:
         self._views: dict[Spillable, None] = {}
         """Stores that have a view open, the one that was opened first at the beginning."""
         self._views_max = _views_max()
+        self.views_reopened = 0
+        """How often a store opened a view that had been closed."""
         self._lock = threading.Lock()
         self.memory_bytes = 0
         """Everything in memory, what is being written to disk included."""

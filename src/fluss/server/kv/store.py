@@ -239,6 +239,7 @@ class Store:
                     self._db = open_view(str(self._folder), self.budget.blocks)
                 except Exception as error:  # RocksDB raises plain exceptions
                     raise ordered.reading_error(self._folder, "opened", error) from None
+                self.budget.views_reopened += 1
             db = self._db
         self.budget.view_opened(self)
         return db
