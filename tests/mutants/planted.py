@@ -270,8 +270,8 @@ DURABILITY: tuple[Mutant, ...] = (
     Mutant(
         "snapshots-beyond-the-log-kept",
         f"{_KV}/snapshots.py",
-        '        if lost:\n            logger.error("the log of %s ends at',
-        '        if False:\n            logger.error("the log of %s ends at',
+        "        if end is None:\n            return ()\n",
+        "        if True:\n            return ()\n",
         _SNAPSHOTS,
     ),
     Mutant(

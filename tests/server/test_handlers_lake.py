@@ -603,7 +603,7 @@ def test_the_end_of_a_bucket_in_the_lake_never_falls() -> None:
     ids=["all", "some", "the newest"],
 )
 def test_a_snapshot_that_is_reported_late_is_not_the_newest(
-    harness: Harness, table_id: int, keep: int | None, kept: list[int]
+    harness: Harness, table_id: int, keep: int | None, kept: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A worker that lost its table reports its snapshot after the next worker went on from it."""
     round_trip(harness, table_id, 1, (None, 0, 10), keep=-1)
@@ -614,6 +614,7 @@ def test_a_snapshot_that_is_reported_late_is_not_the_newest(
     assert snapshots is not None
     assert [entry.snapshot_id for entry in snapshots.snapshots] == kept
     assert snapshot(harness) == snapshot(harness, readable=True) == (3, {(None, 0): 30})
+    assert ("lake snapshot 2 of table 'fluss.t' is not kept: snapshot 3" in caplog.text) == (2 not in kept)
 
 
 def test_a_snapshot_that_is_reported_again_keeps_its_place(harness: Harness, table_id: int) -> None:

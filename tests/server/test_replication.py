@@ -356,6 +356,22 @@ async def test_a_round_without_a_log_that_fails_is_not_complete(
         assert log_of(after, "one") > log_of(before, "one")
 
 
+async def test_another_owner_is_noticed_while_a_log_is_damaged(
+    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_tables(tmp_path, backup) as (server, one, _):
+        await back_up(server)
+        log = server.tablets.tablet(TableBucket(one.info.table_id, 0))
+        log.damage = DamagedLogError("said so")
+        monkeypatch.setattr("fluss.server.replication.replicator._LOOK_MS", 0)
+        await back_up(server)
+        assert "said so" in str(error_of(server))
+        Backup(str(backup)).write_owner("9" * 20, None, 0)
+        await back_up(server)
+        assert "another server" in str(error_of(server))
+        log.damage = None
+
+
 async def test_a_document_that_cannot_be_read_stops_its_own_backup_only(
     tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ class DataMetrics:
         metrics.gauge("tabletserver_kvMemorySize", lambda: budget.memory_bytes)
         metrics.gauge("tabletserver_kvCacheSize", lambda: budget.cache_bytes)
         metrics.gauge("tabletserver_kvRowCount", lambda: budget.row_count)
+        metrics.gauge("tabletserver_kvReopened_total", lambda: budget.views_reopened)
         figures: dict[str, Callable[[Any], float]] = {
             "numKvSnapshots": lambda found: len(found.snapshots),
             "allKvSnapshotSize": lambda found: found.size_bytes,

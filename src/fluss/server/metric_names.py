@@ -91,6 +91,9 @@ METRICS: dict[str, Metric] = {
     "tabletserver_kvMemorySize": Metric("gauge", "Bytes of rows of primary-key tables in memory."),
     "tabletserver_kvCacheSize": Metric("gauge", "Bytes of the blocks of RocksDB that are kept in memory."),
     "tabletserver_kvRowCount": Metric("gauge", "Rows of primary-key tables whose stores are open."),
+    "tabletserver_kvReopened_total": Metric(
+        "counter", "How often files of a state that had been closed were opened to be read."
+    ),
     "tabletserver_kvFlush_total": Metric("counter", "How often rows were moved from memory to RocksDB."),
     "tabletserver_kvFlushLatencyMs": Metric("histogram", "Milliseconds that moving rows to RocksDB took."),
     "tabletserver_rocksdbMemoryUsageTotal": Metric("gauge", "Bytes of memory that RocksDB takes."),

@@ -171,6 +171,14 @@ class RemoteFile:
         self._file.close()
 
 
+def checksum_of(path: Path) -> int:
+    """CRC32 of a local file."""
+    checksum = 0
+    for chunk in _chunks(path):
+        checksum = zlib.crc32(chunk, checksum)
+    return checksum
+
+
 def _chunks(path: Path) -> Iterator[memoryview]:
     fd = disk.open_file(path, disk.READ)
     try:

@@ -162,6 +162,7 @@ class Server(Services):
         if self._tls:
             self._every("security.ssl.reload.interval", self._reload_certificates)
         self._tasks.append(loop.create_task(self._take_snapshots()))
+        self._tasks.append(loop.create_task(self.kv.snapshotter.discard_lost()))
         self._tasks.append(loop.create_task(self.connections.watch()))
         self.loop_watch.start()
         # At once as well: time has passed while the server was down.

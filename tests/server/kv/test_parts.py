@@ -139,6 +139,7 @@ def test_few_stores_keep_their_files_open(
         assert store.get_many([bytes([number, 7]), b"other"]) == [b"\x07", None]
         assert list(itertools.chain.from_iterable(store.values())) == [bytes([i]) for i in range(100)]
     assert open_tables(tmp_path) == {"0", "3", "4"}, "a scan keeps its files open"
+    assert budget.views_reopened == 5
     assert sum(map(len, scan)) == 100 - 16
     del scan
     assert open_tables(tmp_path) == {"3", "4"}

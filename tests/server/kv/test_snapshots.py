@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
 import shutil
+import threading
 import zlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -45,6 +47,8 @@ from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.kv import snapshots as snapshots_module
+from fluss.server.kv.ordered import DamagedStoreError
+from fluss.server.kv.sequence import FILE_NAME
 from fluss.server.kv.snapshots import (
     CHECKSUMS_NAME,
     METADATA_NAME,
@@ -52,6 +56,7 @@ from fluss.server.kv.snapshots import (
     BucketSnapshots,
     DamagedSnapshotError,
 )
+from fluss.server.log.files import DamagedLogError
 from fluss.server.remote_files import RemoteFiles
 from fluss.server.server import Server
 
@@ -538,6 +543,51 @@ async def test_auto_increment_goes_on_after_a_snapshot(tmp_path: Path) -> None:
         assert await table.lookup("key-0", "next") == [("key-0", 1, "v" * 100), ("next", 201, "v")]
 
 
+@pytest.mark.parametrize("found", ["missing", "older"])
+async def test_numbers_of_other_buckets_are_not_given_again(tmp_path: Path, found: str) -> None:
+    """The file that knows them is lost, or was put back from before."""
+    properties = {"table.auto-increment.cache-size": "2"}
+    async with a_table(tmp_path, NUMBERED, buckets=3, properties=properties) as (server, table):
+        await table.put([("a", None, "v")], [0, 2], bucket=0)
+        (file,) = (tmp_path / "tables").rglob(FILE_NAME)
+        older = file.read_bytes()
+        await table.put([(f"a{i}", None, "v") for i in range(10)], [0, 2], bucket=0)
+        await table.put([(f"b{i}", None, "v") for i in range(10)], [0, 2], bucket=1)
+    if found == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(older)
+    async with a_table(tmp_path) as (server, table):
+        if found == "older":
+            # Known from the numbers of this bucket, which are beyond the file.
+            await table.put([("a-next", None, "v")], [0, 2], bucket=0)
+        for bucket in (2, 1, 0):
+            await table.put([(f"next{bucket}-{i}", None, "v") for i in range(3)], [0, 2], bucket=bucket)
+        numbers: list[int] = []
+        for bucket in range(3):
+            values, _ = await server.kv.tablet(
+                next(iter(server.catalog.tables_by_id.values())), TableBucket(table.info.table_id, bucket)
+            ).snapshot()
+            numbers += [row[1] for part in values for row in table.decode(part)]
+        assert len(numbers) == len(set(numbers)) == 30 + (found == "older")
+
+
+async def test_no_number_is_given_while_those_of_another_bucket_are_unknown(tmp_path: Path) -> None:
+    async with a_table(tmp_path, NUMBERED, buckets=2) as (server, table):
+        await table.put([("a", None, "v")], [0, 2], bucket=0)
+    (file,) = (tmp_path / "tables").rglob(FILE_NAME)
+    file.unlink()
+    async with a_table(tmp_path) as (server, table):
+        log = server.tablets.tablet(TableBucket(table.info.table_id, 0))
+        log.damage = DamagedLogError("said so")
+        answer = await table.put([("b", None, "v")], [0, 2], bucket=1)
+        assert "said so" in answer.error_message
+        log.damage = None
+        answer = await table.put([("b", None, "v")], [0, 2], bucket=1)
+        assert not answer.HasField("error_code"), answer.error_message
+        assert await table.lookup("b", bucket=1) != [("b", 1, "v")]
+
+
 async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> None:
     """The log gives their offsets to other changes, which they do not have."""
     async with a_table(tmp_path / "data") as (server, table):
@@ -551,7 +601,7 @@ async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) 
     shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
     async with a_table(tmp_path / "data") as (server, table):
         assert await table.lookup(*range(10)) == rows(10)
-        assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0]
+        await wait_until(lambda: [found.snapshot_id for found in snapshots_of(server).snapshots] == [0])
         await table.put(rows(20, "other"))
     async with a_table(tmp_path / "data") as (server, table):
         assert await table.lookup(*range(20)) == rows(20, "other")
@@ -639,12 +689,117 @@ async def test_a_state_on_disk_is_read_while_its_snapshots_cannot_be(
     async with a_table(tmp_path) as (server, table):
         monkeypatch.setattr(RemoteFiles, "names", unreachable)
         assert await table.lookup(*range(10)) == rows(10)
-        assert "the store is out of reach" in caplog.text
+        await wait_until(lambda: "the store is out of reach" in caplog.text)
         monkeypatch.undo()
 
 
-async def test_an_older_copy_of_a_state_shares_no_file_with_newer_snapshots(tmp_path: Path) -> None:
+async def test_requests_do_not_wait_for_the_store_of_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those of new buckets nor of states on disk, though a store that is down answers no call."""
+    is_up, calls = threading.Event(), 0
+    names = RemoteFiles.names
+
+    def hanging(files: RemoteFiles, path: str) -> list[str]:
+        nonlocal calls
+        calls += 1
+        is_up.wait(60)
+        return names(files, path)
+
+    async with a_table(tmp_path, buckets=8) as (server, table):
+        await table.put(rows(10), bucket=0)
+        await spill(server)
+    async with a_table(tmp_path) as (server, table):
+        monkeypatch.setattr(RemoteFiles, "names", hanging)
+        try:
+            assert await asyncio.wait_for(table.lookup(*range(10)), 30) == rows(10)
+            for bucket in range(1, 8):
+                await asyncio.wait_for(table.put(rows(10), bucket=bucket), 30)
+            await wait_until(lambda: calls > 0)
+            assert calls == 1  # one thread at a time
+        finally:
+            is_up.set()
+
+
+@contextlib.asynccontextmanager
+async def an_older_copy(folder: Path) -> AsyncIterator[tuple[Server, Table]]:
+    """A table with the rows of snapshot 0, to offset 10, beside snapshot 1 of rows that are undone, to offset 30."""
+    remote = {"remote_data_dir": str(folder / "remote")}
+    async with a_table(folder / "data", **remote) as (server, table):
+        await table.put(rows(10))
+        await take(server)
+        await spill(server)
+        await server.tablets.checkpoint()
+        shutil.copytree(folder / "data" / "tables", folder / "before")
+        await table.put(rows(10, "undone"))
+        await take(server)
+    shutil.rmtree(folder / "data" / "tables")
+    shutil.copytree(folder / "before", folder / "data" / "tables")
+    async with a_table(folder / "data", **remote) as (server, table):
+        yield server, table
+
+
+async def test_undone_rows_are_not_offered_after_the_log_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log passed their snapshot while the store was down, so that it could not be deleted."""
+
+    def unreachable(*_: object) -> None:
+        raise OSError("the store is out of reach")
+
+    async with an_older_copy(tmp_path) as (server, table):
+        with monkeypatch.context() as down:
+            down.setattr(RemoteFiles, "names", unreachable)
+            await table.put(rows(20, "other"))
+            await table.put(rows(20, "other"))
+        entry = next(iter(server.catalog.tables_by_id.values()))
+        bucket = TableBucket(entry.table_id, 0)
+        snapshots = await server.kv.snapshotter.loaded(entry, bucket)
+        log = server.tablets.tablet(bucket)
+        assert log.high_watermark > 30
+        newest = snapshots.newest_up_to(log.high_watermark)
+        assert newest is not None
+        assert newest.snapshot_id == 0
+        path = pb.PbTablePath(database_name="fluss", table_name="t")
+        answer = await table.client.call(apis.GET_LATEST_KV_SNAPSHOTS, pb.GetLatestKvSnapshotsRequest(table_path=path))
+        assert [(found.snapshot_id, found.log_offset) for found in answer.latest_snapshots] == [(0, 10)]
+        listed = await table.client.call(
+            apis.LIST_KV_SNAPSHOTS, pb.ListKvSnapshotsRequest(table_id=table.info.table_id)
+        )
+        assert [found.snapshot_id for found in listed.active_snapshots] == [0]
+        assert snapshots.retained_offset(log.high_watermark) == 10
+        assert await server.kv.snapshotter.acquire("alice/lease", MINUTE_MS, {bucket: 1}) == [bucket]
+        # A state that has to be rebuilt does not begin with it either.
+        (tablet,) = server.kv.open_tablets
+        tablet.damaged(DamagedStoreError("for this test"))
+        assert await table.lookup(*range(20)) == rows(20, "other")
+        await take(server)
+        assert [found.snapshot_id for found in snapshots.snapshots] == [0, 2]
+        assert not (Path(snapshots.folder) / "snap-1").exists()
+
+
+async def test_snapshots_of_undone_rows_do_not_count_as_the_newest(tmp_path: Path) -> None:
+    """A round before the first request: the log may need the snapshot that it reaches."""
+    async with an_older_copy(tmp_path) as (server, _):
+        await take(server, 1)
+        assert 0 in [found.snapshot_id for found in snapshots_of(server).snapshots]
+
+
+async def test_snapshots_of_undone_rows_are_deleted_before_the_next_round(tmp_path: Path) -> None:
+    """A restart would take them for those of the log, once it has grown."""
+    async with an_older_copy(tmp_path) as (server, table):
+        await table.put(rows(20, "other"))
+        await wait_until(lambda: [found.snapshot_id for found in snapshots_of(server).snapshots] == [0])
+        assert not (Path(snapshots_of(server).folder) / "snap-1").exists()
+
+
+@pytest.mark.parametrize("store", ["reachable", "down at first"])
+async def test_an_older_copy_of_a_state_shares_no_file_with_newer_snapshots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
     """RocksDB gives names that it gave before, to files of the same size."""
+
+    def unreachable(*_: object) -> None:
+        raise OSError("the store is out of reach")
+
     async with a_table(tmp_path / "data") as (server, table):
         await table.put(rows(10))
         await spill(server)
@@ -656,7 +811,10 @@ async def test_an_older_copy_of_a_state_shares_no_file_with_newer_snapshots(tmp_
     shutil.rmtree(state)
     shutil.copytree(tmp_path / "before", state)
     async with a_table(tmp_path / "data") as (server, table):
-        await table.put(rows(10, "again"))
+        with monkeypatch.context() as down:
+            if store == "down at first":
+                down.setattr(RemoteFiles, "names", unreachable)
+            await table.put(rows(10, "again"))
         await take(server)
         newest = snapshots_of(server).newest
         assert newest is not None

@@ -24,6 +24,7 @@ from fluss.metadata import AggFunction, BigIntType, Column, Schema, StringType
 from fluss.server.kv import budget as budget_module
 from fluss.server.kv.ordered import DamagedStoreError, read_rows
 from fluss.server.kv.store import StoreMeta
+from fluss.server.kv.tablet import _Pending
 
 COUNTED = Schema.of(
     [
@@ -510,6 +511,53 @@ async def test_a_closed_bucket_refuses(bucket: Bucket) -> None:
     with pytest.raises(KvStorageError):
         await bucket.put([(1, "y", None)])
     bucket.tablet.close(keep=True)
+
+
+async def test_a_bucket_that_was_closed_is_not_rebuilt(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A drop takes the files away below a look-up in a thread, whose view of them was closed."""
+    await bucket.put([(i, "x", None) for i in range(100)])
+    await bucket.spill()
+    bucket.store.close_view()
+    bucket.store._is_written = False  # the writer has closed the folder as well
+    begun, dropped = threading.Event(), threading.Event()
+    read = bucket.store.get_many
+
+    def late(keys: Sequence[bytes]) -> list[bytes | None]:
+        begun.set()
+        dropped.wait(30)
+        return read(keys)
+
+    monkeypatch.setattr(bucket.store, "get_many", late)
+    found = asyncio.ensure_future(bucket.tablet.lookup([bucket.key(i) for i in range(100)]))
+    await wait_until(begun.is_set)
+    shutil.rmtree(bucket.folder / "kv-0")
+    bucket.tablet.close(keep=False)
+    dropped.set()
+    with pytest.raises(KvStorageError, match="is closed"):
+        await found
+    bucket.tablet.damaged(DamagedStoreError("for this test"))
+    assert "rebuilt" not in caplog.text
+    # A store without a view and without a writer has nothing to close, but no longer looks for its files.
+    assert read([bucket.key(1)]) == [None]
+
+
+async def test_a_state_is_closed_in_a_thread_while_a_write_waits_for_room(tmp_path: Path) -> None:
+    """As a server that stops does: futures are completed on their event loop, also in its debug mode."""
+    loop = asyncio.get_running_loop()
+    async with opened(tmp_path, table(), memory_bytes=1000) as bucket:
+        await bucket.tablet.ready()
+        bucket.tablet._pending.append(_Pending(1, {}, 0, 0, 2000))
+        bucket.budget.count_uncommitted(2000)
+        waiting = asyncio.ensure_future(bucket.budget.room())
+        await asyncio.sleep(0)
+        loop.set_debug(True)
+        try:
+            await loop.run_in_executor(None, lambda: bucket.tablet.close(keep=False))
+            await asyncio.wait_for(waiting, 5)
+        finally:
+            loop.set_debug(False)
 
 
 async def test_a_stop_leaves_few_offsets_to_a_replay(tmp_path: Path) -> None:

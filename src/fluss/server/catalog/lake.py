@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import posixpath
 import uuid
 from collections import deque
@@ -35,6 +36,8 @@ from fluss.server.catalog.lake_snapshots import (
 from fluss.server.catalog.removals import RemoteRemovals
 from fluss.server.catalog.state import CatalogState
 from fluss.server.remote_files import RemoteFiles
+
+_log = logging.getLogger("fluss.server.catalog")
 
 T = TypeVar("T")
 
@@ -400,6 +403,14 @@ class LakeState:
             after = before.of_partitions(partition_ids).with_commit(snapshot, keep_from_id)
             await catalog.in_storage_thread(lambda: catalog.storage.write_lake(table_id, after.to_json()))
             entry.lake = after
+            if after.by_id(snapshot.snapshot_id) is None and after.latest is not None:
+                _log.warning(
+                    "lake snapshot %d of table '%s' is not kept: snapshot %d, which was reported before it, has all "
+                    "rows that it has",
+                    snapshot.snapshot_id,
+                    entry.table_path,
+                    after.latest.snapshot_id,
+                )
             used = {path for kept in after.snapshots for path in (kept.tiered_path, kept.readable_path)}
             unused = {path for old in before.snapshots for path in (old.tiered_path, old.readable_path)} - used
             return entry, used, unused

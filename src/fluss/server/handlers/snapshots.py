@@ -65,7 +65,9 @@ async def get_kv_snapshot_metadata(
     entry = rights.permitted_table(ctx, request.table_id)
     _check_primary_key(entry)
     partition_id = request.partition_id if request.HasField("partition_id") else None
-    snapshot = (await _snapshots_of(ctx, entry, partition_id, request.bucket_id)).find(request.snapshot_id)
+    snapshots = await _snapshots_of(ctx, entry, partition_id, request.bucket_id)
+    log = ctx.server.tablets.find(snapshots.bucket)
+    snapshot = None if log is None else snapshots.find(request.snapshot_id, log.high_watermark)
     if snapshot is None:
         raise KvSnapshotNotExistError(
             f"Snapshot {request.snapshot_id} of bucket {request.bucket_id} of table '{entry.table_path}' does not "
@@ -88,11 +90,8 @@ async def list_kv_snapshots(ctx: RequestContext, request: pb.ListKvSnapshotsRequ
         response.partition_id = partition_id = partition.partition_id
     for bucket in range(entry.buckets_of(partition)):
         log = ctx.server.tablets.tablet(TableBucket(entry.table_id, bucket, partition_id))
-        for found in (await _snapshots_of(ctx, entry, partition_id, bucket)).snapshots:
-            if found.log_offset <= log.high_watermark:
-                response.active_snapshots.add(
-                    bucket_id=bucket, snapshot_id=found.snapshot_id, log_offset=found.log_offset
-                )
+        for found in (await _snapshots_of(ctx, entry, partition_id, bucket)).up_to(log.high_watermark):
+            response.active_snapshots.add(bucket_id=bucket, snapshot_id=found.snapshot_id, log_offset=found.log_offset)
     return response
 
 

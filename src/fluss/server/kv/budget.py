@@ -73,6 +73,8 @@ class StoreBudget:
         self._views: dict[Spillable, None] = {}
         """Stores that have a view open, the one that was opened first at the beginning."""
         self._views_max = _views_max()
+        self.views_reopened = 0
+        """How often a store opened a view that had been closed."""
         self._lock = threading.Lock()
         self.memory_bytes = 0
         """Everything in memory, what is being written to disk included."""
@@ -226,6 +228,12 @@ class StoreBudget:
             )
 
     def _wake(self) -> None:
+        """Let those who wait look again. May come from any thread: a stop closes stores in one."""
+        if self._waiters:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and so has every wait
+                self._waiters[0].get_loop().call_soon_threadsafe(self._wake_here)
+
+    def _wake_here(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             complete(waiter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,9 @@ from fluss.errors import KvStorageError, UnknownServerError
 from fluss.server import disk
 
 FILE_NAME = "auto-increment"
+
+InThread = Callable[["Callable[[], int | None]"], "Awaitable[int | None]"]
+"""Runs work that reads a file."""
 
 
 class Block(NamedTuple):
@@ -23,16 +26,42 @@ class Block(NamedTuple):
 
 
 class BlockSource:
-    """Hands out blocks of numbers of one table. A block is on disk before its first number is used."""
+    """Hands out blocks of numbers of one table. A block is on disk before its first number is used.
+
+    The file may be an older copy, or missing, when an operator put the data folder back. It is known to be where a
+    bucket has used numbers that are free by the file; then blocks begin behind the numbers of all rows of the table.
+    An older copy that gives out numbers of other buckets before one of them shows it is not noticed.
+
+    Args:
+        highest_used: Returns the largest number that the rows of the table ever had.
+    """
 
     def __init__(
-        self, table_folder: Path, block_size: Callable[[], int], is_there: Callable[[str], bool] = lambda _: True
+        self,
+        table_folder: Path,
+        block_size: Callable[[], int],
+        is_there: Callable[[str], bool] = lambda _: True,
+        highest_used: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         self._path = table_folder / FILE_NAME
         self._block_size = block_size
         self._is_there = is_there
         """Returns whether the partition of a bucket was not dropped. Called in threads."""
+        self._highest_used = highest_used
+        self._least = 1
         self._lock = threading.Lock()
+
+    async def check(self, highest_used: int, in_thread: InThread) -> None:
+        """Compare the file with the largest number of one bucket, before the bucket draws from it."""
+        free = await in_thread(self._free)
+        if self._highest_used is not None and (free is None or highest_used >= max(free, self._least)):
+            self._least = max(self._least, await self._highest_used() + 1)
+
+    def _free(self) -> int | None:
+        """The next number that is free by the file; None when it is missing."""
+        with self._lock:
+            free, known = self._read()
+        return free if known else None
 
     def current(self, bucket: str) -> Block | None:
         """The newest block of a bucket, if it has one."""
@@ -40,13 +69,10 @@ class BlockSource:
             return self._read()[1].get(bucket)
 
     def take(self, bucket: str, least: int = 1) -> Block:
-        """A new block for a bucket, whose numbers below `least` are known to be used.
-
-        The file may be an older copy, or missing: an operator put the data folder back.
-        """
+        """A new block for a bucket, whose numbers below `least` are known to be used."""
         with self._lock:
             free, known = self._read()
-            first = max(free, least)
+            first = max(free, least, self._least)
             blocks = {name: block for name, block in known.items() if self._is_there(name)}
             blocks[bucket] = block = Block(first, first + self._block_size() - 1)
             body = json.dumps({"next": block.last + 1, "blocks": blocks}).encode()
@@ -87,6 +113,7 @@ class NumberSequence:
         self._column = column
         self._next, self._last = 1, 0
         self._highest_used: int | None = None
+        self._is_checked = False
 
     @property
     def last(self) -> int:
@@ -99,6 +126,12 @@ class NumberSequence:
         The block is read when the first number is drawn: damage to it is no reason to refuse reads.
         """
         self._highest_used = highest_used
+
+    async def check(self, in_thread: InThread) -> None:
+        """Compare the file with what `resume` was given, once; before the first number is drawn."""
+        if not self._is_checked:
+            await self._source.check(self._highest_used or 0, in_thread)
+            self._is_checked = True
 
     def _resume(self, highest_used: int) -> None:
         if not self._last:

@@ -92,10 +92,23 @@ class Kv:
         source = self._blocks.get(entry.table_id)
         if source is None:
             source = self._blocks[entry.table_id] = BlockSource(
-                self._tablets.folder(entry), lambda: entry.table_info.config.auto_increment_cache_size, self._is_there
+                self._tablets.folder(entry),
+                lambda: entry.table_info.config.auto_increment_cache_size,
+                self._is_there,
+                lambda: self._highest_number(entry),
             )
         place = str(bucket.bucket_id) if bucket.partition_id is None else f"{bucket.partition_id}/{bucket.bucket_id}"
         return NumberSequence(source, place, number_limit(info), info.schema.auto_increment_columns[0])
+
+    async def _highest_number(self, entry: TableEntry) -> int:
+        """The largest number that the rows of a table ever had; opens the states of all of its buckets."""
+        highest = 0
+        for log in tuple(self._tablets):
+            if log.bucket.table_id == entry.table_id and (log.high_watermark or log.damage is not None):
+                tablet = self.tablet(entry, log.bucket)
+                await tablet.ready()
+                highest = max(highest, tablet.store.highest_number)
+        return highest
 
     def _is_there(self, place: str) -> bool:
         """Whether the bucket of a number sequence has no partition, or one that was not dropped."""

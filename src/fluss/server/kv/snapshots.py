@@ -12,6 +12,7 @@ whatever moment the server is killed at.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import posixpath
@@ -19,7 +20,7 @@ import re
 import threading
 import uuid
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.kv import ordered
 from fluss.server.kv.store import Checkpointed, Store, StoreMeta
-from fluss.server.remote_files import RemoteFiles
+from fluss.server.remote_files import RemoteFiles, checksum_of
 
 logger = logging.getLogger("fluss.server.kv")
 
@@ -179,8 +180,11 @@ class BucketSnapshot:
 class BucketSnapshots:
     """The snapshots of one bucket, oldest first.
 
-    Methods that touch files run in threads, one at a time. `snapshots` is replaced on the event loop, or before the
-    state of the bucket is ready.
+    Methods that touch files run in threads, one at a time. `snapshots` is replaced on the event loop, but for `load`.
+
+    When an older copy of the data folder was put back beside a remote data directory that had gone on, there are
+    snapshots of changes that the log has lost. It gives their offsets to other changes, so they are told apart by where
+    the log ended when the state was opened, however far it has grown since.
     """
 
     def __init__(self, files: RemoteFiles, folder: str, bucket: TableBucket, staging: Path) -> None:
@@ -192,7 +196,15 @@ class BucketSnapshots:
         self.snapshots: tuple[BucketSnapshot, ...] = ()
         self.loaded = False
         self._lock = threading.Lock()
+        self.on_opened: Callable[[BucketSnapshots], None] = lambda snapshots: None
+        """Called on the event loop when the state was opened for the first time."""
         self._next_id = 0
+        self._first_id = 0
+        """Snapshots from here on were taken by this run of the server."""
+        self._end_offset: int | None = None
+        """Where the log ended when the state was opened; None before, when the log does not grow."""
+        self._compared: set[str] = set()
+        """Paths of tables that are known to have the content of the tables of the state with their names."""
         self._swept = False
         """Whether what earlier runs of the server, or a snapshot that failed, left behind is gone."""
 
@@ -206,7 +218,26 @@ class BucketSnapshots:
 
     def newest_up_to(self, end_offset: int) -> BucketSnapshot | None:
         """The newest that a log with this end reaches: one beyond it is of changes that the log has lost."""
-        return next((found for found in reversed(self.snapshots) if found.log_offset <= end_offset), None)
+        return next(reversed(self.up_to(end_offset)), None)
+
+    def up_to(self, end_offset: int) -> list[BucketSnapshot]:
+        """All that a log with this end reaches."""
+        lost = self.lost
+        return [found for found in self.snapshots if found.log_offset <= end_offset and found not in lost]
+
+    @property
+    def lost(self) -> tuple[BucketSnapshot, ...]:
+        """Those of changes that the log did not have any more when the state was opened."""
+        end, first = self._end_offset, self._first_id
+        if end is None:
+            return ()
+        return tuple(found for found in self.snapshots if found.snapshot_id < first and found.log_offset > end)
+
+    def opened(self, end_offset: int) -> None:
+        """Record that the state is open, beside a log with this end. Only the first time counts: then the log grows."""
+        if self._end_offset is None:
+            self._end_offset = end_offset
+            self.on_opened(self)
 
     @property
     def size_bytes(self) -> int:
@@ -220,10 +251,11 @@ class BucketSnapshots:
 
     def retained_offset(self, end_offset: int) -> int:
         """From here on the snapshots that a log with this end reaches need it; 0 when it reaches none."""
-        return min((found.log_offset for found in self.snapshots if found.log_offset <= end_offset), default=0)
+        return min((found.log_offset for found in self.up_to(end_offset)), default=0)
 
-    def find(self, snapshot_id: int) -> BucketSnapshot | None:
-        return next((found for found in self.snapshots if found.snapshot_id == snapshot_id), None)
+    def find(self, snapshot_id: int, end_offset: int) -> BucketSnapshot | None:
+        """The snapshot with an id, if a log with this end reaches it."""
+        return next((found for found in self.up_to(end_offset) if found.snapshot_id == snapshot_id), None)
 
     def load(self) -> None:
         """Find the snapshots that are there, once. Raises OSError when they cannot be listed now."""
@@ -242,7 +274,7 @@ class BucketSnapshots:
                     continue  # it was not finished, or is half removed
                 except (DamagedSnapshotError, ValueError, KeyError, TypeError) as error:
                     logger.error("snapshot %d of %s in '%s' is damaged: %s", snapshot_id, self.bucket, location, error)
-            self._next_id = max(ids, default=-1) + 1
+            self._first_id = self._next_id = max(ids, default=-1) + 1
             self.snapshots, self.loaded = tuple(found), True
 
     def _location(self, snapshot_id: int) -> str:
@@ -284,7 +316,7 @@ class BucketSnapshots:
             if not is_table and not _PRIVATE_FILE.fullmatch(name):
                 continue
             old = known.get(name) if is_table else None
-            if old is not None and old.size_bytes == disk.size_of(taken.folder / name):
+            if old is not None and self._is_stored(taken.folder / name, old):
                 shared.append(old)
                 continue
             path = f"{shared_folder if is_table else location}/{uuid.uuid4()}"
@@ -311,6 +343,7 @@ class BucketSnapshots:
         self._files.sync_folder(location)
         self._files.write(f"{location}/{METADATA_NAME}", snapshot.to_json())
         self._files.sync_folder(location)
+        self._compared = {file.path for file in shared}
         return snapshot
 
     def _discard(self, location: str, new: Iterable[str]) -> None:
@@ -332,6 +365,16 @@ class BucketSnapshots:
             return {}
         return {file.local_name: file for file in newest.shared}
 
+    def _is_stored(self, table: Path, old: SnapshotFile) -> bool:
+        """Whether a stored table with the name of this one has its content.
+
+        An older copy of the state may have been put back: RocksDB gives the names again then, to files of the same
+        size. So the content is compared, once for each run of the server.
+        """
+        if old.size_bytes != disk.size_of(table):
+            return False
+        return old.path in self._compared or checksum_of(table) == old.checksum
+
     # Removing ----------------------------------------------------------------------------------------------------
 
     def remove(self, expired: Sequence[BucketSnapshot], kept: Iterable[BucketSnapshot]) -> None:
@@ -341,20 +384,13 @@ class BucketSnapshots:
             swept, self._swept = self._swept, False  # what cannot be deleted now goes after the next snapshot
             for snapshot in expired:
                 self._files.remove_file(f"{snapshot.location}/{METADATA_NAME}")
-                self._files.sync_folder(snapshot.location)
+                with contextlib.suppress(FileNotFoundError):  # an attempt before this one failed later
+                    self._files.sync_folder(snapshot.location)
                 swept = self._files.remove_folder(snapshot.location) and swept
                 for file in snapshot.shared:
                     if file.path not in needed:
                         self._files.remove_file(file.path)
             self._swept = swept
-
-    def discard_beyond(self, end_offset: int) -> None:
-        """Delete snapshots of changes that the log has lost: it will give their offsets to others."""
-        lost = tuple(found for found in self.snapshots if found.log_offset > end_offset)
-        if lost:
-            logger.error("the log of %s ends at %d; later snapshots are deleted", self.bucket, end_offset)
-            self.snapshots = tuple(found for found in self.snapshots if found.log_offset <= end_offset)
-            self.remove(lost, self.snapshots)
 
     def sweep(self, kept: Iterable[BucketSnapshot]) -> None:
         """Delete what earlier runs of the server, or a snapshot that failed, left behind."""
@@ -399,21 +435,6 @@ def _is_snapshot(name: str) -> re.Match[str] | None:
     return _SNAPSHOT_FOLDER.fullmatch(name)
 
 
-def reconcile(snapshots: BucketSnapshots, store: Store, end_offset: int) -> None:
-    """Part a store that was opened, and whose log ends at `end_offset`, from snapshots that are ahead of it.
-
-    They are when an older copy of the data folder came beside a remote data directory that had gone on. Runs in a
-    thread.
-    """
-    try:
-        snapshots.load()
-        snapshots.discard_beyond(end_offset)
-    except Exception as error:  # of any file system; the store has all rows, so it serves on
-        logger.error("the snapshots of %s cannot be read: %s", snapshots.bucket, snapshots.explain(error))
-    if snapshots.newest is not None:
-        store.part_from(snapshots.newest.meta)
-
-
 def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_offset: int) -> bool:
     """Let a store begin with the newest snapshot that a log from `start_offset` to `end_offset` can go on from.
 
@@ -426,10 +447,7 @@ def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_off
     except Exception as error:  # of any file system
         unreachable = snapshots.explain(error)
         logger.error("the snapshots of %s cannot be read: %s", snapshots.bucket, unreachable)
-    usable = [found for found in snapshots.snapshots if start_offset <= found.log_offset <= end_offset]
-    if usable or start_offset == 0:
-        # Otherwise they are the only copy of some rows. The bucket is out of service then, and they stay as they are.
-        snapshots.discard_beyond(end_offset)
+    usable = [found for found in snapshots.up_to(end_offset) if start_offset <= found.log_offset]
     for snapshot in reversed(usable):
         try:
             _restore(snapshots, snapshot, store)

@@ -23,7 +23,7 @@ from fluss.server import disk
 from fluss.server.catalog import Catalog, Dropped, TableEntry
 from fluss.server.catalog.documents import json_text
 from fluss.server.clock import Clock
-from fluss.server.kv.snapshots import BucketSnapshots
+from fluss.server.kv.snapshots import BucketSnapshot, BucketSnapshots
 from fluss.server.kv.tablet import KvTablet
 from fluss.server.log.tablet import LogTablet
 from fluss.server.remote_files import RemoteFiles
@@ -194,6 +194,8 @@ class Snapshotter:
         self._files = RemoteFiles(catalog.remote_data_dir, catalog.configs.initial.store_options)
         self._root = f"{self._files.root}/kv"
         self._buckets: dict[TableBucket, BucketSnapshots] = {}
+        self._opened: asyncio.Queue[BucketSnapshots] = asyncio.Queue()
+        self._discarding = asyncio.Lock()
         self._saving = asyncio.Lock()
         self.leases = SnapshotLeases(catalog.data_dir, clock.now_ms)
         self.leases.load()
@@ -211,6 +213,7 @@ class Snapshotter:
             folder = f"{self._root}/{entry.folder(partition[1] if partition else None)}/{bucket.bucket_id}"
             staging = state.with_name(state.name + _STAGING_SUFFIX)
             known = self._buckets[bucket] = BucketSnapshots(self._files, folder, bucket, staging)
+            known.on_opened = self._opened.put_nowait
         return known
 
     @property
@@ -244,9 +247,10 @@ class Snapshotter:
             snapshots = self.of(entry, log.bucket)
             try:
                 await self.loaded(entry, log.bucket)
+                await self._discard_lost(snapshots)
                 if log.high_watermark > snapshots.log_offset:
                     await self._take(entry, log, snapshots)
-                await self._prune(snapshots, retained)
+                await self._prune(snapshots, retained, log.high_watermark)
             except Exception as error:  # RocksDB raises plain exceptions; the other buckets are not concerned
                 if not log.deleted:  # a drop takes the files away, and that is no failure
                     logger.error(
@@ -272,9 +276,41 @@ class Snapshotter:
             self._clock.monotonic() - started,
         )  # fmt: skip
 
-    async def _prune(self, snapshots: BucketSnapshots, retained: int) -> None:
-        """Remove the oldest snapshots, but for those that a reader holds."""
-        older = snapshots.snapshots[:-retained]
+    async def discard_lost(self) -> None:
+        """Delete snapshots of changes that logs have lost, of each bucket soon after its state was opened.
+
+        A restart would not know them any more once the log has grown. Requests do not wait for it, and it takes one
+        thread: the store may be down. Then it is left to the rounds.
+        """
+        while True:
+            snapshots = await self._opened.get()
+            try:
+                await self._in_thread(snapshots.load)
+                await self._discard_lost(snapshots)
+            except Exception as error:  # of any file system
+                logger.error(
+                    "the snapshots of %s cannot be read, it is tried again later: %s",
+                    snapshots.bucket,
+                    self._files.explain(error),
+                )
+                while not self._opened.empty():
+                    self._opened.get_nowait()
+
+    async def _discard_lost(self, snapshots: BucketSnapshots) -> None:
+        async with self._discarding:
+            lost = snapshots.lost
+            if not lost:
+                return
+            logger.error(
+                "the log of %s ended before %d of its snapshots; they are deleted", snapshots.bucket, len(lost)
+            )
+            kept = tuple(found for found in snapshots.snapshots if found not in lost)
+            await self._in_thread(snapshots.remove, lost, kept)
+            snapshots.snapshots = tuple(found for found in snapshots.snapshots if found not in lost)
+
+    async def _prune(self, snapshots: BucketSnapshots, retained: int, end_offset: int) -> None:
+        """Remove the oldest snapshots that the log reaches, but for those that a reader holds."""
+        older = snapshots.up_to(end_offset)[:-retained]
         expired = [found for found in older if not self.leases.is_leased(snapshots.bucket, found.snapshot_id)]
         # From here on no reader can get hold of them.
         snapshots.snapshots = tuple(found for found in snapshots.snapshots if found not in expired)
@@ -289,13 +325,15 @@ class Snapshotter:
         """Lease snapshots of buckets that are `loaded`; returns the buckets whose snapshot is gone."""
         # In one go with the lease itself: what is there now is not removed before it.
         available = {
-            bucket: snapshot_id
-            for bucket, snapshot_id in wanted.items()
-            if (found := self._buckets.get(bucket)) is not None and found.find(snapshot_id) is not None
+            bucket: snapshot_id for bucket, snapshot_id in wanted.items() if self._find(bucket, snapshot_id) is not None
         }
         self.leases.acquire(lease_id, duration_ms, available)
         await self._save()
         return [bucket for bucket in wanted if bucket not in available]
+
+    def _find(self, bucket: TableBucket, snapshot_id: int) -> BucketSnapshot | None:
+        found, log = self._buckets.get(bucket), self._tablets.find(bucket)
+        return None if found is None or log is None else found.find(snapshot_id, log.high_watermark)
 
     async def release(self, lease_id: str, buckets: Iterable[TableBucket]) -> None:
         self.leases.release(lease_id, buckets)

@@ -60,7 +60,7 @@ class StoreMeta(NamedTuple):
     """The largest auto-increment number among them."""
     store: str = ""
     """Identifies this disk part among all that the bucket ever had. RocksDB numbers the files of each from the start:
-    only files of one disk part with the same name have the same content."""
+    only files of one disk part with the same name can have the same content."""
     sequence: int = 0
     """How many changes RocksDB counted. A manifest that lost its end is no error to it: it opens an earlier state."""
 
@@ -205,6 +205,8 @@ class Store:
             self._spill.add_done_callback(lambda _: self._close_in_thread(dropped))
         elif self._db is not None or self._is_written:
             self._close_in_thread(False)
+        else:
+            self._is_on_disk = False
 
     def _close_in_thread(self, remove: bool) -> None:
         def close() -> None:
@@ -237,6 +239,7 @@ class Store:
                     self._db = open_view(str(self._folder), self.budget.blocks)
                 except Exception as error:  # RocksDB raises plain exceptions
                     raise ordered.reading_error(self._folder, "opened", error) from None
+                self.budget.views_reopened += 1
             db = self._db
         self.budget.view_opened(self)
         return db
@@ -290,11 +293,6 @@ class Store:
         # What follows on these files is not what followed on them before, so this is another disk part.
         meta._replace(reaches=meta.offset, store=self._identity, sequence=0).write(self._folder)
         self.open()
-
-    def part_from(self, newer: StoreMeta) -> None:
-        """Become another disk part if this is an older copy of one: the names of its next files are taken."""
-        if newer.store == self._identity and newer.offset > self.applied_offset:
-            self._identity = uuid.uuid4().hex
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from fluss.server.kv.changes import Outcome
 from fluss.server.kv.ordered import Changes, DamagedStoreError, Values, first_values, sorted_runs
 from fluss.server.kv.prepare import Preparation, Preparers, Write
 from fluss.server.kv.sequence import NumberSequence
-from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberRange, reconcile, restore
+from fluss.server.kv.snapshots import MEMORY_BYTES_MAX, BucketSnapshots, NumberRange, restore
 from fluss.server.kv.store import Checkpointed, Store, entry_bytes
 from fluss.server.kv.values import ValueCodec
 from fluss.server.log import reader
@@ -147,9 +147,9 @@ class KvTablet:
             is_usable = False
         if not is_usable or (self.store.applied_offset == 0 and self.log.high_watermark > 0):
             await self._rebuild()
-        elif self._snapshots is not None:
-            await self._in_thread(reconcile, self._snapshots, self.store, self.log.high_watermark)
         await self._replay()
+        if self._snapshots is not None:
+            self._snapshots.opened(self.log.high_watermark)
 
     async def _rebuild(self) -> None:
         """Begin with the newest snapshot that can be used, or with nothing."""
@@ -166,7 +166,7 @@ class KvTablet:
 
     def damaged(self, error: DamagedStoreError) -> None:
         """Rebuild the store; callers of `ready` wait for it."""
-        if self._opening is not None and self._opening.done():
+        if self._opening is not None and self._opening.done() and not self.closed:
             logger.error("%s; it is rebuilt", error)
             self._replaying = True
             self._opening = asyncio.ensure_future(self._reopen())
@@ -307,6 +307,9 @@ class KvTablet:
     ) -> AppendResult:
         async with self._writes:
             await self.store.budget.room()
+            if self._numbers is not None:
+                await self.ready()
+                await self._numbers.check(self._in_thread)
             while True:
                 truncations = self._truncations
                 prepared = await self._prepared(records, target_columns, agg_mode, share)
@@ -485,6 +488,8 @@ class KvTablet:
             opening = self._opening
             try:
                 found = await read()
+                if self.closed:
+                    continue  # it may have been read from a store without its files
                 if self._opening is opening:
                     return found
                 problem = f"the state of {self.log.bucket} was rebuilt meanwhile"

@@ -257,9 +257,12 @@ class Replicator:
             self._check_owner()
             self._write_manifest(time_ms)
             self._note_look(time_ms)
-        elif time_ms - self._looked_ms >= _LOOK_MS and not captured.errors:
+        elif time_ms - self._looked_ms >= _LOOK_MS:
             self._check_owner()
-            self._note_look(time_ms)
+            if captured.errors:
+                self._looked_ms = time_ms  # the backup does not have everything up to now
+            else:
+                self._note_look(time_ms)
         if time_ms - self._expired_ms >= min(_EXPIRY_MS, self._retention_ms):
             self._expire(time_ms)
             self._expired_ms = time_ms
