@@ -35,6 +35,35 @@ def test_append(harness: SparkHarness) -> None:
     assert {(row.id, row.v, row.s) for row in rows} == {(i, i / 2, f"s{i}") for i in range(1000)}
 
 
+@pytest.mark.parametrize("key", [[], ["id"]], ids=["log", "primary key"])
+def test_rows_that_become_long_half_way(harness: SparkHarness, key: list[str]) -> None:
+    """With the bridge, a task writes them in parts: each has at most the bytes that a batch may have."""
+    name = "spark.sql.execution.arrow.maxBytesPerBatch"
+    usual = harness.spark.conf.get(name)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", pa.string())])
+    path = harness.create(schema, primary_key=key)
+    long = "id between 500 and 800 or id = 1100"
+    frame = harness.spark.range(0, 1200, 1, 1).selectExpr("id", f"repeat('x', if({long}, 20000 + id, 3)) as s")
+    harness.spark.conf.set(name, "1m")
+    try:
+        harness.write(frame, path)
+        harness.write(frame.limit(0), path)
+    finally:
+        harness.spark.conf.set(name, usual)
+    lengths = sorted((row.id, len(row.s)) for row in harness.read(path).collect())
+    assert lengths == [(i, 20000 + i if 500 <= i <= 800 or i == 1100 else 3) for i in range(1200)]
+
+
+def test_parts_of_a_task_are_refused_where_rows_are_written_once(harness: SparkHarness) -> None:
+    path = harness.create(EVENTS)
+    write = harness.spark.range(3).write.format("fluss").mode("append").option("write.parts", "true")
+    write = write.option("bootstrap.servers", harness.bootstrap)
+    for once in ({"txnAppId": "job", "txnVersion": "1"}, {"write.delivery": "exactly-once"}):
+        with pytest.raises(PySparkException, match="needs that a task writes its rows in one part"):
+            write.options(**once).save(path)
+    assert harness.read(path).count() == 0
+
+
 def test_columns_are_matched_in_any_case_and_missing_ones_are_null(harness: SparkHarness) -> None:
     path = harness.create(EVENTS)
     harness.write(harness.spark.range(3).selectExpr("id as ID"), path)

@@ -263,6 +263,13 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             writes=True,
         ),
         SparkOption(
+            "write.parts",
+            Boolean(),
+            False,
+            "Handed over by the bridge where a task may write its rows in several parts. Exactly-once is then refused.",
+            writes=True,
+        ),
+        SparkOption(
             "txnAppId",
             Text(),
             None,

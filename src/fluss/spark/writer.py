@@ -89,7 +89,13 @@ class SparkWriter:
                 "write at the same time; start Spark with spark.speculation=false, or set write.delivery to "
                 "at-least-once"
             )
-        if self._exactly_once or options["txnAppId"] is not None:
+        in_ledger = self._exactly_once or options["txnAppId"] is not None
+        if in_ledger and options["write.parts"] and not streaming:
+            raise ConfigError(
+                f"exactly-once to {info.table_path} needs that a task writes its rows in one part; give txnAppId or "
+                "write.delivery as an option of this write"
+            )
+        if in_ledger:
             create_ledger(client, self._ledger_path())
         self._overwrite: Overwrite | None = None
         if overwrite and not streaming:

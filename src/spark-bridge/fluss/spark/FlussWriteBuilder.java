@@ -4,6 +4,7 @@ package fluss.spark;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.SparkEnv;
@@ -37,6 +38,12 @@ class FlussWriteBuilder implements SupportsOverwriteV2, SupportsDynamicOverwrite
 
   /** An option of the Python source: whether Spark may run a task twice at the same time. */
   private static final String SPECULATION = "write.speculation";
+
+  /** An option of the Python source: whether a task may write its rows in several parts. */
+  private static final String PARTS = "write.parts";
+
+  /** Options of which one says that rows are written exactly once, which needs them in one part. */
+  private static final List<String> ONCE = List.of("write.delivery", "txnappid");
 
   private final LogicalWriteInfo info;
   private final Map<String, String> options;
@@ -102,10 +109,22 @@ class FlussWriteBuilder implements SupportsOverwriteV2, SupportsDynamicOverwrite
     if (speculates()) {
       options.put(SPECULATION, "true");
     }
+    boolean inParts = !mayWriteOnce();
+    if (inParts) {
+      options.put(PARTS, "true");
+    }
     CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
     SupportsWrite python = (SupportsWrite) FlussSource.python().getTable(info.schema(), new Transform[0], Map.of());
     WriteBuilder builder = python.newWriteBuilder(new WriteInfo(info.queryId(), info.schema(), given));
-    return (replaces ? ((SupportsTruncate) builder).truncate() : builder).build();
+    Write write = (replaces ? ((SupportsTruncate) builder).truncate() : builder).build();
+    return inParts ? new BoundedWrite(write, info.schema()) : write;
+  }
+
+  /** Whether an option of the write, of its catalog or of the session is about exactly-once. */
+  private boolean mayWriteOnce() {
+    return options.keySet().stream()
+        .map(name -> name.toLowerCase(Locale.ROOT))
+        .anyMatch(name -> ONCE.stream().anyMatch(name::endsWith));
   }
 
   /** What Spark says of a write, with all options. */
