@@ -145,6 +145,28 @@ def test_folders_of_a_failed_attempt_are_made_durable_by_the_next(
     assert synced == [tmp_path.name, "a"]
 
 
+def test_a_folder_that_cannot_be_taken_back_is_flushed_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power cut would take it with all that was put into it meanwhile."""
+    synced: list[str] = []
+
+    def fail(*args: object) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(disk, "sync", fail)
+        broken.setattr(disk, "remove_folder", fail)
+        for _ in range(2):
+            with pytest.raises(OSError, match="broken"):
+                disk.make_folders_durably(tmp_path / "a")
+    real = disk.sync_folder
+    monkeypatch.setattr(disk, "sync_folder", lambda path: (real(path), synced.append(Path(path).name)))
+    for _ in range(2):
+        disk.make_folders_durably(tmp_path / "a" / "b")
+    assert synced == [tmp_path.name, "a"]
+
+
 def test_a_tree_is_removed_as_far_as_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a/one", "a/two", "b/three"):
         disk.make_folders((tmp_path / "tree" / name).parent)

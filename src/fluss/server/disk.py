@@ -282,19 +282,26 @@ def make_folders(path: Path, changed: Callable[[Path], None] = lambda folder: No
         changed(folder.parent)
 
 
+_doubtful_folders: set[Path] = set()
+"""Folders that were made, whose names could not be flushed, and that could not be removed for that."""
+
+
 def make_folders_durably(path: Path) -> None:
     """Create a folder and the parents it lacks. One whose name cannot be flushed is taken back, so that the next
-    attempt does not take it for durable."""
-    if is_folder(path):
+    attempt does not take it for durable; if that fails as well, the next attempt flushes it."""
+    if is_folder(path) and _doubtful_folders.isdisjoint((path, *path.parents)):
         return
     make_folders_durably(path.parent)
     make_folders(path)
     try:
         sync_folder(path.parent)
     except OSError:
-        with contextlib.suppress(OSError):
+        try:
             remove_folder(path)
+        except OSError:
+            _doubtful_folders.add(path)
         raise
+    _doubtful_folders.discard(path)
 
 
 def remove_tree(path: StrPath) -> bool:
