@@ -588,6 +588,12 @@ async def test_no_number_is_given_while_those_of_another_bucket_are_unknown(tmp_
         assert await table.lookup("b", bucket=1) != [("b", 1, "v")]
 
 
+def put_back_copy(tmp_path: Path) -> None:
+    """Let the data folder have the tables of an earlier time again."""
+    shutil.rmtree(tmp_path / "data" / "tables")
+    shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+
+
 async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> None:
     """The log gives their offsets to other changes, which they do not have."""
     async with a_table(tmp_path / "data") as (server, table):
@@ -597,8 +603,7 @@ async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) 
         shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
         await table.put(rows(10, "lost"))
         await take(server)
-    shutil.rmtree(tmp_path / "data" / "tables")
-    shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+    put_back_copy(tmp_path)
     async with a_table(tmp_path / "data") as (server, table):
         assert await table.lookup(*range(10)) == rows(10)
         await wait_until(lambda: [found.snapshot_id for found in snapshots_of(server).snapshots] == [0])
@@ -618,8 +623,7 @@ async def test_snapshots_that_an_older_copy_of_the_data_folder_does_not_reach_ar
         shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
         await table.put(rows(10, "undone"))
         await take(server)
-    shutil.rmtree(tmp_path / "data" / "tables")
-    shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+    put_back_copy(tmp_path)
     async with a_table(tmp_path / "data", **remote) as (server, table):
         request = pb.GetLatestKvSnapshotsRequest(table_path=path)
         answer = await table.client.call(apis.GET_LATEST_KV_SNAPSHOTS, request)
@@ -640,8 +644,7 @@ async def test_a_log_does_not_expire_for_snapshots_that_it_does_not_reach(tmp_pa
         shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
         await table.put(rows(10, "undone"))
         await take(server)
-    shutil.rmtree(tmp_path / "data" / "tables")
-    shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+    put_back_copy(tmp_path)
     clock.time_ms += 2 * MINUTE_MS
     async with a_table(tmp_path / "data", clock=clock) as (server, table):
         await take(server)
@@ -666,8 +669,7 @@ async def test_snapshots_are_not_those_of_rows_that_an_older_copy_of_the_data_fo
         shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
         await table.put(rows(10, "undone"))
         await take(server)
-    shutil.rmtree(tmp_path / "data" / "tables")
-    shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+    put_back_copy(tmp_path)
     async with a_table(tmp_path / "data", **remote) as (server, table):
         await table.put(rows(10, "other"))
         await take(server)
