@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.server.log_support import connected, make_batch, run, running_server
+from tests.shared import raising
 
 import fluss.server
 from fluss.errors import FlussError
@@ -23,30 +24,14 @@ SERVER = Path(fluss.server.__file__).parent
 # report its address to other processes, ask the system about this process, read what an operator configured, or write
 # RocksDB.
 ELSEWHERE = {
-    "certificates.py",
-    "config.py",
-    "inspection.py",
-    "kv/rocksdb.py",
-    "local.py",
-    "data_metrics.py",
-    "tls.py",
-    "users.py",
-    "disk.py",
-}
+    "certificates.py", "config.py", "inspection.py", "kv/rocksdb.py", "local.py", "data_metrics.py", "tls.py",
+    "users.py", "disk.py",
+}  # fmt: skip
 FILE_MODULES = {"mmap", "shutil", "fcntl", "tempfile", "io"}
 # Of `os`, what has nothing to do with files; `read` is for pipes.
 OS_ALLOWED = {
-    "environ",
-    "getpid",
-    "name",
-    "cpu_count",
-    "strerror",
-    "read",
-    "register_at_fork",
-    "kill",
-    "getenv",
-    "urandom",
-}
+    "environ", "getpid", "name", "cpu_count", "strerror", "read", "register_at_fork", "kill", "getenv", "urandom",
+}  # fmt: skip
 PATH_METHODS = {
     "chmod", "exists", "glob", "hardlink_to", "is_dir", "is_file", "iterdir", "mkdir", "read_bytes", "read_text",
     "rename", "rglob", "rmdir", "stat", "symlink_to", "touch", "unlink", "write_bytes", "write_text",
@@ -122,11 +107,10 @@ def test_new_folders_are_private_and_told(tmp_path: Path) -> None:
 def test_folders_of_a_failed_attempt_are_made_durable_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """A folder that is there already is taken for durable, so none may be left that is not."""
+    """Otherwise a power cut would take one with all that was put into it meanwhile."""
     folder = tmp_path / "a" / "b"
-    synced: list[str] = []
     calls = 0
-    real, real_sync_folder = getattr(disk, kind), disk.sync_folder
+    real = getattr(disk, kind)
 
     def fail_second(*args: object) -> None:
         nonlocal calls
@@ -135,36 +119,37 @@ def test_folders_of_a_failed_attempt_are_made_durable_by_the_next(
             raise OSError(errno.ENOSPC, "no room")
         real(*args)
 
-    monkeypatch.setattr(disk, kind, fail_second)
-    monkeypatch.setattr(disk, "sync_folder", lambda path: (real_sync_folder(path), synced.append(Path(path).name)))
-    with pytest.raises(OSError, match="no room"):
-        disk.make_folders_durably(folder)
-    assert not folder.exists()
-    disk.make_folders_durably(folder)
-    assert folder.is_dir()
-    assert synced == [tmp_path.name, "a"]
-
-
-def test_a_folder_that_cannot_be_taken_back_is_flushed_by_the_next_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise a power cut would take it with all that was put into it meanwhile."""
-    synced: list[str] = []
-
-    def fail(*args: object) -> None:
-        raise OSError(errno.EIO, "broken")
-
     with monkeypatch.context() as broken:
-        broken.setattr(disk, "sync", fail)
-        broken.setattr(disk, "remove_folder", fail)
-        for _ in range(2):
-            with pytest.raises(OSError, match="broken"):
-                disk.make_folders_durably(tmp_path / "a")
+        broken.setattr(disk, kind, fail_second)
+        with pytest.raises(OSError, match="no room"):
+            disk.make_folders_durably(folder, tmp_path)
+    assert flushed_by_another_attempt(monkeypatch, folder, tmp_path) == [tmp_path.name, "a"]
+
+
+def test_folders_that_a_killed_process_made_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those below the root: who named it vouches for its own name."""
+    folder = tmp_path / "root" / "a" / "b"
+    folder.mkdir(parents=True)
+    assert flushed_by_another_attempt(monkeypatch, folder, tmp_path / "root") == ["root", "a"]
+
+
+def flushed_by_another_attempt(monkeypatch: pytest.MonkeyPatch, folder: Path, root: Path) -> list[str]:
+    """The names of the folders that are flushed to make one durable."""
+    synced: list[str] = []
     real = disk.sync_folder
-    monkeypatch.setattr(disk, "sync_folder", lambda path: (real(path), synced.append(Path(path).name)))
-    for _ in range(2):
-        disk.make_folders_durably(tmp_path / "a" / "b")
-    assert synced == [tmp_path.name, "a"]
+    with monkeypatch.context() as watched:
+        watched.setattr(disk, "sync_folder", lambda path: (real(path), synced.append(Path(path).name)))
+        disk.make_folders_durably(folder, root)
+    assert folder.is_dir()
+    return synced
+
+
+def test_a_folder_that_may_not_be_read_is_not_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "sync_folder", raising(PermissionError, errno.EACCES, "not yours"))
+    (tmp_path / "a").mkdir()
+    disk.make_folders_durably(tmp_path / "a", tmp_path)
+    with pytest.raises(PermissionError):
+        disk.make_folders_durably(tmp_path / "b", tmp_path)
 
 
 def test_a_tree_is_removed_as_far_as_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

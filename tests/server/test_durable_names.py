@@ -15,6 +15,7 @@ from tests.server.log_support import LogHarness, connected, make_batch, running_
 
 from fluss.metadata import TableBucket
 from fluss.server import disk
+from fluss.server.datadir import DataDir
 from fluss.server.kv import snapshots as snapshots_module
 from fluss.server.kv.snapshots import METADATA_NAME
 from fluss.server.kv.store import StoreMeta
@@ -114,7 +115,6 @@ async def test_a_snapshot_is_complete_only_when_all_of_its_files_are_durable(tmp
                 await table.put(rows(50, text))
                 await take(server)
                 newest = snapshots_of(server).newest
-                assert newest is not None
                 for file in newest.files:
                     assert names.unsafe(Path(file.path)) == []
                 assert names.unsafe(Path(newest.location) / METADATA_NAME) == []
@@ -155,6 +155,17 @@ def test_names_that_a_crash_left_unflushed_are_durable_after_recovery(tmp_path: 
             assert names.unsafe(path)
             assert LogHarness(folder).log.end_offset == (3 if rows_written else 0)
             assert names.unsafe(path) == []
+
+
+def test_names_of_the_catalog_that_a_crash_left_unflushed_are_durable_after_the_start(tmp_path: Path) -> None:
+    """The table counts as created, and rows are acknowledged that a power cut would take with it."""
+    names, folder = Names(tmp_path), tmp_path / "catalog" / "tables" / "7"
+    with names.watched():
+        disk.make_folders(folder / "partitions")
+        disk.write_file(folder / "schema", b"x")
+        assert names.unsafe(folder / "schema")
+        DataDir(tmp_path).abandon()
+        assert names.unsafe(folder / "schema") == names.unsafe(folder / "partitions") == []
 
 
 async def test_a_restored_state_is_durable_before_its_head_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,9 @@
 """A disk that fails on demand, and that forgets what was not synced when the power goes.
 
 The files are real ones in a folder of the simulation. Beside them this keeps, for each file with unsynced changes, its
-last synced contents, and for each folder the changes of names since its last sync. `lose_power` goes back to a state
-that POSIX allows: of the changes to a file any subset, torn at sectors; of the changes to a folder any subset that has,
-with a change of a name, all earlier ones of that name.
+last synced contents, and for each folder the changes of names since its last sync, also those of processes that were
+killed since. `lose_power` goes back to a state that POSIX allows: of the changes to a file any subset, torn at sectors;
+of the changes to a folder any subset that has, with a change of a name, all earlier ones of that name.
 
 A sync that fails leaves what it was for in doubt for good, as it does on Linux: a later sync reports success and has
 not written it.
@@ -74,6 +74,16 @@ class SimDisk:
         self.operations = 0
         self.failing: Callable[[str], int | None] = lambda kind: None
         """The error number with which the next operation of a kind fails; None lets it succeed."""
+
+    @classmethod
+    @contextmanager
+    def of_seed(cls, folder: Path, seed: int) -> Iterator[tuple[Path, SimDisk]]:
+        """A disk that is installed, and a folder of its own below another one."""
+        root = folder / str(seed)
+        root.mkdir()
+        sim = cls(root, random.Random(seed))
+        with sim.installed():
+            yield root, sim
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -263,16 +273,11 @@ class SimDisk:
             for undos in [[undo for _, undo in changes]] if in_order else _apart(changes):
                 for undo in reversed(undos[self._rng.randint(0, len(undos)) :]):
                     undo()
-        self.survive()
-
-    def survive(self) -> None:
-        """Take what the operating system has as durable: the process died, the machine did not."""
-        self._files.clear()
         self._folders.clear()
         self._links.clear()
         self._open_folders.clear()
-        for path in self._graveyard.iterdir():
-            path.unlink()
+        for kept in self._graveyard.iterdir():
+            kept.unlink()
 
     def _torn(self, file: _File) -> bytes:
         contents = bytearray(file.synced)

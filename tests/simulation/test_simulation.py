@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from tests.simulation.disk import SimDisk
 from tests.simulation.scenario import LostOrDoubledError
 
 from fluss.errors import LogOffsetOutOfRangeError, UnknownServerError
+from fluss.server import disk
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 """The tasks and files of a killed server are never ended."""
@@ -49,14 +49,9 @@ def test_a_server_that_does_not_sync_is_caught(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_loss_of_power_keeps_what_was_synced(tmp_path: Path) -> None:
-    from fluss.server import disk
-
     outcomes = set()
     for seed in range(40):
-        root = tmp_path / str(seed)
-        root.mkdir()
-        sim = SimDisk(root, random.Random(seed))
-        with sim.installed():
+        with SimDisk.of_seed(tmp_path, seed) as (root, sim):
             fd = disk.open_file(root / "file", disk.READ_WRITE | disk.CREATE)
             disk.write_at(fd, b"synced", 0)
             disk.sync(fd)
@@ -73,14 +68,9 @@ def test_a_loss_of_power_keeps_what_was_synced(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_replaced_has_its_old_content_or_the_new_after_a_loss_of_power(tmp_path: Path) -> None:
-    from fluss.server import disk
-
     contents = set()
     for seed in range(40):
-        root = tmp_path / str(seed)
-        root.mkdir()
-        sim = SimDisk(root, random.Random(seed))
-        with sim.installed():
+        with SimDisk.of_seed(tmp_path, seed) as (root, sim):
             disk.write_atomically(root / "file", b"old")
             disk.sync_folder(root)
             disk.write_atomically(root / "file", b"new")
@@ -91,14 +81,9 @@ def test_a_file_that_is_replaced_has_its_old_content_or_the_new_after_a_loss_of_
 
 def test_what_a_failed_sync_was_for_stays_in_doubt(tmp_path: Path) -> None:
     """As on Linux, a later sync of the same file succeeds without having written it."""
-    from fluss.server import disk
-
     contents = set()
     for seed in range(40):
-        root = tmp_path / str(seed)
-        root.mkdir()
-        sim = SimDisk(root, random.Random(seed))
-        with sim.installed():
+        with SimDisk.of_seed(tmp_path, seed) as (root, sim):
             fd = disk.open_file(root / "file", disk.READ_WRITE | disk.CREATE)
             disk.sync_folder(root)
             disk.write_at(fd, b"doubtful", 0)

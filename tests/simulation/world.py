@@ -133,13 +133,11 @@ class World:
         await run_in(self._process, self.loop.create_task, self.server.stop())
         self.note("server stopped")
         self._bury()
-        self.disk.survive()
 
     def kill_server(self) -> None:
         """Kill the process; what it wrote stays with the operating system."""
         self.note("server killed")
         self._bury()
-        self.disk.survive()
 
     def lose_power(self) -> None:
         """The machine goes off: what was not synced may be lost."""

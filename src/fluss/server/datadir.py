@@ -55,7 +55,7 @@ class DataDir:
         self._fds: list[int] = []
         try:
             # Its own name must be durable before the first row in it is.
-            disk.make_folders_durably(self.path)
+            disk.make_folders_durably(self.path, self.path.parent)
             self._fds.append(disk.open_file(self.path, disk.READ))
             self._fds.append(disk.open_file(self.path / LOCK_NAME, disk.READ_WRITE | disk.CREATE))
         except OSError as error:
@@ -105,6 +105,10 @@ class DataDir:
         for part in _PARTS:
             # Folders of earlier releases could be read by every user of the machine.
             disk.make_private(self.path / part)
+        catalog = self.path / "catalog"
+        if not self.was_clean and disk.is_folder(catalog):
+            # What a crash left unflushed would be taken for durable from now on. Logs flush their own names.
+            disk.sync_folders(catalog)
         # From now on a crash must not look like a clean stop.
         disk.unlink_if_there(clean)
         disk.sync_folder(self.path)

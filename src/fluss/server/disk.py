@@ -282,26 +282,32 @@ def make_folders(path: Path, changed: Callable[[Path], None] = lambda folder: No
         changed(folder.parent)
 
 
-_doubtful_folders: set[Path] = set()
-"""Folders that were made, whose names could not be flushed, and that could not be removed for that."""
+def make_folders_durably(path: Path, root: Path) -> None:
+    """Create a folder and the parents it lacks, and flush the names on the way to it.
 
-
-def make_folders_durably(path: Path) -> None:
-    """Create a folder and the parents it lacks. One whose name cannot be flushed is taken back, so that the next
-    attempt does not take it for durable; if that fails as well, the next attempt flushes it."""
-    if is_folder(path) and _doubtful_folders.isdisjoint((path, *path.parents)):
+    Below `root` also those of folders that are there: the process that made them may have been killed, or its disk may
+    have failed, before the flush.
+    """
+    is_there = is_folder(path)
+    if is_there and root not in path.parents:
         return
-    make_folders_durably(path.parent)
-    make_folders(path)
+    make_folders_durably(path.parent, root)
+    if not is_there:
+        make_folders(path)
     try:
         sync_folder(path.parent)
-    except OSError:
-        try:
-            remove_folder(path)
-        except OSError:
-            _doubtful_folders.add(path)
-        raise
-    _doubtful_folders.discard(path)
+    except PermissionError:
+        if not is_there:
+            raise
+        # A folder that may not be read, such as the one above the root, is not one that this server puts names into.
+
+
+def sync_folders(path: Path) -> None:
+    """Flush the names in a folder and in all folders below it."""
+    for name in names(path):
+        if is_folder(path / name):
+            sync_folders(path / name)
+    sync_folder(path)
 
 
 def remove_tree(path: StrPath) -> bool:

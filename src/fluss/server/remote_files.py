@@ -125,7 +125,7 @@ class RemoteFiles:
     def make_folder(self, path: str) -> None:
         # An object store has no folders; Arrow would write an empty object for each.
         if self._filesystem is None:
-            disk.make_folders_durably(Path(self._inner(path)))
+            disk.make_folders_durably(Path(self._inner(path)), Path(self._base).parent)
             below = path[len(self.root) :].strip("/").split("/")
             for depth in range(1, len(below) + 1):
                 disk.share_like(posixpath.join(self._base, *below[:depth]), self._base)

@@ -266,7 +266,7 @@ class Tablets:
             clean: The logs were closed, so there is little to read of each. Threads would only take Python's lock from
                 each other.
         """
-        disk.make_folders_durably(self._root)
+        disk.make_folders_durably(self._root, self._root.parent)
         started = self._clock.monotonic()
         owns = self._catalog.owns_data_of
         self._register.load(

@@ -77,7 +77,8 @@ class BlockSource:
             blocks[bucket] = block = Block(first, first + self._block_size() - 1)
             body = json.dumps({"next": block.last + 1, "blocks": blocks}).encode()
             try:
-                disk.make_folders_durably(self._path.parent)
+                # From the folder of all tables on, which is durable from the start: database, then table.
+                disk.make_folders_durably(self._path.parent, self._path.parents[2])
                 disk.write_atomically(self._path, disk.seal(body))
                 disk.sync_folder(self._path.parent)
             except OSError as error:
