@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import errno
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -94,7 +94,7 @@ class LogHarness:
 
     def __init__(self, folder: Path, *, clock: Clock | None = None, **settings: int) -> None:
         self.folder = folder
-        self.clock = clock or FakeClock()
+        self.clock: Any = clock or FakeClock()
         self.settings = LogSettings(**settings)
         self.executor = ThreadPoolExecutor(1)
         self.dirty: list[LogTablet] = []
@@ -179,12 +179,29 @@ def failing(name: str, wanted: Callable[[Any], bool], code: int = errno.EIO) -> 
         setattr(disk, name, real)
 
 
+def flip(path: Path, at: int, bits: int = 1) -> None:
+    """Change bits of one byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= bits
+    path.write_bytes(data)
+
+
 def path_of(fd: int) -> str:
     return os.readlink(f"/proc/self/fd/{fd}")
 
 
 def run(work: Coroutine[Any, Any, T], seconds: float = 30) -> T:
     return asyncio.run(asyncio.wait_for(work, seconds))
+
+
+def fetch_request(
+    table_id: int, offset: int, *, buckets: Iterable[int] = (0,), max_bytes: int = 1 << 24, **fields: Any
+) -> pb.FetchLogRequest:
+    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=max_bytes, **fields)
+    table = request.tables_req.add(table_id=table_id, projection_pushdown_enabled=False)
+    for bucket in buckets:
+        table.buckets_req.add(bucket_id=bucket, fetch_offset=offset, max_fetch_bytes=max_bytes)
+    return request
 
 
 class Client:
@@ -196,16 +213,19 @@ class Client:
     async def call(self, api: apis.Api[Any, Any], message: Any) -> Any:
         return await self.connection.call(api, message)
 
+    async def send(self, message: Any) -> Any:
+        """Call the API whose request this is."""
+        api = next(api for api in apis.APIS.values() if api.request is type(message))
+        return await self.call(api, message)
+
+    async def create(self, descriptor: TableDescriptor, name: str = "t", database: str = "fluss") -> int:
+        path, document = pb.PbTablePath(database_name=database, table_name=name), descriptor.to_json_bytes()
+        await self.send(pb.CreateTableRequest(table_path=path, table_json=document, ignore_if_exists=False))
+        return int((await self.send(pb.GetTableInfoRequest(table_path=path))).table_id)
+
     async def create_table(self, name: str = "t", *, buckets: int = 1, **properties: str) -> int:
         settings = {key.replace("__", "-").replace("_", "."): value for key, value in properties.items()}
-        descriptor = TableDescriptor(SCHEMA, bucket_count=buckets, properties=settings)
-        path = pb.PbTablePath(database_name="fluss", table_name=name)
-        await self.call(
-            apis.CREATE_TABLE,
-            pb.CreateTableRequest(table_path=path, table_json=descriptor.to_json_bytes(), ignore_if_exists=False),
-        )
-        info = await self.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path))
-        return int(info.table_id)
+        return await self.create(TableDescriptor(SCHEMA, bucket_count=buckets, properties=settings), name)
 
     async def produce(
         self, table_id: int, *batches: bytearray, bucket: int = 0, acks: int = -1
@@ -226,31 +246,24 @@ class Client:
         max_wait_ms: int | None = None,
         columns: list[int] | None = None,
     ) -> pb.PbFetchLogRespForBucket:
-        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=max_bytes)
-        if min_bytes is not None:
-            request.min_bytes = min_bytes
-        if max_wait_ms is not None:
-            request.max_wait_ms = max_wait_ms
-        table = request.tables_req.add(table_id=table_id, projection_pushdown_enabled=columns is not None)
-        table.projected_fields.extend(columns or [])
-        table.buckets_req.add(bucket_id=bucket, fetch_offset=offset, max_fetch_bytes=max_bytes)
-        answer = await self.call(apis.FETCH_LOG, request)
-        return answer.tables_resp[0].buckets_resp[0]
+        request = fetch_request(
+            table_id, offset, buckets=[bucket], max_bytes=max_bytes, min_bytes=min_bytes, max_wait_ms=max_wait_ms
+        )
+        request.tables_req[0].projection_pushdown_enabled = columns is not None
+        request.tables_req[0].projected_fields.extend(columns or [])
+        return (await self.send(request)).tables_resp[0].buckets_resp[0]
 
     async def offsets(self, table_id: int, kind: int, timestamp: int | None = None) -> pb.PbListOffsetsRespForBucket:
-        request = pb.ListOffsetsRequest(follower_server_id=-1, offset_type=kind, table_id=table_id, bucket_id=[0])
-        if timestamp is not None:
-            request.startTimestamp = timestamp
-        return (await self.call(apis.LIST_OFFSETS, request)).buckets_resp[0]
+        request = pb.ListOffsetsRequest(
+            follower_server_id=-1, offset_type=kind, table_id=table_id, bucket_id=[0], startTimestamp=timestamp
+        )
+        return (await self.send(request)).buckets_resp[0]
 
 
 @contextlib.asynccontextmanager
 async def running_server(data_dir: Path, clock: Clock | None = None, **options: object) -> AsyncIterator[Server]:
     """A server in this process on a free port. Option names: ``_`` for a dot, ``__`` for a hyphen."""
-    named: dict[str, object] = {
-        "data.dir": str(data_dir),
-        "bind.listeners": "FLUSS://127.0.0.1:0",
-    }
+    named: dict[str, object] = {"data.dir": str(data_dir), "bind.listeners": "FLUSS://127.0.0.1:0"}
     named.update({key.replace("__", "-").replace("_", "."): value for key, value in options.items()})
     server = Server(named, environment=Environment(clock))
     await server.start()
@@ -264,14 +277,8 @@ async def running_server(data_dir: Path, clock: Clock | None = None, **options: 
 async def connected(server: Server, listener: str = "FLUSS", **options: Any) -> AsyncIterator[Client]:
     bound = server.listeners[listener]
     options.setdefault("max_frame_bytes", 1 << 28)
-    connection = await Connection.open(
-        bound.host,
-        bound.port,
-        software_name="test",
-        connect_timeout_ms=5000,
-        request_timeout_ms=20_000,
-        **options,
-    )
+    options = {"connect_timeout_ms": 5000, "request_timeout_ms": 20_000, **options}
+    connection = await Connection.open(bound.host, bound.port, software_name="test", **options)
     try:
         yield Client(connection)
     finally:

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.server.catalog.support import drop_table
 from tests.server.log_support import (
     ARROW_SCHEMA,
     SCHEMA,
     Client,
     FakeClock,
     connected,
+    fetch_request,
+    flip,
     ids_of,
     make_batch,
     running_server,
@@ -58,11 +61,7 @@ async def test_errors_of_a_bucket_are_answered_with_it(client: Client) -> None:
     body = encode_produce_log(-1, table, 1000, [(None, 0, [bad]), (None, 1, [make_batch(0)]), (None, 2, [bad])])
     answer = pb.ProduceLogResponse.FromString(bytes(await client.connection.call_parts(apis.PRODUCE_LOG, body)))
     codes = {part.bucket_id: part.error_code for part in answer.buckets_resp}
-    assert codes == {
-        0: ErrorCode.CORRUPT_RECORD_EXCEPTION,
-        1: 0,
-        2: ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
-    }
+    assert codes == {0: ErrorCode.CORRUPT_RECORD_EXCEPTION, 1: 0, 2: ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION}
     stale = await client.produce(table + 1000, make_batch(0))
     assert stale.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
     gap = await client.produce(table, make_batch(0, writer_id=5, sequence=3))
@@ -153,8 +152,7 @@ class TestWaiting:
         await client.produce(table, make_batch(0))
         fetch = asyncio.ensure_future(client.fetch(table, 3, min_bytes=1, max_wait_ms=20_000))
         await asyncio.sleep(0.05)
-        path = pb.PbTablePath(database_name="fluss", table_name="t")
-        await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        await client.send(drop_table())
         await asyncio.wait_for(fetch, 5)
         late = await client.fetch(table, 0)
         assert late.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
@@ -168,12 +166,9 @@ async def test_limits_hold_over_buckets(client: Client) -> None:
     table = await client.create_table(buckets=3)
     for bucket in (1, 2):
         await client.produce(table, make_batch(0), bucket=bucket)
-    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=10)
-    asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
-    for bucket in range(3):
-        asked.buckets_req.add(bucket_id=bucket, fetch_offset=0, max_fetch_bytes=1 << 20)
-    answer = await client.call(apis.FETCH_LOG, request)
-    sizes = [len(part.records) for part in answer.tables_resp[0].buckets_resp]
+    request = fetch_request(table, 0, buckets=range(3))
+    request.max_bytes = 10
+    sizes = [len(part.records) for part in (await client.send(request)).tables_resp[0].buckets_resp]
     assert sizes == [0, len(make_batch(0)), 0]
 
 
@@ -201,22 +196,21 @@ async def test_filter_leaves_out_batches_that_cannot_match(client: Client) -> No
     table = await client.create_table(table_statistics_columns="*")
     for first in (0, 10, 20):
         await client.produce(table, make_batch(first, 10, statistics=True))
-    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20)
-    asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False, filter_schema_id=1)
+    request = fetch_request(table, 0)
+    [asked] = request.tables_req
+    asked.filter_schema_id = 1
     asked.filter_predicate.CopyFrom(encode_predicate((col("id") == 15).resolve(SCHEMA), SCHEMA))
-    asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1 << 20)
-    [part] = (await client.call(apis.FETCH_LOG, request)).tables_resp[0].buckets_resp
+    [part] = (await client.send(request)).tables_resp[0].buckets_resp
     assert ids_of(part.records) == list(range(10, 20))
     assert part.filtered_end_offset == 30
     # A schema that the server does not know: the filter is ignored.
     asked.filter_schema_id = 99
-    [part] = (await client.call(apis.FETCH_LOG, request)).tables_resp[0].buckets_resp
+    [part] = (await client.send(request)).tables_resp[0].buckets_resp
     assert ids_of(part.records) == list(range(30))
     assert not part.HasField("filtered_end_offset")
 
 
-async def test_list_offsets(tmp_path: Path) -> None:
-    clock = FakeClock()
+async def test_list_offsets(tmp_path: Path, clock: FakeClock) -> None:
     async with running_server(tmp_path, clock) as server, connected(server) as client:
         table = await client.create_table()
         assert (await client.offsets(table, 0)).offset == 0
@@ -244,8 +238,7 @@ async def test_limit_scan_returns_the_last_rows(tmp_path: Path) -> None:
             await client.produce(table, make_batch(number * 3))
         assert len(server.tablets.tablet(TableBucket(table, 0)).segments) > 1
         for limit, first in ((1, 15), (3, 15), (4, 12), (7, 9), (100, 0)):
-            request = pb.LimitScanRequest(table_id=table, bucket_id=0, limit=limit)
-            answer = await client.call(apis.LIMIT_SCAN, request)
+            answer = await client.send(pb.LimitScanRequest(table_id=table, bucket_id=0, limit=limit))
             assert ids_of(answer.records) == list(range(first, 18))
             assert answer.is_log_table
         refused = await client.call(apis.LIMIT_SCAN, pb.LimitScanRequest(table_id=table, bucket_id=0, limit=0))
@@ -268,8 +261,7 @@ async def test_writer_ids_and_statistics(tmp_path: Path) -> None:
         assert part.row_count == 7
 
 
-async def test_expired_segments_go_and_new_ones_stay(tmp_path: Path) -> None:
-    clock = FakeClock()
+async def test_expired_segments_go_and_new_ones_stay(tmp_path: Path, clock: FakeClock) -> None:
     async with running_server(tmp_path, clock, log_segment_file__size="1b") as server, connected(server) as client:
         table = await client.create_table(table_log_ttl="1 h")
         kept = await client.create_table("kept", table_log_ttl="0 s")
@@ -295,9 +287,7 @@ async def test_damage_stays_in_its_bucket(tmp_path: Path) -> None:
             await client.produce(table, make_batch(0), bucket=bucket)
         folder = server.tablets.tablet(TableBucket(table, 0)).folder
     path = folder / f"{0:020d}.log"
-    data = bytearray(path.read_bytes())
-    data[100] ^= 4
-    path.write_bytes(data)
+    flip(path, 100, 4)
     async with running_server(tmp_path) as server, connected(server) as client:
         broken = await client.fetch(table, 0, bucket=0)
         assert broken.error_code == ErrorCode.CORRUPT_MESSAGE

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.server.log_support import LogHarness, make_batch
 
 from fluss.errors import FormatError
+from fluss.records.log_batch import TIMESTAMP_POSITION
 from fluss.server.log import writers
 from fluss.server.log.files import OpenFiles
 from fluss.server.log.recovery import RecoveryPoint
@@ -45,7 +46,6 @@ def test_floor_and_time_lookup() -> None:
 def test_files_are_read_back_and_truncated() -> None:
     index = sample()
     again = SegmentIndex.parse(index.offset_file(), index.time_file(), 500)
-    assert again is not None
     assert again.offset_file() == index.offset_file()
     assert again.time_file() == index.time_file()
     again.truncate(250)
@@ -186,6 +186,27 @@ def test_indexes_of_closed_segments_are_freed_when_they_are_not_used(tmp_path: P
     look()
     assert not any(look())
     assert harness.read_all() == list(range(90))
+
+
+def test_a_file_that_was_damaged_at_a_recovery_is_whole_when_it_is_put_back(tmp_path: Path) -> None:
+    """The timestamp lies outside the checksum, so the index took the damaged one, and must not be believed over the
+    file that is there again."""
+    settings = {"index_interval_bytes": 0}
+    harness = LogHarness(tmp_path / "log", **settings)
+    harness.write(make_batch(0))
+    harness.close()
+    harness = LogHarness(tmp_path / "log", **settings)
+    harness.write(make_batch(3))
+    path = harness.log.segments[0].path
+    harness.crash()
+    whole = path.read_bytes()
+    position = len(whole) // 2 + TIMESTAMP_POSITION + 6
+    path.write_bytes(whole[:position] + b"\x01" + whole[position + 1 :])
+    harness = LogHarness(tmp_path / "log", **settings)
+    assert harness.read_all() == list(range(6))
+    harness.close()
+    path.write_bytes(whole)
+    assert LogHarness(tmp_path / "log", **settings).read_all() == list(range(6))
 
 
 def test_the_writers_that_wrote_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.server.log_support import FakeClock, LogHarness, append, ids_of, make_batch
+from tests.shared import raising
 
 from fluss.errors import FlussError, OutOfOrderSequenceError
 from fluss.records import iter_log_batches
@@ -56,15 +57,12 @@ def test_clean_reopen_opens_no_file_until_it_is_needed(tmp_path: Path) -> None:
 
 def test_crash_reopen_keeps_everything(tmp_path: Path) -> None:
     size = len(make_batch(0, writer_id=1, sequence=0))
-    harness = LogHarness(
-        tmp_path / "log", segment_bytes_max=4 * size, recovery_point_interval_bytes=2 * size, index_interval_bytes=0
-    )
+    sizes = {"segment_bytes_max": 4 * size, "recovery_point_interval_bytes": 2 * size, "index_interval_bytes": 0}
+    harness = LogHarness(tmp_path / "log", **sizes)
     for round_number in range(5):
         fill(harness, 3, round_number * 3)
         harness.crash()
-        harness = LogHarness(
-            tmp_path / "log", segment_bytes_max=4 * size, recovery_point_interval_bytes=2 * size, index_interval_bytes=0
-        )
+        harness = LogHarness(tmp_path / "log", **sizes)
         assert harness.log.damage is None
         assert harness.read_all() == list(range((round_number + 1) * 9))
         with pytest.raises(OutOfOrderSequenceError):
@@ -141,7 +139,6 @@ def test_acknowledged_bytes_are_never_cut_away(tmp_path: Path, damage: str) -> N
         damaged[len(before) // 2 if damage == "header" else -1] ^= 0x10
     path.write_bytes(damaged)
     again = LogHarness(tmp_path / "log")
-    assert again.log.damage is not None
     assert str(path) in again.log.damage.message
     with pytest.raises(DamagedLogError):
         again.append(make_batch(0))
@@ -163,7 +160,6 @@ def test_lost_segment_is_reported(tmp_path: Path, lost: int) -> None:
     harness.close()
     (tmp_path / "log" / f"{lost:020d}.log").unlink()
     again = LogHarness(tmp_path / "log", segment_bytes_max=10)
-    assert again.log.damage is not None
     assert "is gone" in again.log.damage.message
 
 
@@ -232,9 +228,7 @@ def test_flipped_bits_in_the_log_are_never_served(tmp_path: Path, crashed: bool)
     """Whatever bit of a log file flips, a reader gets the right rows or an error that names the file."""
     base = LogHarness(tmp_path / "base", segment_bytes_max=1500, index_interval_bytes=400, clock=FakeClock())
     for number in range(8):
-        clock = base.clock
-        assert isinstance(clock, FakeClock)
-        clock.time_ms += 10
+        base.clock.time_ms += 10
         base.write(make_batch(number * 3, writer_id=1, sequence=number))
     expected = rows_with_time(base)
     assert len({time for _, time in expected}) == 8
@@ -273,7 +267,7 @@ def test_a_segment_that_could_not_be_begun_is_no_part_of_the_log(
     harness = LogHarness(tmp_path / "log")
     fill(harness, 3)
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "truncate", _fails)
+        patch.setattr(disk, "truncate", raising(OSError, 5, "the disk is broken"))
         with pytest.raises(FlussError, match="cannot open a log file"):
             harness.log.roll_if_not_empty()
     leftover = tmp_path / "log" / f"{9:020d}.log"
@@ -290,7 +284,3 @@ def test_a_segment_that_could_not_be_begun_is_no_part_of_the_log(
         assert again.read_all() == list(range(count * 3))
         fill(again, 1, count)
         again.close()
-
-
-def _fails(*_: object) -> None:
-    raise OSError(5, "the disk is broken")

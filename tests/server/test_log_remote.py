@@ -17,29 +17,37 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.server.log_support import Client, FakeClock, connected, ids_of, make_batch, running_server
+from tests.server.catalog.support import drop_table
+from tests.server.log_support import (
+    Client,
+    FakeClock,
+    connected,
+    fetch_request,
+    flip,
+    ids_of,
+    make_batch,
+    running_server,
+)
+from tests.shared import raising
 from tests.waiting import wait_until
 
 import fluss
 import fluss.aio
 from fluss.errors import ErrorCode
 from fluss.metadata import TableBucket
-from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.catalog import tables
 from fluss.server.log.remote import MANIFEST_NAME, RemoteLog
+from fluss.server.log.tablet import LogTablet
 from fluss.server.remote_files import RemoteFiles
 from fluss.server.server import Server
 
 
 @asynccontextmanager
 async def remote_server(folder: Path, clock: FakeClock | None = None) -> AsyncIterator[tuple[Server, Client]]:
-    options = {
-        "remote_data_dir": str(folder / "remote"),
-        "log_segment_file__size": "1kb",
-        "log_index_interval__size": "0",
-    }
+    options = {"log_segment_file__size": "1kb", "log_index_interval__size": "0"}
+    options["remote_data_dir"] = str(folder / "remote")
     async with running_server(folder / "data", clock, **options) as server, connected(server) as client:
         yield server, client
 
@@ -74,10 +82,26 @@ async def moved(
         yield server, client, table
 
 
-async def test_segments_move_and_are_found(tmp_path: Path) -> None:
-    async with remote_server(tmp_path) as (server, client):
+@asynccontextmanager
+async def filled(folder: Path, count: int) -> AsyncIterator[tuple[Server, Client, int, LogTablet]]:
+    """A server with a table of so many batches, and its only log."""
+    async with remote_server(folder) as (server, client):
         table = await client.create_table()
-        await fill(client, table, 12)
+        await fill(client, table, count)
+        yield server, client, table, server.tablets.tablet(TableBucket(table, 0))
+
+
+def remote_folder(folder: Path, table: int) -> Path:
+    return folder / "remote" / "log" / "fluss" / f"t-{table}" / "0"
+
+
+async def first_remote_ids(client: Client, table: int) -> list[int]:
+    """The ids of the first rows, which are in the remote log."""
+    return read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3]
+
+
+async def test_segments_move_and_are_found(tmp_path: Path) -> None:
+    async with filled(tmp_path, 12) as (server, client, table, tablet):
         tablet = server.tablets.tablet(TableBucket(table, 0))
         assert len(tablet.segments) == 6
         await server.tablets.move_to_remote()
@@ -97,51 +121,38 @@ async def test_segments_move_and_are_found(tmp_path: Path) -> None:
         assert ids_of(local.records)[0] == 24
         assert not local.HasField("remote_log_fetch_info")
         assert (await client.offsets(table, 0)).offset == 0
-        request = pb.ListRemoteLogManifestsRequest(table_id=table)
-        [manifest] = (await client.call(apis.LIST_REMOTE_LOG_MANIFESTS, request)).manifests
+        [manifest] = (await client.send(pb.ListRemoteLogManifestsRequest(table_id=table))).manifests
         assert os.path.isfile(manifest.remote_log_manifest_path)  # noqa: ASYNC240
         assert manifest.remote_log_end_offset == 30
     async with remote_server(tmp_path) as (server, client):
-        fetched = await client.fetch(table, 0)
-        assert read_remote(fetched.remote_log_fetch_info)[:3] == [0, 1, 2]
+        assert await first_remote_ids(client, table) == [0, 1, 2]
         await fill(client, table, 4, 12)
         await server.tablets.move_to_remote()
         assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[-1] >= 35
 
 
 async def test_an_index_that_could_not_be_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> bytes:
-        raise OSError("the store does not answer")
-
     async with moved(tmp_path, 12) as (_server, client, table):
         with monkeypatch.context() as patch:
-            patch.setattr(RemoteFiles, "read", fail)
+            patch.setattr(RemoteFiles, "read", raising(OSError, "the store does not answer"))
             assert (await client.fetch(table, 5)).remote_log_fetch_info.first_start_pos == 0
         assert (await client.fetch(table, 5)).remote_log_fetch_info.first_start_pos > 0
 
 
 async def test_remote_first_and_layout(tmp_path: Path) -> None:
     async with moved(tmp_path, 6) as (_server, client, table):
-        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20, read_preference=1)
-        asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
-        asked.buckets_req.add(bucket_id=0, fetch_offset=6, max_fetch_bytes=1 << 20)
-        [part] = (await client.call(apis.FETCH_LOG, request)).tables_resp[0].buckets_resp
+        request = fetch_request(table, 6, read_preference=1)
+        [part] = (await client.send(request)).tables_resp[0].buckets_resp
         assert part.HasField("remote_log_fetch_info")
-        folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
+        folder = remote_folder(tmp_path, table)
         assert part.remote_log_fetch_info.remote_log_tablet_dir == str(folder)
         [segment] = [s for s in part.remote_log_fetch_info.remote_log_segments if s.remote_log_start_offset == 6]
         names = {path.name for path in (folder / segment.remote_log_segment_id).iterdir()}
-        assert names == {
-            f"{6:020d}.log",
-            f"{6:020d}.index",
-            f"{6:020d}.timeindex",
-            f"{12:020d}.writer_snapshot",
-        }
+        assert names == {f"{6:020d}.log", f"{6:020d}.index", f"{6:020d}.timeindex", f"{12:020d}.writer_snapshot"}
         assert len(list((folder / "metadata").iterdir())) == 1
 
 
-async def test_offset_by_time_reaches_into_the_remote_log(tmp_path: Path) -> None:
-    clock = FakeClock()
+async def test_offset_by_time_reaches_into_the_remote_log(tmp_path: Path, clock: FakeClock) -> None:
     async with remote_server(tmp_path, clock) as (server, client):
         table = await client.create_table()
         times = []
@@ -158,8 +169,7 @@ async def test_offset_by_time_reaches_into_the_remote_log(tmp_path: Path) -> Non
         assert "No such file" in lost.error_message
 
 
-async def test_expired_remote_segments_go(tmp_path: Path) -> None:
-    clock = FakeClock()
+async def test_expired_remote_segments_go(tmp_path: Path, clock: FakeClock) -> None:
     async with moved(tmp_path, 6, clock, table_log_ttl="1 h") as (server, client, table):
         clock.time_ms += 2 * 3_600_000
         await fill(client, table, 4, 6)
@@ -167,26 +177,25 @@ async def test_expired_remote_segments_go(tmp_path: Path) -> None:
         await server.tablets.expire_segments()
         assert (await client.offsets(table, 0)).offset == 18
         assert (await client.fetch(table, 3)).error_code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION
-        folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
         kept = server.tablets.tablet(TableBucket(table, 0)).remote
-        assert kept is not None
-        assert {p.name for p in folder.iterdir()} == {s.segment_id for s in kept.segments} | {"metadata"}
-        entry = server.catalog.table_by_id(table)
-        assert entry is not None
-        counters = entry.counters
+        check_copies(tmp_path, table, kept)
+        counters = server.catalog.table_by_id(table).counters
         assert counters.remote_copy_bytes > sum(s.size_in_bytes for s in kept.segments) > 0
         assert counters.remote_copy > len(kept.segments)
         assert (counters.remote_copy_failed, counters.remote_delete, counters.remote_delete_failed) == (0, 1, 0)
 
 
+def check_copies(folder: Path, table: int, log: RemoteLog) -> None:
+    """Nothing but the segments of a log is in its remote folder."""
+    assert {*disk.names(remote_folder(folder, table))} == {one.segment_id for one in log.segments} | {"metadata"}
+
+
 async def test_expired_segments_that_the_store_does_not_delete_go_with_a_later_upload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
 ) -> None:
     """Also when it does not delete them in the first attempt after that."""
-    clock = FakeClock()
     async with moved(tmp_path, 6, clock, table_log_ttl="1 h") as (server, client, table):
         remote = server.tablets.tablet(TableBucket(table, 0)).remote
-        assert remote is not None
         with monkeypatch.context() as patch:
             patch.setattr(RemoteFiles, "remove_folder", lambda *_: False)
             for first in (6, 10):
@@ -195,16 +204,13 @@ async def test_expired_segments_that_the_store_does_not_delete_go_with_a_later_u
                 await server.tablets.move_to_remote()
         await fill(client, table, 4, 14)
         await server.tablets.move_to_remote()
-        folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
-        assert {p.name for p in folder.iterdir()} == {s.segment_id for s in remote.segments} | {"metadata"}
+        check_copies(tmp_path, table, remote)
 
 
-async def test_segments_that_are_not_copied_yet_do_not_expire(tmp_path: Path) -> None:
+async def test_segments_that_are_not_copied_yet_do_not_expire(tmp_path: Path, clock: FakeClock) -> None:
     """They are the only copy, however old they are: a remote store may be out of reach for long."""
-    clock = FakeClock()
     async with moved(tmp_path, 6, clock, table_log_ttl="1 h") as (server, client, table):
         log = server.tablets.tablet(TableBucket(table, 0))
-        assert log.remote is not None
         copied_end = log.remote.copied_end
         await fill(client, table, 6, 6)
         assert log.segments[-1].base_offset > copied_end, "whole segments came since"
@@ -216,9 +222,8 @@ async def test_segments_that_are_not_copied_yet_do_not_expire(tmp_path: Path) ->
 
 async def test_drop_removes_the_remote_part(tmp_path: Path) -> None:
     async with moved(tmp_path, 6) as (_server, client, table):
-        path = pb.PbTablePath(database_name="fluss", table_name="t")
-        await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
-    assert not (tmp_path / "remote" / "log" / "fluss" / f"t-{table}").exists()
+        await client.send(drop_table())
+    assert not remote_folder(tmp_path, table).parent.exists()
 
 
 @pytest.mark.parametrize("drop", ["table", "partition", "database", "database, killed"])
@@ -230,9 +235,6 @@ async def test_what_a_store_does_not_delete_goes_later(
 
     def remote_files() -> list[Path]:
         return [file for file in (tmp_path / "remote").rglob("*") if file.is_file()]
-
-    def killed(*_: object) -> None:
-        raise OSError("killed")
 
     async with remote_server(tmp_path) as (server, _):
         config = fluss.Config({"bootstrap.servers": server.listeners["FLUSS"].address})
@@ -258,7 +260,7 @@ async def test_what_a_store_does_not_delete_goes_later(
                 await admin.drop_partition(path, {"dt": "d"})
             else:
                 if "killed" in drop:
-                    monkeypatch.setattr(tables, "erase_database", killed)
+                    monkeypatch.setattr(tables, "erase_database", raising(OSError, "killed"))
                     monkeypatch.setattr(server.catalog, "on_dropped", [])
                 await admin.drop_database("shop", cascade=True)
         await server.kv.snapshotter.remove_what_is_left()
@@ -286,14 +288,11 @@ async def test_drop_during_an_upload_leaves_nothing_behind(
         assert go_on.wait(10)
         return real(*args)
 
-    async with remote_server(tmp_path) as (server, client):
-        table = await client.create_table()
-        await fill(client, table, 8)
+    async with filled(tmp_path, 8) as (server, client, _table, _log):
         monkeypatch.setattr(owner, step, hold)
         moving = asyncio.ensure_future(server.tablets.move_to_remote())
         await wait_until(held.is_set)
-        path = pb.PbTablePath(database_name="fluss", table_name="t")
-        await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        await client.send(drop_table())
         await asyncio.sleep(0.05)
         go_on.set()
         await moving
@@ -305,14 +304,12 @@ async def test_drop_during_an_upload_leaves_nothing_behind(
 async def test_damaged_local_manifest_is_found_again(tmp_path: Path, how: str) -> None:
     async with moved(tmp_path, 8) as (server, client, table):
         manifest = server.tablets.tablet(TableBucket(table, 0)).folder / "remote-log"
-    data = bytearray(manifest.read_bytes())
     if how == "flip":
-        data[20] ^= 1
+        flip(manifest, 20)
     else:
-        del data[30:]
-    manifest.write_bytes(data)
+        manifest.write_bytes(manifest.read_bytes()[:30])
     async with remote_server(tmp_path) as (server, client):
-        assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
+        assert await first_remote_ids(client, table) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])
@@ -347,24 +344,16 @@ async def test_a_manifest_that_cannot_be_read_takes_no_copies_away(
         assert sorted((tmp_path / "remote").rglob("*.log")) == copies
     monkeypatch.undo()
     async with remote_server(tmp_path) as (server, client):
-        assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
+        assert await first_remote_ids(client, table) == [0, 1, 2]
 
 
 async def test_damaged_segments_are_not_copied(tmp_path: Path) -> None:
-    async with remote_server(tmp_path) as (server, client):
-        table = await client.create_table()
-        await fill(client, table, 6)
-        tablet = server.tablets.tablet(TableBucket(table, 0))
-        path = tablet.segments[0].path
-        data = bytearray(path.read_bytes())
-        data[200] ^= 1
-        path.write_bytes(data)
+    async with filled(tmp_path, 6) as (server, client, table, tablet):
+        flip(tablet.segments[0].path, 200)
         await server.tablets.move_to_remote()
-        assert tablet.remote is not None
         assert tablet.remote.segments == ()
         assert tablet.start_offset == 0
         entry = server.catalog.table_by_id(table)
-        assert entry is not None
         assert entry.counters.remote_copy == entry.counters.remote_copy_failed > 0
         assert entry.counters.remote_copy_bytes == 0
         answer = await client.fetch(table, 0)
@@ -384,10 +373,8 @@ async def test_uploads_that_fail_leave_no_copies(tmp_path: Path, monkeypatch: py
             raise OSError("the store is full")
         return real(*args)
 
-    async with remote_server(tmp_path) as (server, client):
-        table = await client.create_table()
-        await fill(client, table, 8)
-        folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
+    async with filled(tmp_path, 8) as (server, _client, table, log):
+        folder = remote_folder(tmp_path, table)
         monkeypatch.setattr(owner, step, fail)
         for _ in range(6):
             await server.tablets.move_to_remote()
@@ -395,10 +382,8 @@ async def test_uploads_that_fail_leave_no_copies(tmp_path: Path, monkeypatch: py
             assert len(copies) <= 3
         monkeypatch.undo()
         await server.tablets.move_to_remote()
-        remote = server.tablets.tablet(TableBucket(table, 0)).remote
-        assert remote is not None
-        assert len(remote.segments) == 3
-        assert {*disk.names(folder)} == {segment.segment_id for segment in remote.segments} | {"metadata"}
+        assert len(log.remote.segments) == 3
+        check_copies(tmp_path, table, log.remote)
         assert len(disk.names(folder / "metadata")) == 1
 
 
@@ -408,13 +393,9 @@ async def test_a_manifest_that_was_not_confirmed_does_not_count(
 ) -> None:
     """Its copies are removed, so a restart must not find it: local segments would be deleted on its word."""
     real = disk.sync_folder
-    async with remote_server(tmp_path) as (server, client):
-        table = await client.create_table()
-        await fill(client, table, 2 * segments + 2)
+    async with filled(tmp_path, 2 * segments + 2) as (server, client, table, log):
         await server.tablets.move_to_remote()
         await fill(client, table, 6, 2 * segments + 2)
-        log = server.tablets.tablet(TableBucket(table, 0))
-        assert log.remote is not None
         assert len(log.remote.segments) == segments
 
         def fail(path: Any) -> None:
@@ -434,21 +415,19 @@ async def test_a_manifest_that_was_not_confirmed_does_not_count(
         assert {segment.segment_id for segment in found.segments} <= {*disk.names(Path(found.folder))}
         monkeypatch.undo()
         await server.tablets.move_to_remote()
-        assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
+        assert await first_remote_ids(client, table) == [0, 1, 2]
 
 
 async def test_leftover_copies_are_swept(tmp_path: Path) -> None:
-    async with remote_server(tmp_path) as (server, client):
-        table = await client.create_table()
-        await fill(client, table, 6)
-        folder = tmp_path / "remote" / "log" / "fluss" / f"t-{table}" / "0"
+    async with filled(tmp_path, 6) as (server, client, table, _log):
+        folder = remote_folder(tmp_path, table)
         (folder / "half-copied").mkdir(parents=True)
         (folder / "metadata").mkdir()
         (folder / "metadata" / "old.manifest").write_text("{}")
         await server.tablets.move_to_remote()
         assert not (folder / "half-copied").exists()
         assert not (folder / "metadata" / "old.manifest").exists()
-        assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[:3] == [0, 1, 2]
+        assert await first_remote_ids(client, table) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("root_mode", "file_mode", "folder_mode"), [(0o755, 0o644, 0o755), (0o700, 0o600, 0o700)])

@@ -176,6 +176,8 @@ class _Reading:
         except _IndexMismatch:
             # The index is only a hint. Rebuild it from the log; if the log itself is broken, that is said below.
             segment.discard_index()
+            if self.result.parts:
+                return False  # what is in the answer is not read again; the next request goes on behind it
             try:
                 return self._walk(segment, *segment.position_at_or_before(wanted), end, end_offset)
             except _IndexMismatch as mismatch:

@@ -248,6 +248,10 @@ def _check_from(segments: list[Segment], start: int, position: int, scan: _Scan,
         segment.size_bytes = scan_from
         segment.open_for_append(index)
         bad = scan.run(segment, scan_from, file_end)
+        if segment.size_bytes > scan_from:
+            # What was not flushed may be damaged where no checksum covers it. The index says the same then, and must
+            # not be believed over the file that was put back.
+            index.trusted = False
         if bad is not None:
             if scan.next_offset < committed:
                 raise DamagedLogError(
