@@ -21,7 +21,9 @@ from google.protobuf.message import Message
 
 import fluss.aio as fluss
 from fluss.net import connection as net
+from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import APIS
+from fluss.protocol.frames import ResponseKind, parse_response
 from fluss.server.local import LocalServer
 
 MIB = 1024 * 1024
@@ -44,6 +46,15 @@ SERVER_OPTIONS: dict[str, object] = {
     "server.buffer.memory-size": "48mb",
     "server.connection.max-unsent-size": "2mb",
 }
+
+
+def error_of(answer: bytes | None) -> int | None:
+    """The code of an error answer; None for a success."""
+    assert answer is not None
+    response = parse_response(memoryview(answer))
+    if response.kind == ResponseKind.SUCCESS:
+        return None
+    return int(pb.ErrorResponse.FromString(bytes(response.body)).error_code)
 
 
 class HealthyClient(threading.Thread):

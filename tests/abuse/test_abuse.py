@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.abuse.attackers import MIB, Attacked, exchange, frame, is_closed_within, mutations
+from tests.abuse.attackers import MIB, Attacked, error_of, exchange, frame, is_closed_within, mutations
+from tests.server.log_support import fetch_request
 from tests.waiting import wait_for
 
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.frames import ResponseKind, parse_response
+from fluss.protocol.frames import parse_response
 
 IDLE_SECONDS = 3.0
 
@@ -41,15 +42,6 @@ def unharmed(attacked: Attacked) -> Iterator[None]:
 def stack() -> Iterator[contextlib.ExitStack]:
     with contextlib.ExitStack() as stack:
         yield stack
-
-
-def error_of(answer: bytes | None) -> int | None:
-    """The code of an error answer; None for a success."""
-    assert answer is not None
-    response = parse_response(memoryview(answer))
-    if response.kind == ResponseKind.SUCCESS:
-        return None
-    return int(pb.ErrorResponse.FromString(bytes(response.body)).error_code)
 
 
 @pytest.mark.parametrize("length", [-(1 << 31), -1, 0, 1, 7, 16 * MIB + 1, (1 << 31) - 1])
@@ -150,9 +142,8 @@ def length_delimited(field: int, body: bytes) -> bytes:
 
 @pytest.mark.parametrize("depth", [50, 99, 1000, 5000])
 def test_deep_predicate_trees(attacked: Attacked, depth: int) -> None:
-    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1000)
-    table = request.tables_req.add(table_id=0, projection_pushdown_enabled=False)
-    table.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1000)
+    request = fetch_request(0, 0, max_bytes=1000)
+    [table] = request.tables_req
     predicate = pb.PbPredicate.DESCRIPTOR.fields_by_name
     compound = predicate["compound"].message_type.fields_by_name["children"].number
     body = b""
@@ -173,21 +164,19 @@ def giant_requests() -> dict[str, tuple[apis.Api, bytes]]:
     listed = pb.ListOffsetsRequest(follower_server_id=-1, offset_type=0, table_id=0)
     lookup = pb.LookupRequest(table_id=1)
     lookup.buckets_req.add(bucket_id=0).keys.extend([b"k"] * 300_000)
-    fetch = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1000, max_wait_ms=0)
-    table = fetch.tables_req.add(table_id=0, projection_pushdown_enabled=False)
-    for _ in range(50_000):
-        table.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1000)
+    fetch = fetch_request(0, 0, buckets=[0] * 50_000, max_bytes=1000, max_wait_ms=0)
     put = pb.PutKvRequest(acks=-1, table_id=1, timeout_ms=1000)
     produce = pb.ProduceLogRequest(acks=-1, table_id=0, timeout_ms=1000)
     for _ in range(50_000):
         put.buckets_req.add(bucket_id=0, records=b"")
         produce.buckets_req.add(bucket_id=0, records=b"")
-    columns = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1000, max_wait_ms=0)
-    table = columns.tables_req.add(table_id=0, projection_pushdown_enabled=True, projected_fields=[0] * 2_000_000)
-    table.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1000)
+    columns = fetch_request(0, 0, max_bytes=1000, max_wait_ms=0)
+    columns.tables_req[0].projection_pushdown_enabled = True
+    columns.tables_req[0].projected_fields.extend([0] * 2_000_000)
     fetch_head = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1000, max_wait_ms=0).SerializePartialToString()
     table_head = b"\x08\x00\x10\x00"
-    whole_bucket = length_delimited(4, b"\x10\x00\x18\x00\x20\x01")
+    whole_bucket, empty = length_delimited(4, b"\x10\x00\x18\x00\x20\x01"), length_delimited(4, b"")
+    written, unknown = b"\x10\x00\x1a\x00", b"\x78\x00"
     write_head = pb.ProduceLogRequest(acks=-1, table_id=0, timeout_ms=1000).SerializePartialToString()
     lookup_head = pb.LookupRequest(table_id=1).SerializePartialToString()
     prefix = pb.PrefixLookupRequest(table_id=1)
@@ -196,19 +185,13 @@ def giant_requests() -> dict[str, tuple[apis.Api, bytes]]:
         # Two bytes for each message that the parser makes.
         "empty messages": (apis.GET_METADATA, length_delimited(1, b"") * 7_000_000),
         "some empty messages": (apis.GET_METADATA, length_delimited(1, b"") * 2_000_000),
-        "buckets without fields": (
-            apis.FETCH_LOG,
-            fetch_head + length_delimited(3, table_head + length_delimited(4, b"") * 2_000_000),
-        ),
+        "buckets without fields": (apis.FETCH_LOG, fetch_head + length_delimited(3, table_head + empty * 2_000_000)),
         "many fetched buckets": (apis.FETCH_LOG, fetch_head + length_delimited(3, table_head + whole_bucket * 450_000)),
-        "unknown numbers": (apis.PRODUCE_LOG, write_head + b"\x78\x00" * 7_000_000),
-        "many written buckets": (
-            apis.PRODUCE_LOG,
-            write_head + length_delimited(4, b"\x10\x00\x1a\x00") * 2_000_000,
-        ),
+        "unknown numbers": (apis.PRODUCE_LOG, write_head + unknown * 7_000_000),
+        "many written buckets": (apis.PRODUCE_LOG, write_head + length_delimited(4, written) * 2_000_000),
         "buckets of unknown numbers": (
             apis.PRODUCE_LOG,
-            write_head + length_delimited(4, b"\x10\x00\x1a\x00" + b"\x78\x00" * 150) * 40_000,
+            write_head + length_delimited(4, written + unknown * 150) * 40_000,
         ),
         "target columns": (apis.PUT_KV, write_head + length_delimited(4, bytes(15_000_000))),
         "empty keys": (apis.LOOKUP, lookup_head + length_delimited(2, b"\x10\x00" + b"\x1a\x00" * 7_000_000)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 import struct
 import time
@@ -190,9 +191,6 @@ def test_twenty_closed_connections_of_98_mb_with_default_options(tmp_path: Path)
 
 
 def limit_handles(watched: Watched, limit: int) -> None:
-    import resource
-
-    assert watched.server.pid is not None
     resource.prlimit(watched.server.pid, resource.RLIMIT_NOFILE, (limit, limit))
 
 

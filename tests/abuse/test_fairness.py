@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One user floods the server from a process of its own; the lookups of another take not much longer than without."""
+"""One user floods the server from a process of its own; the lookups of another take not much longer than on a server
+that nobody floods, on the same machine at the same time."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ ROOT = Path(__file__).parents[2]
 LOOKUPS = 400
 LOG_BYTES = 32 << 20
 SLOWER_MAX = 5
-NOISE_SECONDS = 0.25
-"""What a busy machine adds: the flood, the server and the client share its cores."""
+NOISE_SECONDS = 0.01
+"""What other processes of a busy machine add to the server that works, and not to the idle one."""
 
 Requests = Mapping[str, bytes]
 
@@ -108,13 +109,16 @@ def flood(watched: Watched, requests: list[tuple[int, bytes]]) -> Iterator[None]
             process.kill()
 
 
-def p99_seconds(sock: socket.socket, lookup: bytes) -> float:
-    took = []
+def p99_seconds(*asked: tuple[socket.socket, bytes]) -> list[float]:
+    """The time of lookups on each connection, one after the other."""
+    took: list[list[float]] = [[] for _ in asked]
     for _ in range(LOOKUPS):
-        began = time.monotonic()
-        assert exchange(sock, lookup, 60) is not None
-        took.append(time.monotonic() - began)
-    return sorted(took)[LOOKUPS * 99 // 100 - 1]
+        for (sock, lookup), seconds in zip(asked, took):
+            began = time.monotonic()
+            assert exchange(sock, lookup, 60) is not None
+            seconds.append(time.monotonic() - began)
+            time.sleep(0.001)
+    return [sorted(seconds)[LOOKUPS * 99 // 100 - 1] for seconds in took]
 
 
 @pytest.mark.parametrize(
@@ -129,12 +133,15 @@ def p99_seconds(sock: socket.socket, lookup: bytes) -> float:
     ids=lambda means: "+".join(means).replace(" ", "-"),
 )
 def test_a_flood_of_one_user_leaves_others_served(tmp_path: Path, means: dict[str, int]) -> None:
-    with Watched(tmp_path, **{**OPTIONS, "server.max-connections": "200"}) as watched:
-        requests = asyncio.run(make_requests(watched.server.config()))
-        with logged_in(watched, "alice", "a") as sock:
-            unloaded = p99_seconds(sock, requests["lookup"])
-            with flood(watched, [(count, requests[name]) for name, count in means.items()]):
-                time.sleep(1)
-                loaded = p99_seconds(sock, requests["lookup"])
-    print(f"p99 of a lookup: {unloaded * 1000:.2f} ms alone, {loaded * 1000:.2f} ms with a flood by {means}")
+    options = {**OPTIONS, "server.max-connections": "200"}
+    with Watched(tmp_path / "flooded", **options) as watched, Watched(tmp_path / "quiet", **options) as quiet:
+        requests, quiet_requests = (asyncio.run(make_requests(each.server.config())) for each in (watched, quiet))
+        with (
+            logged_in(watched, "alice", "a") as sock,
+            logged_in(quiet, "alice", "a") as quiet_sock,
+            flood(watched, [(count, requests[name]) for name, count in means.items()]),
+        ):
+            time.sleep(1)
+            loaded, unloaded = p99_seconds((sock, requests["lookup"]), (quiet_sock, quiet_requests["lookup"]))
+    print(f"p99 of a lookup: {unloaded * 1000:.2f} ms, {loaded * 1000:.2f} ms where a user floods by {means}")
     assert loaded <= SLOWER_MAX * unloaded + NOISE_SECONDS, (unloaded, loaded)

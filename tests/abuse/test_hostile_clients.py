@@ -9,20 +9,22 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.abuse.attackers import MIB, HealthyClient, exchange, frame, is_closed_within
+from tests.abuse.attackers import MIB, HealthyClient, error_of, exchange, frame, is_closed_within
 from tests.abuse.test_budgets import VERSIONS, Watched
 from tests.ports import free_port
+from tests.server.log_support import fetch_request
 from tests.waiting import wait_for
 
 import fluss.aio as fluss
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
-from fluss.protocol.frames import ResponseKind, parse_response
+from fluss.protocol.frames import parse_response
 from fluss.rows import kv_key_encoder
 
 ROWS = 15
@@ -65,24 +67,27 @@ def logged_in(watched: Watched, user: str, password: str) -> socket.socket:
     token = f"\0{user}\0{password}".encode()
     login = pb.AuthenticateRequest(protocol="PLAIN", token=token).SerializeToString()
     for api, body in ((apis.API_VERSIONS, VERSIONS), (apis.AUTHENTICATE, login)):
-        answer = exchange(sock, frame(api.key, 0, 1, body))
-        assert answer is not None
-        assert parse_response(memoryview(answer)).kind == ResponseKind.SUCCESS
+        assert error_of(exchange(sock, frame(api.key, 0, 1, body))) is None
     return sock
+
+
+@contextlib.asynccontextmanager
+async def table_of(address: str, schema: fluss.Schema, buckets: int = 1) -> AsyncIterator[Any]:
+    """A new table in a database of its own."""
+    async with await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": address})) as connection:
+        admin = connection.get_admin()
+        await admin.create_database("hostile")
+        path = fluss.TablePath("hostile", "t")
+        await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=buckets))
+        yield await connection.get_table(path)
 
 
 async def large_rows(address: str) -> fluss.TableInfo:
     """Make a table with some rows of 1 MiB."""
-    async with await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": address})) as connection:
-        admin = connection.get_admin()
-        await admin.create_database("large")
-        schema = fluss.Schema(pa.schema([("k", pa.int32()), ("v", pa.binary())]), primary_keys=["k"])
-        path = fluss.TablePath("large", "rows")
-        await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
-        table = await connection.get_table(path)
-        async with table.new_upsert().create_writer() as writer:
-            for number in range(ROWS):
-                writer.upsert((number, os.urandom(MIB)))
+    schema = fluss.Schema(pa.schema([("k", pa.int32()), ("v", pa.binary())]), primary_keys=["k"])
+    async with table_of(address, schema) as table, table.new_upsert().create_writer() as writer:
+        for number in range(ROWS):
+            writer.upsert((number, os.urandom(MIB)))
     return table.get_table_info()
 
 
@@ -118,9 +123,7 @@ def test_answers_that_are_not_taken_stay_within_their_limit(
         # Another user has large answers too, before all of those that were asked for earlier.
         with logged_in(watched, "alice", "a") as sock:
             began = time.monotonic()
-            answer = exchange(sock, request, 10)
-            assert answer is not None
-            assert len(answer) > ROWS * MIB
+            assert len(exchange(sock, request, 10)) > ROWS * MIB
             assert time.monotonic() - began < 5
     assert grown < GROWTH_BYTES_MAX, f"the server has grown by {grown // MIB} MiB"
 
@@ -130,9 +133,7 @@ def test_requests_before_a_login_end_the_connection(watched: Watched) -> None:
     ask = frame(apis.API_VERSIONS.key, 0, 1, VERSIONS)
     with watched.connect(watched.sasl) as sock:
         for _ in range(20):
-            answer = exchange(sock, ask)
-            assert answer is not None
-            assert parse_response(memoryview(answer)).kind == ResponseKind.SUCCESS
+            assert error_of(exchange(sock, ask)) is None
         sock.sendall(ask * 1000)
         assert is_closed_within(sock, 5)
     with served(watched, 2) as healthy, contextlib.ExitStack() as stack:
@@ -160,9 +161,7 @@ def test_idle_connections_make_room(tmp_path: Path, listener: str) -> None:
         time.sleep(0.5)
         late = [stack.enter_context(logged_in(watched, "alice", "a")) for _ in range(10)]
         for sock in (first, *late):
-            answer = exchange(sock, frame(apis.LIST_DATABASES.key, 0, 1, b""))
-            assert answer is not None
-            assert parse_response(memoryview(answer)).kind == ResponseKind.SUCCESS
+            assert error_of(exchange(sock, frame(apis.LIST_DATABASES.key, 0, 1, b""))) is None
 
 
 def scan(sock: socket.socket, table_id: int, bucket_id: int) -> int:
@@ -183,22 +182,14 @@ def test_scans_of_one_user_leave_room_for_others(watched: Watched) -> None:
 
 
 def waiting_fetches(table_id: int, buckets: int, count: int) -> bytes:
-    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1000, max_wait_ms=600_000, min_bytes=1)
-    table = request.tables_req.add(table_id=table_id, projection_pushdown_enabled=False)
-    for bucket in range(buckets):
-        table.buckets_req.add(bucket_id=bucket, fetch_offset=0, max_fetch_bytes=1000)
+    waiting = {"max_bytes": 1000, "max_wait_ms": 600_000, "min_bytes": 1}
+    request = fetch_request(table_id, 0, buckets=range(buckets), **waiting)
     return frame(apis.FETCH_LOG.key, 0, 1, request.SerializeToString()) * count
 
 
 async def log_table(address: str, buckets: int) -> int:
-    async with await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": address})) as connection:
-        admin = connection.get_admin()
-        await admin.create_database("waiting")
-        schema = fluss.Schema(pa.schema([("a", pa.int32())]))
-        path = fluss.TablePath("waiting", "log")
-        await admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=buckets))
-        table = await connection.get_table(path)
-    return table.get_table_info().table_id
+    async with table_of(address, fluss.Schema(pa.schema([("a", pa.int32())])), buckets) as table:
+        return table.get_table_info().table_id
 
 
 @pytest.mark.parametrize(("buckets", "count"), [(1, 500), (500, 40)])

@@ -28,14 +28,16 @@ _QUANTUM_SECONDS = 0.0005
 _WINDOW_SECONDS = 0.002
 """A user is served at once while it used less than a quantum in this time."""
 _LARGE_AT_ONCE = 2
+_THREADS_PER_USER = 2
+"""More threads of one user would only take Python's lock from the event loop, and the threads from other users."""
 
 
 class Share:
     """The part of the server that one user has; shared by all its connections."""
 
     __slots__ = (
-        "__weakref__", "_scheduler", "_spent", "_window_start", "charged_seconds", "deficit", "is_active", "owner",
-        "queue", "usage",
+        "__weakref__", "_scheduler", "_spent", "_threads", "_window_start", "charged_seconds", "deficit", "is_active",
+        "owner", "queue", "usage",
     )  # fmt: skip
 
     def __init__(self, scheduler: Scheduler, owner: Hashable) -> None:
@@ -45,6 +47,7 @@ class Share:
         self.usage = scheduler.usage_of(owner)
         self.charged_seconds = 0.0
         self._window_start = self._spent = 0.0
+        self._threads = asyncio.Semaphore(_THREADS_PER_USER)
         self.deficit = 0.0
         self.is_active = False
         """Whether it is among those that are served one after the other."""
@@ -98,7 +101,7 @@ class Share:
                 value, resume = error, work.throw
 
     async def in_thread(self, executor: Executor, work: Callable[..., T], *args: object) -> T:
-        """Run work in a thread, and charge the processor time that it takes there."""
+        """Run work in one of the threads that this user may have, and charge the processor time that it takes there."""
         spent: list[float] = []
 
         def measured() -> T:
@@ -108,10 +111,11 @@ class Share:
             finally:
                 spent.append(thread_time() - began)
 
-        try:
-            return await asyncio.get_running_loop().run_in_executor(executor, measured)
-        finally:
-            self.charge(sum(spent))
+        async with self._threads:
+            try:
+                return await asyncio.get_running_loop().run_in_executor(executor, measured)
+            finally:
+                self.charge(sum(spent))
 
     def enqueue(self, work: Callable[[], None]) -> None:
         """Do work when this user's time has come. It charges what it takes."""
