@@ -50,8 +50,8 @@ def bench(settings: Settings) -> Iterator[Result]:
         yield from client_cold.cold(pair, free_python(), peer_python)
         yield from client_process.imports(pair, peer_python)
         yield from client_process.memory(pair, peer_python)
-        with worker("ours", free_python(), server.bootstrap_servers) as fresh:
-            # A process with a past has memory in pieces, and pays for it; here the server is measured.
+        # Processes with a past have memory in pieces, and pay for it: the limit is measured in new ones as well.
+        with LocalServer() as new, worker("ours", free_python(), new.bootstrap_servers) as fresh:
             yield from raw_cases(settings, fresh)
         yield from growth_cases(settings, ours)
     yield from encrypted_cases(settings)
@@ -90,9 +90,11 @@ def spark(settings: Settings) -> Iterator[Result]:
     from benchmarks.cases.spark_shapes import shapes
     from benchmarks.cases.spark_stream import micro_batch
     from benchmarks.cases.spark_tiering import tiering
+    from benchmarks.cases.spark_wide import wide
 
     yield from batch(settings)
     yield from shapes(settings)
+    yield from wide(settings)
     yield from micro_batch(settings)
     if settings.wanted("tiering"):
         yield from tiering(settings)

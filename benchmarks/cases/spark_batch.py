@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.cases.spark_read import SUMS, in_new_sparks
@@ -24,17 +25,23 @@ def timed(act: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def batch(settings: Settings) -> Iterator[Result]:
-    if not (settings.wanted("spark write") or settings.wanted("spark read")):
-        return
+@contextmanager
+def new_spark() -> Iterator[tuple[Any, str, str]]:
+    """A session, the address of a new server, and a folder for files."""
     folder = tempfile.mkdtemp(prefix="fluss-bench-")
     with LocalServer() as server:
         spark = session("bench", master="local[2]")
         try:
-            yield from _cases(settings, spark, server.bootstrap_servers, folder)
+            yield spark, server.bootstrap_servers, folder
         finally:
             spark.stop()
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def batch(settings: Settings) -> Iterator[Result]:
+    if settings.wanted("spark write") or settings.wanted("spark read"):
+        with new_spark() as (spark, servers, folder):
+            yield from _cases(settings, spark, servers, folder)
 
 
 def _cases(settings: Settings, spark: Any, servers: str, folder: str) -> Iterator[Result]:

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks.cases.spark_batch import COLUMNS, timed
+from benchmarks.cases.spark_batch import COLUMNS, new_spark, timed
 from benchmarks.cases.spark_read import SUMS
 from benchmarks.harness import Bar, Result, Settings, alternate, ratio_of
-from fluss.server.local import LocalServer
-from fluss.spark import create_table, session
+from fluss.spark import create_table
 
 SMALL_ROWS = 1_000
 ONE_BUCKET = "Spark read, one bucket against eight"
@@ -23,20 +20,14 @@ TIMES = "Spark write of TIMESTAMP against BIGINT"
 def shapes(settings: Settings) -> Iterator[Result]:
     if not any(settings.wanted(name.lower()) for name in (ONE_BUCKET, SMALL_QUERY, TIMES)):
         return
-    folder = tempfile.mkdtemp(prefix="fluss-bench-")
-    with LocalServer() as server:
-        spark = session("bench", master="local[2]")
-        bench = _Bench(settings, spark, server.bootstrap_servers, folder)
-        try:
-            if settings.wanted(ONE_BUCKET.lower()):
-                yield bench.one_bucket()
-            if settings.wanted(SMALL_QUERY.lower()):
-                yield bench.small_query()
-            if settings.wanted(TIMES.lower()):
-                yield bench.times()
-        finally:
-            spark.stop()
-            shutil.rmtree(folder, ignore_errors=True)
+    with new_spark() as connected:
+        bench = _Bench(settings, *connected)
+        if settings.wanted(ONE_BUCKET.lower()):
+            yield bench.one_bucket()
+        if settings.wanted(SMALL_QUERY.lower()):
+            yield bench.small_query()
+        if settings.wanted(TIMES.lower()):
+            yield bench.times()
 
 
 class _Bench:
