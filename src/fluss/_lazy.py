@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fluss.errors import MissingDependencyError
+
 
 class LazyModule:
     """Stands for a module, and becomes it with the first look at one of its names.
@@ -27,6 +29,18 @@ class LazyModule:
 
     def __repr__(self) -> str:
         return f"LazyModule({self._name!r})"
+
+
+def import_extra(module: str, need: str, extra: str) -> Any:
+    """Import a package that comes with an extra; without it, report what needs the package and how to install it.
+
+    Example:
+        duckdb = import_extra("duckdb", "sql() needs DuckDB", "sql")
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingDependencyError(f"{need}: pip install 'fluss-python[{extra}]'") from None
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], list[str]]:

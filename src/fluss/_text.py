@@ -16,11 +16,7 @@ def escaped(text: str, keep: str = "") -> str:
 
     Letters of all languages and joined emoji stay as they are.
     """
-    return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else _written_out(found[0]), text)
-
-
-def _written_out(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else found[0].encode("unicode_escape").decode(), text)
 
 
 def json_value(value: Any) -> Any:

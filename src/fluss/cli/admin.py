@@ -16,7 +16,6 @@ from fluss.cli.common import (
     CliTarget,
     NotFound,
     at_option,
-    check_table,
     connected,
     pairs_of,
     print_json,
@@ -102,7 +101,7 @@ def offsets(link: CliTarget, table: str, at: datetime | None) -> None:
     from fluss.tools.status import bucket_offsets, offsets_at
 
     with link.database() as db:
-        opened = db.table(check_table(table))
+        opened = db.table(table)
         first = bucket_offsets(db, opened, OffsetSpec.earliest())
         last = bucket_offsets(db, opened, OffsetSpec.latest())
         then = {} if at is None else offsets_at(db, opened, at)
@@ -125,7 +124,7 @@ def snapshots(link: CliTarget, table: str) -> None:
     from fluss.tools.status import table_snapshots
 
     with link.database() as db:
-        found = table_snapshots(db, db.table(check_table(table)))
+        found = table_snapshots(db, db.table(table))
     print_rows(link.as_json, found, ["kind", "partition", "bucket", "id", "offset"], {"id": "snapshot"})
 
 

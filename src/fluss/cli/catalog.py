@@ -12,7 +12,6 @@ from fluss._text import escaped
 from fluss.cli.common import (
     CliTarget,
     check_database,
-    check_table,
     connected,
     note,
     print_json,
@@ -99,7 +98,7 @@ def describe(link: CliTarget, table: str) -> None:
     from fluss.tools.status import measure_table
 
     with link.database() as db:
-        opened = db.table(check_table(table))
+        opened = db.table(table)
         info = opened.info
         figures = measure_table(db, opened)
         partitions = opened.partitions()

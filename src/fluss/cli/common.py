@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,20 +69,18 @@ def failure_of(error: BaseException) -> click.ClickException | None:
         if error.hint is not None and type(error) in _HINTS:
             error = error.replace(hint=_HINTS[type(error)])
         text = " ".join(error.message.split())
-        from fluss.tools.profile_store import UnknownProfileError
+        from fluss.db.profiles import UnknownProfileError
+        from fluss.metadata.group_rows import UnknownGroupError
 
-        return NotFound(text) if isinstance(error, (*_NOT_FOUND, UnknownProfileError)) else Failure(text)
+        not_found = (*_NOT_FOUND, UnknownProfileError, UnknownGroupError)
+        return NotFound(text) if isinstance(error, not_found) else Failure(text)
     if type(error).__module__.split(".")[0] in ("duckdb", "_duckdb"):
-        return Failure(_first_paragraph(str(error)))
+        return Failure(" ".join(str(error).split("\n\n")[0].split()))
     if isinstance(error, OSError) and error.strerror:
         # Without a name it is a stream, such as standard output, or a file that is open already.
         place = "" if error.filename is None else f"'{os.fspath(error.filename)}': "
         return Failure(f"{place}{error.strerror}")
     return None
-
-
-def _first_paragraph(text: str) -> str:
-    return " ".join(text.split("\n\n")[0].split())
 
 
 @dataclass
@@ -126,6 +124,12 @@ class CliTarget:
         if login.password is not None and login.user is None:
             raise click.UsageError("a password was given without a user; add --user NAME (or FLUSS_USER)")
         return servers, login
+
+    def other(self, server: str) -> CliTarget:
+        """The target for another server, an address or ``@PROFILE``; only that of an address has the same login."""
+        if server.startswith("@"):
+            return CliTarget(profile=server[1:], as_json=self.as_json)
+        return replace(self, servers=server, profile=None)
 
     def config(self) -> Config:
         """The options of the full client, for what does not go through `connect`."""
@@ -203,40 +207,28 @@ _OPTIONS = (
         "--profile", metavar="NAME", envvar="FLUSS_PROFILE", show_envvar=True, help="Profile to connect with."
     ),
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+_LOGIN = ("user", "password", "tls", "ca", "fingerprint")
+"""Those of the options that `Login` takes."""
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
 
 def connected(command: CommandT) -> CommandT:
     """Add the options every command that connects has; the command takes them as one `CliTarget`."""
 
     @functools.wraps(command)
-    def call(
-        *args: Any,
-        servers: str | None,
-        user: str | None,
-        password: str | None,
-        tls: bool,
-        ca: str | None,
-        fingerprint: str | None,
-        profile: str | None,
-        as_json: bool,
-        **kwargs: Any,
-    ) -> Any:
+    def call(*args: Any, servers: str | None, profile: str | None, as_json: bool, **kwargs: Any) -> Any:
         source = click.get_current_context().get_parameter_source
         if profile is not None and source("profile") is ParameterSource.COMMANDLINE:
             if source("servers") is ParameterSource.COMMANDLINE:
                 raise click.UsageError("give -b or --profile, not both")
             servers = None  # the variable is a default, and the option says something else
-        login = Login(user, password, tls, ca, fingerprint)
+        login = Login(**{name: kwargs.pop(name) for name in _LOGIN})
         return command(CliTarget(servers, login, profile, as_json), *args, **kwargs)
 
-    wrapped: Any = _JSON(call)
+    wrapped: Any = json_option(call)
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return]
-
-
-json_option = _JSON
 
 
 def complete_tables(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -244,7 +236,7 @@ def complete_tables(ctx: click.Context, param: click.Parameter, incomplete: str)
     import fluss
 
     given = ctx.params
-    login = Login(**{name: given[name] for name in ("user", "password", "tls", "ca", "fingerprint") if name in given})
+    login = Login(**{name: given[name] for name in _LOGIN if name in given})
     link = CliTarget(given.get("servers"), login, given.get("profile"))
     database, dot, prefix = incomplete.rpartition(".")
     try:
@@ -259,9 +251,13 @@ def complete_tables(ctx: click.Context, param: click.Parameter, incomplete: str)
         return []
 
 
+def _full_names(ctx: click.Context, param: click.Parameter, given: str | tuple[str, ...]) -> Any:
+    return check_table(given) if isinstance(given, str) else tuple(map(check_table, given))
+
+
 def table_argument(name: str = "table", **options: Any) -> Callable[[CommandT], CommandT]:
-    """An argument that names a table, with completion."""
-    return click.argument(name, shell_complete=complete_tables, **options)
+    """An argument that names a table, or several, with completion. The command gets names with databases."""
+    return click.argument(name, shell_complete=complete_tables, callback=_full_names, **options)
 
 
 missing_option = click.option(

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,13 @@ from fluss.cli.common import (
     at_option,
     check_database,
     check_table,
+    complete_tables,
     connected,
     count_text,
     note,
     pairs_of,
     print_json,
-    table_argument,
+    print_result,
 )
 from fluss.cli.load import progress_bar
 from fluss.cli.show import size_text
@@ -79,19 +79,10 @@ def copy(
 
 def _place(link: CliTarget, text: str) -> tuple[CliTarget, str]:
     server, slash, name = text.rpartition("/")
-    if not slash:
-        if re.fullmatch(r"@\S+|\S+:\d+", text):
-            raise click.UsageError(f"'{text}' is a server: name the table on it too, such as {text}/orders")
-        return link, _name(text)
-    if server.startswith("@"):
-        return CliTarget(profile=server[1:], as_json=link.as_json), _name(name)
-    return replace(link, servers=server, profile=None), _name(name)
-
-
-def _name(text: str) -> str:
-    if text.endswith(".*") and len(text) > 2:
-        return text
-    return check_table(text)
+    if not slash and re.fullmatch(r"@\S+|\S+:\d+", text):
+        raise click.UsageError(f"'{text}' is a server: name the table on it too, such as {text}/orders")
+    is_database = name.endswith(".*") and len(name) > 2
+    return link.other(server) if slash else link, name if is_database else check_table(name)
 
 
 def _pairs(here: Database, from_name: str, to_name: str) -> list[tuple[str, str]]:
@@ -134,29 +125,17 @@ def _copy(
     with contextlib.suppress(OSError):
         if file is not None and equal is not False and not follow:
             os.unlink(file)
-    return {
-        "source": name,
-        "target": other,
-        "rows": report.rows,
-        "changes": report.changes,
-        "resumed": report.resumed,
-        "equal": equal,
-    }
+    return {"source": name, "target": other, **vars(report), "equal": equal}
 
 
 def _say(link: CliTarget, done: list[BackedUp], folder: str, word: str) -> None:
     rows, size = sum(one.rows for one in done), sum(one.size_bytes for one in done)
-    if link.as_json:
-        print_json(
-            {
-                "folder": folder,
-                "rows": rows,
-                "bytes": size,
-                "tables": [{"table": one.table, "rows": one.rows, "bytes": one.size_bytes} for one in done],
-            }
-        )
-    else:
-        note(f"{count_text(len(done), 'table')} with {count_text(rows, 'row')} ({size_text(size)}) {word} '{folder}'")
+    tables = [{"table": one.table, "rows": one.rows, "bytes": one.size_bytes} for one in done]
+    print_result(
+        link.as_json,
+        {"folder": folder, "rows": rows, "bytes": size, "tables": tables},
+        f"{count_text(len(done), 'table')} with {count_text(rows, 'row')} ({size_text(size)}) {word} '{folder}'",
+    )
 
 
 _store_option = click.option(
@@ -166,7 +145,7 @@ _store_option = click.option(
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False))
-@table_argument("tables", nargs=-1)
+@click.argument("tables", nargs=-1, shell_complete=complete_tables)
 @_store_option
 @connected
 def backup(link: CliTarget, folder: str, tables: tuple[str, ...], settings: tuple[str, ...]) -> None:
@@ -256,15 +235,14 @@ def _from_store(link: CliTarget, url: str, folder: str | None, at: datetime | No
             found = verify(url, at_ms=at_ms, store_options=options, progress=advance)
         else:
             found = restore_from(url, folder, at_ms=at_ms, store_options=options, progress=advance)
-    if link.as_json:
-        print_json({"url": url, "folder": folder, "time": time_text(found.time_ms), **found.__dict__})
-    else:
-        done = f"restored into '{folder}'" if folder else "verified"
-        size = f"{count_text(found.files, 'file')} ({size_text(found.size_bytes)})"
-        note(
-            f"{size} {done}: everything that was acknowledged before {time_text(found.time_ms)}. "
-            f"What came in the {found.seconds_since:.0f} s since then, if anything, is not in it."
-        )
+    done = f"restored into '{folder}'" if folder else "verified"
+    print_result(
+        link.as_json,
+        {"url": url, "folder": folder, "time": time_text(found.time_ms), **vars(found)},
+        f"{count_text(found.files, 'file')} ({size_text(found.size_bytes)}) {done}: everything that was acknowledged "
+        f"before {time_text(found.time_ms)}. What came in the {found.seconds_since:.0f} s since then, if anything, is "
+        "not in it.",
+    )
     if found.damages:
         shown = "\n".join(found.damages[:20])
         raise Failure(f"the backup '{url}' is damaged in {count_text(len(found.damages), 'place')}:\n{shown}")

@@ -49,12 +49,11 @@ def dev(port: int, data_dir: str | None, rate: float, seconds: float | None, as_
                     note(f"try: fluss tail {SAMPLE_TABLE}{where}")
                     note(f'     fluss sql "select item, count(*) from {SAMPLE_TABLE} group by item"{where}')
                 sys.stdout.flush()
-                timer = threading.Timer(seconds, stop.set) if seconds is not None else None
-                if timer is not None:
+                if seconds is not None:
+                    timer = threading.Timer(seconds, stop.set)
+                    timer.daemon = True
                     timer.start()
                 orders.run(stop)
-                if timer is not None:
-                    timer.cancel()
             note(f"stopped; {orders.written:,} rows of sample data written" + ("" if data_dir else ", and removed"))
 
 

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from fluss.cli.common import CliTarget, NotFound, confirm, connected, note, parse_path, print_json, print_result
+from fluss.cli.common import CliTarget, confirm, connected, note, parse_path, print_json, print_result
 from fluss.cli.show import echo, grid
 
 _table_option = click.option("--table", metavar="TABLE", help="Only what the group knows of this table.")
@@ -35,17 +33,6 @@ def groups(link: CliTarget) -> None:
         grid(names, [[one.group, one.table, len(one.members), len(one.buckets), one.lag] for one in found])
 
 
-@contextlib.contextmanager
-def _existing() -> Iterator[None]:
-    """End with the exit code of what does not exist if there is no such group."""
-    from fluss.tools.groups import UnknownGroupError
-
-    try:
-        yield
-    except UnknownGroupError as error:
-        raise NotFound(" ".join(error.message.split())) from None
-
-
 @click.group()
 def group() -> None:
     """Look at a group of followers, move it, or delete it."""
@@ -62,7 +49,7 @@ def group_show(link: CliTarget, name: str, table: str | None) -> None:
     """
     from fluss.tools.groups import describe_groups
 
-    with _existing(), link.database() as db:
+    with link.database() as db:
         found = describe_groups(db, name, None if table is None else parse_path(table), ages=True)
     if link.as_json:
         print_json([one.to_json() for one in found])
@@ -101,7 +88,7 @@ def group_reset(link: CliTarget, name: str, to: str, table: str | None, yes: boo
     from fluss.tools.groups import reset_group
 
     confirm(f"Let group {name} go on at {to}, and give up where it is?", yes=yes)
-    with _existing(), link.database() as db:
+    with link.database() as db:
         found = reset_group(db, name, to, None if table is None else parse_path(table))
     text = f"group {name} goes on at {to}, {found[0].lag} changes behind the end of {found[0].table}"
     print_result(link.as_json, [one.to_json() for one in found], text)
@@ -120,7 +107,7 @@ def group_delete(link: CliTarget, name: str, table: str | None, yes: bool) -> No
     from fluss.tools.groups import delete_group
 
     confirm(f"Delete group {name} and how far it is?", yes=yes)
-    with _existing(), link.database() as db:
+    with link.database() as db:
         tables = delete_group(db, name, None if table is None else parse_path(table))
     print_result(link.as_json, {"group": name, "deleted": True, "tables": tables}, f"group {name} deleted")
 

@@ -13,7 +13,6 @@ import click
 from fluss.cli.common import (
     CliTarget,
     Failure,
-    check_table,
     connected,
     count_text,
     missing_option,
@@ -106,19 +105,19 @@ def load(
         raise click.UsageError("--atomic and --on-error skip contradict each other: choose one")
     if (key is not None or buckets is not None) and not create:
         raise click.UsageError("--key and --buckets are for new tables: add --create")
-    name, style = check_table(table), TextStyle(encoding, null)
+    style = TextStyle(encoding, null)
     paths = list(files) or ["-"]
     for path in paths:
         check_file(path)
     with link.database(create=create) as db, contextlib.ExitStack() as undo:
-        if create and name not in db:
-            draft = draft_like(None, name, paths[0], names_of(key), format_of(paths[0], kind), style)
+        if create and table not in db:
+            draft = draft_like(None, table, paths[0], names_of(key), format_of(paths[0], kind), style)
             undo.callback(_drop_if_empty, db, draft.changed(buckets=buckets).create(db))
-            note(f"created {name} ({draft.text})")
-        opened = db.table(name)
+            note(f"created {table} ({draft.text})")
+        opened = db.table(table)
         if key is not None and opened.primary_key != names_of(key):
             has = f"the primary key {','.join(opened.primary_key)}" if opened.primary_key else "no primary key"
-            raise Failure(f"table {name} exists and has {has}, not {key}: leave out --key, or drop the table first")
+            raise Failure(f"table {table} exists and has {has}, not {key}: leave out --key, or drop the table first")
         work = Load(
             db,
             opened,
@@ -132,14 +131,14 @@ def load(
             checkpoint=checkpoint,
         )
         again = "; run the same command again to go on" if checkpoint is not None else ""
-        bar = progress_bar(name, work.total(), show=not link.as_json)
+        bar = progress_bar(table, work.total(), show=not link.as_json)
         with rows_accounted(work.report, then=again), bar as advance:
             report = work.run(advance)
         undo.pop_all()
     if link.as_json:
         print_json(
             {
-                "table": name,
+                "table": table,
                 "written": report.written,
                 "rejected": report.rejected,
                 "skipped": report.skipped,
@@ -190,7 +189,6 @@ def export(
     """
     from fluss.tools.files import export_table
 
-    name = check_table(table)
     with link.database() as db:
         done = 0
 
@@ -200,10 +198,10 @@ def export(
             advance(rows)
 
         try:
-            with progress_bar(name, None, show=not link.as_json and file != "-") as advance:
+            with progress_bar(table, None, show=not link.as_json and file != "-") as advance:
                 target: Any = sys.stdout.buffer if file == "-" else file
                 rows = export_table(
-                    db.table(name),
+                    db.table(table),
                     target,
                     kind=kind or ("jsonl" if file == "-" else None),
                     where=where,
@@ -216,6 +214,6 @@ def export(
     if file == "-":
         sys.stdout.flush()
     elif link.as_json:
-        print_json({"table": name, "rows": rows, "file": file})
+        print_json({"table": table, "rows": rows, "file": file})
     else:
         note(f"{count_text(rows, 'row')} written to {file}")

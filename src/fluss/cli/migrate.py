@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +17,6 @@ import click
 from fluss.cli.common import (
     CliTarget,
     Failure,
-    check_table,
     connected,
     count_text,
     note,
@@ -73,12 +71,10 @@ def migrate(
 
     if not (dry_run or yes or stop_writers or sys.stdin.isatty()):
         raise click.UsageError("without a terminal to ask at, give --stop-writers, or --yes once they are stopped")
-    to_link = CliTarget(profile=to[1:]) if to.startswith("@") else replace(link, servers=to, profile=None)
-    names = [check_table(name) for name in tables] or None
-    with link.database() as here, to_link.database(create=True) as there:
+    with link.database() as here, link.other(to).database(create=True) as there:
         if here.address == there.address:
             raise click.UsageError("source and target are the same server")
-        work = Migration(here, there, state, names, renumber=renumber)
+        work = Migration(here, there, state, tables or None, renumber=renumber)
         totals = _check_plan(link, work, dry_run)
         if dry_run:
             return

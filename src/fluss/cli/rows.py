@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -19,7 +20,6 @@ from fluss.cli.common import (
     Failure,
     NotFound,
     at_option,
-    check_table,
     connected,
     count_text,
     missing_option,
@@ -86,11 +86,10 @@ def put(
 
     if rows and file is not None:
         raise click.UsageError("give rows or --file, not both")
-    name = check_table(table)
     with link.database() as db:
         load = Load(
             db,
-            db.table(name),
+            db.table(table),
             [file or ("rows given" if rows else "-")],
             kind="jsonl",
             atomic=atomic,
@@ -117,14 +116,13 @@ def get(link: CliTarget, table: str, key: str) -> None:
     """
     from fluss.tools.written_values import key_from_text
 
-    name = check_table(table)
     with link.database() as db:
-        opened = db.table(name)
+        opened = db.table(table)
         if not opened.primary_key:
-            raise Failure(f"table {name} has no primary key to look up; filter it with fluss cat {table} -w CONDITION")
+            raise Failure(f"table {table} has no primary key to look up; filter it with fluss cat {table} -w CONDITION")
         row = opened.get(key_from_text(key, opened.info))
     if row is None:
-        raise NotFound(f"no row with key {key} in {name}")
+        raise NotFound(f"no row with key {key} in {table}")
     if link.as_json:
         print_json(row)
     else:
@@ -139,7 +137,7 @@ past_option = at_option("The table as it was at a time")
 
 
 def _opened(db: Database, table: str, at: datetime | None) -> Table[dict[str, Any]]:
-    opened = db.table(check_table(table))
+    opened = db.table(table)
     return opened if at is None else opened.as_of(at)
 
 
@@ -171,38 +169,37 @@ def cat(
     with link.database() as db:
         reader = _opened(db, table, at).to_reader(names_of(columns), where, limit)
         if parquet is not None:
-            note(f"{count_text(_write(reader, parquet, 'parquet'), 'row')} written to {parquet}")
-        elif as_csv or link.as_json:
-            _write(reader, sys.stdout.buffer, "csv" if as_csv else "jsonl")
-            sys.stdout.flush()
+            rows = _write(parquet, "parquet", reader.schema, reader)
+            note(f"{count_text(rows, 'row')} written to {parquet}")
         else:
-            show_batches(reader.schema.names, reader)
+            print_batches("csv" if as_csv else "jsonl" if link.as_json else None, reader.schema, reader)
 
 
-def _write(reader: pa.RecordBatchReader, target: Any, kind: str) -> int:
+def _write(target: Any, kind: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write batches to a file or stream; returns the number of rows."""
     from fluss.db.file_writers import open_writer
 
     rows = 0
-    with open_writer(target, kind, reader.schema) as write:
-        for batch in reader:
+    with open_writer(target, kind, schema) as write:
+        for batch in batches:
             write(batch)
             rows += batch.num_rows
     return rows
 
 
-def show_batches(names: list[str], batches: Iterable[pa.RecordBatch]) -> int:
-    """Print batches as an aligned table; gives how many rows there were."""
+def print_batches(kind: str | None, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Print batches in a format, or as an aligned table if that is None."""
     from fluss.db.file_writers import python_dicts
 
-    shown = Grid(names)
-    rows = 0
+    if kind is not None:
+        _write(sys.stdout.buffer, kind, schema, batches)
+        sys.stdout.flush()
+        return
+    shown = Grid(schema.names)
     for batch in batches:
         for start in range(0, batch.num_rows, _FIRST_ROWS):
-            some = python_dicts(batch.slice(start, _FIRST_ROWS))
-            shown.add([list(row.values()) for row in some])
-            rows += len(some)
+            shown.add([list(row.values()) for row in python_dicts(batch.slice(start, _FIRST_ROWS))])
     shown.end()
-    return rows
 
 
 @click.command()
@@ -218,11 +215,7 @@ def head(link: CliTarget, table: str, limit: int, columns: str | None, at: datet
     """
     with link.database() as db:
         reader = _opened(db, table, at).to_reader(names_of(columns), None, limit)
-        if link.as_json:
-            _write(reader, sys.stdout.buffer, "jsonl")
-            sys.stdout.flush()
-        else:
-            show_batches(reader.schema.names, reader)
+        print_batches("jsonl" if link.as_json else None, reader.schema, reader)
 
 
 @click.command()
@@ -238,7 +231,7 @@ def count(link: CliTarget, table: str, where: str | None, at: datetime | None) -
     with link.database() as db:
         rows = _opened(db, table, at).count(where)
     if link.as_json:
-        print_json({"table": check_table(table), "rows": rows})
+        print_json({"table": table, "rows": rows})
     else:
         click.echo(rows)
 
@@ -292,7 +285,6 @@ def tail(
 
     if changes and (where is not None or columns is not None):
         raise click.UsageError("--changes shows whole rows: it cannot be combined with -w and -c")
-    name = check_table(table)
     grid: Grid | None = None
 
     def show(names: list[str], records: list[dict[str, Any]]) -> None:
@@ -305,7 +297,7 @@ def tail(
             grid.add([_cells(record) for record in records], [_STYLES[record["change"]] for record in records])
 
     with link.database() as db, contextlib.suppress(KeyboardInterrupt):
-        opened = db.table(name)
+        opened = db.table(table)
 
         def read(start: str, *, to_end: bool, timeout: float | None = None) -> Iterator[_Records]:
             if not changes:
@@ -321,7 +313,7 @@ def tail(
             newest: deque[dict[str, Any]] = deque(maxlen=limit)
             header: list[str] = []
             for header, records in read(start, to_end=True):  # noqa: B007
-                newest = deque(heapq.merge(newest, records, key=_time_of), limit)
+                newest = deque(heapq.merge(newest, records, key=itemgetter("timestamp")), limit)
             show(header, list(newest))
             return
         shown = 0
@@ -335,10 +327,6 @@ def tail(
                 return
             if deadline is not None and time.monotonic() >= deadline:
                 return
-
-
-def _time_of(record: dict[str, Any]) -> int:
-    return int(record["timestamp"])
 
 
 def _cells(record: dict[str, Any]) -> list[Any]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from fluss.cli.common import CliTarget, Failure, connected, failure_of, note, say
-from fluss.cli.rows import show_batches
+from fluss.cli.common import CliTarget, Failure, connected, failure_of, note, print_names, say
+from fluss.cli.rows import print_batches
 
 if TYPE_CHECKING:
     from fluss import Database
@@ -81,15 +81,7 @@ def sql(
 
 def _show(answer: Answer, kind: str | None, timing: bool) -> None:
     if answer.is_rows:
-        if kind is not None:
-            from fluss.db.file_writers import open_writer
-
-            with open_writer(sys.stdout.buffer, kind, answer.schema) as write:
-                for batch in answer.batches():
-                    write(batch)
-            sys.stdout.flush()
-        else:
-            show_batches(answer.schema.names, answer.batches())
+        print_batches(kind, answer.schema, answer.batches())
     else:
         note(answer.summary)
     if timing:
@@ -184,8 +176,7 @@ class _Shell:
         if name == ".help":
             note(_HELP)
         elif name == ".tables":
-            for table in self._session.table_names():
-                say(table)
+            print_names(False, self._session.table_names())
         elif name == ".schema" and rest:
             from fluss.tools.drafts import columns_text
 

@@ -113,14 +113,13 @@ def drop(link: CliTarget, tables: tuple[str, ...], if_exists: bool, yes: bool) -
 
     Example: fluss drop orders --yes
     """
-    names = [check_table(table) for table in tables]
     with link.database() as db:
         if not if_exists:
-            for name in names:
+            for name in tables:
                 db.table(name)  # nothing is dropped if one of them is misspelt
-        confirm(f"Drop {', '.join(names)} with all rows?", yes=yes)
+        confirm(f"Drop {', '.join(tables)} with all rows?", yes=yes)
         dropped = []
-        for name in names:
+        for name in tables:
             if not if_exists or name in db:
                 db.drop_table(name, missing_ok=if_exists)
                 dropped.append(name)
@@ -199,7 +198,6 @@ def alter(link: CliTarget, table: str, action: str, what: tuple[str, ...], comme
 
     Example: fluss alter orders add column note string
     """
-    name = check_table(table)
     if action in ("drop", "rename"):
         raise click.UsageError(
             f"no Fluss server can {action} columns: create a table with the columns that you want, and copy the rows "
@@ -211,8 +209,8 @@ def alter(link: CliTarget, table: str, action: str, what: tuple[str, ...], comme
     if not words:
         raise click.UsageError(f"{action} what? See fluss alter --help.")
     with link.database() as db:
-        done = _alter(db.table(name), action, words, comment)
-    print_result(link.as_json, {"table": name, "action": action, "what": words}, f"{name}: {done}")
+        done = _alter(db.table(table), action, words, comment)
+    print_result(link.as_json, {"table": table, "action": action, "what": words}, f"{table}: {done}")
 
 
 def _alter(table: Table[Any], action: str, words: list[str], comment: str | None) -> str:
@@ -248,13 +246,12 @@ def partitions(
 
     Example: fluss partitions clicks add day=2026-07-01
     """
-    name = check_table(table)
     with link.database() as db:
-        opened = db.table(name)
+        opened = db.table(table)
         keys = list(opened.info.partition_keys)
         if not keys:
             raise click.ClickException(
-                f"table {name} is not partitioned; create it with --partition-by to have partitions"
+                f"table {table} is not partitioned; create it with --partition-by to have partitions"
             )
         if action is None:
             found = sorted((one.partition_name, one.partition_id) for one in opened.partitions())
@@ -270,10 +267,10 @@ def partitions(
         if action == "add":
             opened.add_partition(spec, exist_ok=if_not_exists)
         else:
-            confirm(f"Drop partition {shown} of {name} with its rows?", yes=yes)
+            confirm(f"Drop partition {shown} of {table} with its rows?", yes=yes)
             opened.drop_partition(spec, missing_ok=if_exists)
     print_result(
         link.as_json,
-        {"table": name, "action": action, "partition": list(values)},
-        f"{name}: {'added' if action == 'add' else 'dropped'} partition {shown}",
+        {"table": table, "action": action, "partition": list(values)},
+        f"{table}: {'added' if action == 'add' else 'dropped'} partition {shown}",
     )

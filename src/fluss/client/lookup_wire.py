@@ -183,7 +183,7 @@ class ValueDecoder:
         self._map_pairs = map_pairs
         self._types = written.data_types
         self._names = written.column_names
-        self._decode = _row_decoder(kv_format)
+        self._decode = indexed.decode_row if kv_format.upper() == "INDEXED" else compacted.decode_row
         self._wanted_names = wanted.column_names
         sources = column_sources(written, wanted)
         self._in_place = sources == list(range(len(self._types)))
@@ -208,7 +208,3 @@ class ValueDecoder:
             if row[name] is not None:
                 row[name] = to_python(row[name], data_type, map_pairs=self._map_pairs)
         return row
-
-
-def _row_decoder(kv_format: str) -> Callable[..., list[Any]]:
-    return indexed.decode_row if kv_format.upper() == "INDEXED" else compacted.decode_row

@@ -8,7 +8,7 @@ from _thread import get_ident
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fluss.errors import MissingDependencyError
+from fluss._lazy import import_extra
 
 if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
@@ -126,12 +126,7 @@ class PrometheusCollector:
         prefix: str = "fluss_client_",
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        try:
-            import prometheus_client.core as core
-        except ImportError as error:
-            raise MissingDependencyError(
-                "PrometheusCollector needs prometheus-client: pip install 'fluss-python[metrics]'"
-            ) from error
+        core = import_extra("prometheus_client.core", "PrometheusCollector needs prometheus-client", "metrics")
         self._core = core
         self._connection = connection
         self._prefix = prefix
@@ -143,10 +138,7 @@ class PrometheusCollector:
         names, values = list(self._labels), list(self._labels.values())
         for name, value in self._connection.metrics().items():
             is_counter = name.endswith(("_total", "_sum"))
-            family: Any
-            if is_counter:
-                family = self._core.CounterMetricFamily(self._prefix + name, NAMES[name], labels=names)
-            else:
-                family = self._core.GaugeMetricFamily(self._prefix + name, NAMES[name], labels=names)
+            make = self._core.CounterMetricFamily if is_counter else self._core.GaugeMetricFamily
+            family: Any = make(self._prefix + name, NAMES[name], labels=names)
             family.add_metric(values, value)
             yield family

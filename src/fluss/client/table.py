@@ -7,7 +7,7 @@ Both faces use them; only what they build differs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fluss.client.metadata_cache import TableState, require_primary_key
@@ -242,7 +242,9 @@ class TableBase(ABC, Generic[AppendT, UpsertT, ScanT]):
 def column_indexes(info: TableInfo, names: Sequence[str]) -> list[int]:
     """Positions of columns by name, checked."""
     known = {name: index for index, name in enumerate(info.schema.column_names)}
-    listed = _listed(names, "columns must be a list of column names")
+    from fluss.metadata.checks import list_of  # not needed to connect
+
+    listed = list_of("columns", "a list of column names", names)
     for name in listed:
         if not isinstance(name, str) or name not in known:
             raise InvalidArgumentError(f"Unknown column name {name!r}; table {info.table_path} has {', '.join(known)}")
@@ -252,16 +254,12 @@ def column_indexes(info: TableInfo, names: Sequence[str]) -> list[int]:
 def check_indexes(info: TableInfo, indexes: Sequence[int] | None) -> list[int]:
     """Positions of columns, checked."""
     count = len(info.schema.columns)
-    listed = _listed(indexes, "column_indices must be a list of column positions")
+    from fluss.metadata.checks import list_of  # not needed to connect
+
+    listed = list_of("column_indices", "a list of column positions", indexes)
     for index in listed:
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count:
             raise InvalidArgumentError(
                 f"Column index {index!r} is out of range: table {info.table_path} has columns 0 to {count - 1}"
             )
     return listed
-
-
-def _listed(values: Iterable[Any] | None, rule: str) -> list[Any]:
-    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise InvalidArgumentError(f"{rule}, got {type(values).__name__} {values!r:.80}")
-    return list(values)

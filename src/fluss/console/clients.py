@@ -98,14 +98,15 @@ class Client:
         """The connection; made at first use."""
         async with self._connecting:
             if self._db is None:
-                self._db = await aio.connect(
-                    self._settings.bootstrap_servers,
-                    **asdict(self._settings.login(self.user, self._password)),
-                    timeout=_CONNECT_S_MAX,
-                    options=_OPTIONS,
-                    read_only=self._settings.read_only,
-                )
+                self._db = await aio.connect(**self._target(), options=_OPTIONS)
             return self._db
+
+    def _target(self) -> dict[str, Any]:
+        """Where and as whom to connect, as arguments of `connect`."""
+        settings = self._settings
+        login = asdict(settings.login(self.user, self._password))
+        servers = settings.bootstrap_servers
+        return {"target": servers, **login, "timeout": _CONNECT_S_MAX, "read_only": settings.read_only}
 
     async def table(self, name: str) -> aio.Table[dict[str, Any]]:
         """Open a table by its full name."""
@@ -135,11 +136,7 @@ class Client:
         await self.require_connected()
 
         def run() -> T:
-            settings = self._settings
-            login = asdict(settings.login(self.user, self._password))
-            with fluss.connect(
-                settings.bootstrap_servers, **login, timeout=_CONNECT_S_MAX, read_only=settings.read_only
-            ) as db:
+            with fluss.connect(**self._target()) as db:
                 return work(db)
 
         return await asyncio.to_thread(run)

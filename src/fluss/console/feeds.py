@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from fluss.errors import FlussError
+from fluss.net.eager import cancel
 
 _WAITING_MAX = 16
 """Events that wait for a slow browser; of more the oldest are dropped, and counted."""
@@ -87,6 +88,4 @@ class SharedFeed:
     async def close(self) -> None:
         """Stop reading."""
         self.ended = True
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await cancel(self._task)

@@ -6,13 +6,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from time import monotonic
 from typing import Any
 
 from fluss.aio import FlussAdmin
+from fluss.client.fanout import run_all
 from fluss.db.targets import DEFAULT_DATABASE
 from fluss.errors import FlussError
 from fluss.metadata import TablePath
+from fluss.net.eager import cancel
 
 _COUNTED_S = 5.0
 """How old counts may be."""
@@ -42,19 +45,14 @@ class TableFigures:
         return self._figures
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await cancel(self._task)
 
     async def _count(self, admin: FlussAdmin, paths: list[TablePath]) -> None:
-        slots = asyncio.Semaphore(_AT_ONCE)
-
         async def one(path: TablePath) -> None:
-            async with slots:
-                self._figures[path] = await _figures(admin, path)
+            self._figures[path] = await _figures(admin, path)
 
         try:
-            await asyncio.gather(*map(one, paths))
+            await run_all((partial(one, path) for path in paths), _AT_ONCE)
             self._figures = {path: self._figures[path] for path in paths}
             self._counted_at = monotonic()
         finally:

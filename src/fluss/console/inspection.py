@@ -18,6 +18,7 @@ from typing import Any
 
 from fluss.errors import FlussError, InvalidArgumentError, NetworkError
 from fluss.net.deadline import wait_for
+from fluss.net.eager import cancel
 from fluss.server.distribution import percentile_ms
 from fluss.tools.status import parse_metrics
 
@@ -145,9 +146,7 @@ class Sampler:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await cancel(self._task)
 
     async def after(self, number: int) -> list[dict[str, Any]]:
         """The samples after one, or those there are at the start (0); waits for at most two seconds."""

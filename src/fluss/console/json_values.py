@@ -17,6 +17,13 @@ from fluss.tools.written_values import from_json, text_value
 
 _EXACT_INTEGER_MAX = 2**53 - 1
 """Larger integers lose digits in JavaScript, so they travel as text."""
+_HINTS: tuple[tuple[tuple[type[t.DataType], ...], str], ...] = (
+    (t.BYTES_TYPES, "Bytes are written in base64."),
+    (t.TIMESTAMP_TYPES, "Times are written like 2026-07-01 12:30:00."),
+    ((t.DateType,), "Dates are written like 2026-07-01."),
+    ((t.TimeType,), "Times of day are written like 12:30:00."),
+    (t.NESTED_TYPES, "Nested values are written as JSON."),
+)
 
 
 def cells(column: pa.Array | pa.ChunkedArray, chars_max: int = CELL_CHARS_MAX) -> list[Any]:
@@ -72,14 +79,4 @@ def from_text(value: Any, data_type: t.DataType, name: str) -> Any:
 
 def hint_of(data_type: t.DataType) -> str:
     """How a value of a type is written."""
-    if isinstance(data_type, t.BYTES_TYPES):
-        return "Bytes are written in base64."
-    if isinstance(data_type, t.TIMESTAMP_TYPES):
-        return "Times are written like 2026-07-01 12:30:00."
-    if isinstance(data_type, t.DateType):
-        return "Dates are written like 2026-07-01."
-    if isinstance(data_type, t.TimeType):
-        return "Times of day are written like 12:30:00."
-    if isinstance(data_type, t.NESTED_TYPES):
-        return "Nested values are written as JSON."
-    return ""
+    return next((hint for types, hint in _HINTS if isinstance(data_type, types)), "")

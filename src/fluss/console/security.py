@@ -136,7 +136,9 @@ class Sessions:
 
     def open(self, client: Client) -> Session:
         """Let a browser in. If there are too many, the user with the most of them loses the one that matters least."""
-        self._evict_idle()
+        idle_since = monotonic() - SESSION_IDLE_S
+        for session in [one for one in self._sessions.values() if one.used_at < idle_since]:
+            self.close(session)
         while len(self._sessions) >= SESSIONS_MAX:
             counts = Counter(id(one.client) for one in self._sessions.values())
             most = max(counts.values())
@@ -163,11 +165,6 @@ class Sessions:
     def close_of(self, client: Client) -> None:
         """Close all sessions with a client."""
         for session in [one for one in self._sessions.values() if one.client is client]:
-            self.close(session)
-
-    def _evict_idle(self) -> None:
-        limit = monotonic() - SESSION_IDLE_S
-        for session in [one for one in self._sessions.values() if one.used_at < limit]:
             self.close(session)
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import fluss
+from fluss._lazy import import_extra
 from fluss.console.json_values import rows_of
 from fluss.console.settings import (
     ROWS_OF_EXPORT_MAX,
@@ -35,11 +36,11 @@ from fluss.console.settings import (
     SQL_SECONDS_MAX,
     Settings,
 )
-from fluss.db.duckdb_setup import scratch_duckdb
+from fluss.db.duckdb_setup import LOCKED, scratch_duckdb
 from fluss.db.file_writers import open_writer
 from fluss.db.sql_changes import CHANGES, READS, explained_at
 from fluss.db.sql_text import Token, statements_of, tokens_of
-from fluss.errors import FlussError, InvalidArgumentError, MissingDependencyError
+from fluss.errors import FlussError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
@@ -54,11 +55,7 @@ class SqlWorker:
     """Runs the statements of one tab, one after the other, and keeps the last result for exports."""
 
     def __init__(self, settings: Settings, folder: str) -> None:
-        try:
-            import duckdb
-        except ImportError:
-            raise MissingDependencyError("SQL needs DuckDB: pip install 'fluss-python[sql]'") from None
-        self._duckdb = duckdb
+        self._duckdb = import_extra("duckdb", "SQL needs DuckDB", "sql")
         self._parser = scratch_duckdb()
         """Without access to files: before 2.0, DuckDB reads them to parse IMPORT DATABASE."""
         self._read_only = settings.read_only
@@ -74,10 +71,7 @@ class SqlWorker:
             f"max_temp_directory_size='{SQL_DISK_BYTES_MAX}B'",
             f"memory_limit='{SQL_MEMORY_BYTES_MAX * 2 // 3}B'",
             "threads=2",
-            # No files, no network, no variables of this program, and no way to change that.
-            "enable_external_access=false",
-            "python_enable_replacements=false",
-            "lock_configuration=true",
+            *LOCKED,
         ):
             self._db.sql(f"set {setting}")
 

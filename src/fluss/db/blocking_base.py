@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import pyarrow as pa
 
+from fluss._lazy import import_extra
 from fluss.client import connection as core
 from fluss.client.blocking import FlussConnection
 from fluss.client.cluster import Cluster
@@ -19,7 +20,7 @@ from fluss.client.runner import Background
 from fluss.db.bridge import DatabaseBridge
 from fluss.db.read_ahead import read_ahead
 from fluss.db.targets import Target, reach
-from fluss.errors import FlussError, InvalidArgumentError, MissingDependencyError
+from fluss.errors import FlussError, InvalidArgumentError
 from fluss.metadata.where import Params
 from fluss.net.background import LoopThread
 
@@ -82,11 +83,9 @@ class TableBase(Generic[T]):
         Example:
             orders.lazy().filter(pl.col("price") > 10).select("id", "price").collect()
         """
-        try:
-            import polars
-        except ImportError:
-            raise MissingDependencyError("lazy() needs polars: pip install 'fluss-python[polars]'") from None
-        return polars.scan_pyarrow_dataset(self._dataset(as_sql=True))
+        polars = import_extra("polars", "lazy() needs polars", "polars")
+        frame: pl.LazyFrame = polars.scan_pyarrow_dataset(self._dataset(as_sql=True))
+        return frame
 
     def to_duckdb(self, connection: DuckDBPyConnection | None = None) -> DuckDBPyRelation:
         """The table as a relation of DuckDB, whose columns and filters are read from the table when it is used.
@@ -97,11 +96,8 @@ class TableBase(Generic[T]):
         Example:
             orders.to_duckdb().filter("price > 10").aggregate("item, sum(price)").df()
         """
-        try:
-            import duckdb
-        except ImportError:
-            raise MissingDependencyError("to_duckdb() needs DuckDB: pip install 'fluss-python[sql]'") from None
-        chosen = duckdb.default_connection() if connection is None else connection
+        duckdb = import_extra("duckdb", "to_duckdb() needs DuckDB", "sql")
+        chosen: DuckDBPyConnection = duckdb.default_connection() if connection is None else connection
         return chosen.from_arrow(self.dataset())
 
     def _dataset(self, *, as_sql: bool) -> FlussDataset:

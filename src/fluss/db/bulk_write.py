@@ -164,17 +164,14 @@ class BulkWrite:
         frame = frame_of(data, self._sink.rows.names)
         total = len(frame) if frame is not None else len(data) if hasattr(data, "__len__") else None
         with _bar(self._progress, self._sink.rows.table, total) as advance:
-            if frame is not None:
-                pieces = _slices(frame) if self._progress else iter([frame])
-                for piece in pieces:
-                    if not self._whole(piece):
-                        return
-                    advance(len(piece))
+            if frame is None:
+                pieces = pieces_of(data, self._sink.rows.names)
             else:
-                for piece in pieces_of(data, self._sink.rows.names):
-                    if not (self._chunk(piece) if isinstance(piece, list) else self._whole(piece)):
-                        return
-                    advance(len(piece))
+                pieces = _slices(frame) if self._progress else iter([frame])
+            for piece in pieces:
+                if not (self._chunk(piece) if isinstance(piece, list) else self._whole(piece)):
+                    return
+                advance(len(piece))
 
     def _whole(self, data: Any) -> bool:
         """Write Arrow or a frame; False if a row of it does not fit, and then nothing of its part is written."""

@@ -10,14 +10,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_LOCKED = (
-    "timezone='UTC'",  # times without a zone are UTC, as everywhere
-    "threads=1",
-    # No files, no network, no variables of this program, and no way to change that.
-    "enable_external_access=false",
-    "python_enable_replacements=false",
-    "lock_configuration=true",
-)
+LOCKED = ("enable_external_access=false", "python_enable_replacements=false", "lock_configuration=true")
+"""Settings for no files, no network, no variables of this program, and no way to change that. They come last."""
 
 
 def arrow_result(connection: DuckDBPyConnection, query: str, params: Any) -> pa.Table:
@@ -36,7 +30,7 @@ def scratch_duckdb() -> DuckDBPyConnection:
     import duckdb
 
     connection = duckdb.connect(":memory:")
-    for setting in _LOCKED:
+    for setting in ("timezone='UTC'", "threads=1", *LOCKED):  # times without a zone are UTC, as everywhere
         connection.execute(f"set {setting}")
     return connection
 

@@ -104,20 +104,13 @@ def _format_writer(sink: Any, kind: str, schema: pa.Schema) -> Iterator[Write]:
 
         yield write
     else:
-
-        def write_lines(batch: pa.RecordBatch) -> None:
-            sink.write(json_lines(batch).encode())
-
-        yield write_lines
+        yield lambda batch: sink.write(
+            "".join(f"{json_text(json_value(row))}\n" for row in python_dicts(batch)).encode()
+        )
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"' if any(mark in name for mark in ',"\n\r') else name
-
-
-def json_lines(batch: pa.RecordBatch) -> str:
-    """A batch as text, one JSON object a line."""
-    return "".join(json_text(json_value(row)) + "\n" for row in python_dicts(batch))
 
 
 def python_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ from fluss.metadata import (
     epoch_millis,
 )
 from fluss.net.deadline import LONGEST_S
-from fluss.net.eager import retrieve_exception
+from fluss.net.eager import cancel, retrieve_exception
 
 if TYPE_CHECKING:
     from fluss.client.connection import FlussConnection
@@ -395,13 +395,6 @@ class Feed(Generic[T]):
             # Asked for again, it is not found, and the connection drops what it knew.
             await self._connection._cluster.partition_by_id(self._info.table_path, partition_id, refresh=True)
         return bool(gone)
-
-
-async def cancel(task: asyncio.Task[Any] | None) -> None:
-    """Cancel a task, and wait until it has ended."""
-    if task is not None:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def full_rows(

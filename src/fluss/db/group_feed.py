@@ -17,13 +17,14 @@ from fluss.client.connection import FlussConnection, open_connection
 from fluss.client.groups.member import GroupMember
 from fluss.client.scan.plan import ScanPlan
 from fluss.db.changes import ChangeBatch, position_of
-from fluss.db.follow import Feed, Start, cancel, full_rows, next_rows
+from fluss.db.follow import Feed, Start, full_rows, next_rows
 from fluss.db.models import RowModel
 from fluss.db.read_plan import list_buckets
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import ChangeType, OffsetSpec, TableBucket, TableInfo
 from fluss.metadata.group_rows import FULL
 from fluss.net.deadline import wait_for
+from fluss.net.eager import cancel
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT")
@@ -156,7 +157,8 @@ class GroupFeed(Feed[T]):
             if left_s <= 0:
                 return None
             if not self._read:
-                await self._wait_for_change(left_s)
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await wait_for(self._changed.wait(), left_s)
             else:
                 # Dropped partitions stay among the grants until the membership gives them up, but are not read again.
                 await self._fetch(int(left_s * 1000))
@@ -188,18 +190,12 @@ class GroupFeed(Feed[T]):
         bucket = whole.bucket
         if last:
             await self._end_whole()
-        if found is None:
             self._subscribe_to({bucket: whole.ends[bucket]})
-            if self._member is not None and self._member.owns(bucket, self._grants.get(bucket)):
-                self._member.positions[bucket] = whole.ends[bucket]
-            return None
-        if last:
-            self._subscribe_to({bucket: whole.ends[bucket]})
-        return found if self._begin_batch(found, whole.ends[bucket] if last else FULL) else None
-
-    async def _wait_for_change(self, timeout_s: float) -> None:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await wait_for(self._changed.wait(), timeout_s)
+        if found is not None:
+            return found if self._begin_batch(found, whole.ends[bucket] if last else FULL) else None
+        if self._member is not None and self._member.owns(bucket, self._grants.get(bucket)):
+            self._member.positions[bucket] = whole.ends[bucket]
+        return None
 
     async def _adopt_assignment(self) -> None:
         """Begin to read what was granted, and stop reading what is owned no more."""

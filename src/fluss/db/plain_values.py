@@ -37,7 +37,9 @@ def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if kinds.is_nested(kind):
         return _nested(column)
     if kinds.is_temporal(kind) and not kinds.is_duration(kind):
-        return _intervals(column) if kinds.is_interval(kind) else _times(column)
+        if not kinds.is_interval(kind):
+            return _times(column)
+        return [None if value is None else _interval(*value) for value in column.to_pylist()]
     values: list[Any] = column.to_pylist()
     if kinds.is_float32(kind) or kinds.is_float16(kind):
         narrow = kind.to_pandas_dtype()
@@ -83,10 +85,6 @@ def _times(column: pa.Array) -> list[Any]:
     texts = pc.replace_substring_regex(column.cast(pa.string()), r"(\.\d*?)0+(Z?)$", r"\1\2")
     found: list[Any] = pc.replace_substring_regex(texts, r"\.(Z?)$", r"\1").to_pylist()
     return found
-
-
-def _intervals(column: pa.Array) -> list[Any]:
-    return [None if value is None else _interval(*value) for value in column.to_pylist()]
 
 
 def _interval(months: int, days: int, nanoseconds: int) -> str:

@@ -33,6 +33,10 @@ _COMMAND_TIMEOUT_S = 30.0
 _KEYS = ("bootstrap_servers", "user", "password_env", "password_file", "password_command", "tls", "ca", "fingerprint")
 
 
+class UnknownProfileError(ConfigError):
+    """There is no profile of this name."""
+
+
 @dataclass(frozen=True)
 class Profile:
     """One cluster, and how to log in to it. The password itself is never in here."""
@@ -98,10 +102,15 @@ def active_profile() -> Profile | None:
     name = os.environ.get("FLUSS_PROFILE") or active
     if name is None:
         return None
+    return profiles[check_known(name, profiles)]
+
+
+def check_known(name: str, profiles: Mapping[str, Profile]) -> str:
+    """Return the name of a profile that exists."""
     if name not in profiles:
         path = config_dir() / FILE_NAME
-        raise ConfigError(f"there is no profile {name!r} in '{path}'{did_you_mean(name, profiles)}")
-    return profiles[name]
+        raise UnknownProfileError(f"there is no profile {name!r} in '{path}'{did_you_mean(name, profiles)}")
+    return name
 
 
 def _profile(name: str, item: Any, path: Path) -> Profile:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fluss._lazy import import_extra
 from fluss.client.arguments import wrong_argument
 from fluss.db.duckdb_setup import is_before_2
 from fluss.db.log_cache import LogCache
@@ -25,7 +26,7 @@ from fluss.db.sql_catalog import SqlCatalog, Tables, all_tables, answer, find_ta
 from fluss.db.sql_changes import CHANGES, change_of, definition_of, explained_at
 from fluss.db.sql_text import Chain, Token, chain_at, chains_of, quoted, statements_of, text_of, tokens_of
 from fluss.db.suggest import CREATE_HINT, did_you_mean
-from fluss.errors import ConnectionClosedError, InvalidArgumentError, MissingDependencyError, TableNotExistError
+from fluss.errors import ConnectionClosedError, InvalidArgumentError, TableNotExistError
 from fluss.metadata import TablePath
 
 if TYPE_CHECKING:
@@ -51,11 +52,7 @@ class Engine:
             submit: Starts a coroutine there.
             run: Runs a coroutine there, and waits for it.
         """
-        try:
-            import duckdb
-        except ImportError:
-            raise MissingDependencyError("sql() needs DuckDB: pip install 'fluss-python[sql]'") from None
-        self._duckdb = duckdb
+        self._duckdb = import_extra("duckdb", "sql() needs DuckDB", "sql")
         self._core = core
         self._submit = submit
         self._wait_for = run
@@ -64,7 +61,7 @@ class Engine:
         self._writing = threading.Lock()
         """One statement of this database at a time reads rows and writes them: `set n = n + 1` counts each time."""
         # Data frames of the caller can be named in a query: DuckDB looks for them in the frames that called it.
-        self._main: DuckDBPyConnection = duckdb.connect(":memory:", config={"python_scan_all_frames": True})
+        self._main: DuckDBPyConnection = self._duckdb.connect(":memory:", config={"python_scan_all_frames": True})
         self._local = threading.local()
         self._closed = False
         self._has_bitmap_functions = False

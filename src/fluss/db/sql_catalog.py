@@ -7,13 +7,14 @@ a second DuckDB instead, which has all tables of the server, without rows.
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import itertools
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from fluss.client.fanout import run_all
 from fluss.db.duckdb_setup import scratch_duckdb
 from fluss.db.sql_text import Chain, quoted
 from fluss.errors import DatabaseNotExistError, InvalidArgumentError, TableNotExistError
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from fluss.client.connection import FlussConnection, FlussTable
     from fluss.db.table import Table
 
-_TABLES_AT_ONCE = 16
 _QUESTIONS: dict[tuple[str | None, ...], str] = {
     ("show", "tables"): "show tables",
     ("show", "all", "tables"): "show all tables",
@@ -144,14 +144,12 @@ async def database_meant(catalog: SqlCatalog, name: str) -> str:
 async def all_tables(connection: FlussConnection) -> dict[str, list[TableInfo]]:
     """All databases of the server with their tables."""
     admin = connection.get_admin()
-    limit = asyncio.Semaphore(_TABLES_AT_ONCE)
 
     async def one(path: TablePath) -> TableInfo | None:
-        async with limit:
-            try:
-                return await admin.get_table_info(path)
-            except TableNotExistError:  # dropped since it was listed
-                return None
+        try:
+            return await admin.get_table_info(path)
+        except TableNotExistError:  # dropped since it was listed
+            return None
 
     found = {}
     for database in await admin.list_databases():
@@ -159,7 +157,8 @@ async def all_tables(connection: FlussConnection) -> dict[str, list[TableInfo]]:
             paths = [TablePath(database, name) for name in await admin.list_tables(database)]
         except DatabaseNotExistError:  # dropped since it was listed
             continue
-        found[database] = [info for info in await asyncio.gather(*map(one, paths)) if info is not None]
+        infos = await run_all(functools.partial(one, path) for path in paths)
+        found[database] = [info for info in infos if info is not None]
     return found
 
 

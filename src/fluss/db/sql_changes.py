@@ -179,9 +179,7 @@ def _update(statement: _Statement) -> SqlChange | None:
     info, chain, after_name = statement.table_at(start + 1)
     if info is None:
         return None
-    _require_changeable(info, "UPDATE")
-    _refuse_returning(statement, "UPDATE", info)
-    _refuse_shadowed(tokens[:start], chain, "UPDATE")
+    _check_changeable(statement, start, info, chain, "UPDATE")
     at_set = find_word(tokens, {"set"}, after_name)
     at_from = find_word(tokens, {"from", "where"}, at_set)
     given: dict[str, str] = {}
@@ -221,9 +219,7 @@ def _delete(statement: _Statement) -> SqlChange | None:
     info, chain, after_name = statement.table_at(at_name)
     if info is None:
         return None
-    _require_changeable(info, "DELETE FROM")
-    _refuse_returning(statement, "DELETE FROM", info)
-    _refuse_shadowed(tokens[:start], chain, "DELETE FROM")
+    _check_changeable(statement, start, info, chain, "DELETE FROM")
     end = find_word(tokens, {"using", "where"}, after_name)
     alias = quoted((tokens[end - 1].name or "") if end > after_name else chain[-1])
     keys = ", ".join(f"{alias}.{quoted(name)}" for name in info.primary_keys)
@@ -252,8 +248,8 @@ def _column(name: str, info: TableInfo) -> str:
     return found
 
 
-def _require_changeable(info: TableInfo, verb: str) -> None:
-    """Refuse to change rows of a table whose rows stay as they are, or change by rules of its own."""
+def _check_changeable(statement: _Statement, start: int, info: TableInfo, chain: Chain, verb: str) -> None:
+    """Refuse to change rows that stay as they are, or change by rules of their table, and clauses that mean others."""
     path = info.table_path
     if "$" in path.table_name:
         raise InvalidArgumentError(f"{verb} {path} cannot be done: it can only be read")
@@ -263,16 +259,10 @@ def _require_changeable(info: TableInfo, verb: str) -> None:
             "primary key do: CREATE TABLE … (…, PRIMARY KEY (…))"
         )
     check_rules(info, f"{verb} {path}", deletes=verb != "UPDATE")
-
-
-def _refuse_returning(statement: _Statement, verb: str, info: TableInfo) -> None:
     if find_word(statement.tokens, {"returning"}) < len(statement.tokens):
-        raise InvalidArgumentError(f"{verb} {info.table_path} has no RETURNING: SELECT the rows before or after it")
-
-
-def _refuse_shadowed(tokens: Sequence[Token], chain: Chain, verb: str) -> None:
-    """Refuse a WITH that gives the name of the table to a query, whose rows would be changed instead of the table's."""
-    names = {(token.name or "").lower() for part in split_commas(tokens) for token in part[:3]}
+        raise InvalidArgumentError(f"{verb} {path} has no RETURNING: SELECT the rows before or after it")
+    # The rows of a query that WITH gives the name of the table to would be changed instead of those of the table.
+    names = {(token.name or "").lower() for part in split_commas(statement.tokens[:start]) for token in part[:3]}
     if len(chain) == 1 and chain[0].lower() in names:
         raise InvalidArgumentError(f"{verb} {chain[0]}: WITH gives this name to a query. Choose another name for it")
 
@@ -375,7 +365,7 @@ class _Clauses:
         self.columns = ""
         self.arguments: dict[str, Any] = {}
         while at < end:
-            opening = at if tokens[at].text == "(" else _bracket(tokens, at, end)
+            opening = next((index for index in range(at, end) if tokens[index].text == "("), end)
             if opening >= end:
                 raise InvalidArgumentError(f"CREATE TABLE {path}: {statement.part(at, end)!r:.60} is not supported")
             close = closing(tokens, opening)
@@ -401,11 +391,6 @@ class _Clauses:
                     f"{statement.part(at, opening)!r:.60}"
                 )
             at = close + 1
-
-
-def _bracket(tokens: Sequence[Token], start: int, end: int) -> int:
-    """The position of the next opening bracket."""
-    return next((at for at in range(start, end) if tokens[at].text == "("), end)
 
 
 def _options(tokens: Sequence[Token]) -> dict[str, str]:

@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -145,7 +146,10 @@ def find_target(
             return Target(_addresses(profile.bootstrap_servers), found, origin=f"profile {profile.name!r}")
         # Not the server at the default address, if one runs there: a test that means to be alone would change its data.
         other = f", or use the server that runs: fluss.connect('{DEFAULT_SERVER}')" if _is_listening() else ""
-        _note(f"temporary data, deleted with the connection. Keep it with fluss.connect('./shop'){other}")
+        print(
+            f"fluss: temporary data, deleted with the connection. Keep it with fluss.connect('./shop'){other}",
+            file=sys.stderr,
+        )
         return _started(LocalServer(options=server), login, None)
     if not isinstance(where, (str, os.PathLike)):
         raise InvalidArgumentError(
@@ -172,11 +176,6 @@ def find_target(
 def read_only_options(options: Mapping[str, Any] | None, read_only: bool) -> Mapping[str, Any]:
     """The options of the client, for a connection that may be read-only."""
     return {**(options or {}), **({"client.read-only": True} if read_only else {})}
-
-
-def _note(text: str) -> None:
-    """Write a line for the person who runs the program."""
-    print(f"fluss: {text}", file=sys.stderr)
 
 
 def _is_listening() -> bool:
@@ -336,31 +335,18 @@ class TargetSearch:
         server: Mapping[str, Any] | None,
         read_only: bool,
     ) -> None:
-        self._found: Target | None = None
-        self._error: BaseException | None = None
-        self._arguments = where, login, server, read_only
-        self._thread = threading.Thread(target=self._run, name="fluss-connect", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._found = find_target(*self._arguments)
-        except BaseException as error:
-            self._error = error
+        thread = ThreadPoolExecutor(1, "fluss-connect")
+        self._found = thread.submit(find_target, where, login, server, read_only)
+        thread.shutdown(wait=False)
 
     def result(self) -> Target:
         """Wait for it."""
         try:
-            self._thread.join()
-        except BaseException:  # an interrupt: a server that starts now must not be left behind
-            self._thread.join()
-            if self._found is not None:
-                self._found.stop()
+            return self._found.result()
+        except BaseException:
+            if self._found.exception() is None:  # an interrupt: a server that starts now must not be left behind
+                self._found.result().stop()
             raise
-        if self._error is not None:
-            raise self._error
-        assert self._found is not None
-        return self._found
 
 
 async def reach(target: Target, timeout_s: float, connect: Callable[[], Awaitable[T]]) -> T:

@@ -144,9 +144,8 @@ class IcebergMergeWriter(LakeWriter):
 
     def write(self, rows: Rows) -> None:
         batch = self._converter.convert(rows)
-        kinds = rows.change_types if rows.change_types is not None else bytes(batch.num_rows)
         self._batches.append(batch)
-        self._changes.append(np.frombuffer(kinds, np.uint8))
+        self._changes.append(np.frombuffer(rows.change_types or bytes(batch.num_rows), np.uint8))
         self._bytes += batch.nbytes
 
     def finish(self) -> WrittenFiles | None:

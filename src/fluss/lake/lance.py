@@ -9,6 +9,7 @@ soon as any other version has come between.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -329,14 +330,11 @@ class LanceWriter(LakeWriter):
 
 
 def _of_partitions(batch: pa.RecordBatch, keys: Sequence[str], partitions: Sequence[tuple[str, ...]]) -> pa.RecordBatch:
-    mask = None
+    masks = []
     for values in partitions:
-        one = None
-        for key, value in zip(keys, values):
-            equal = pc.equal(batch.column(key), value)
-            one = equal if one is None else pc.and_(one, equal)
-        mask = one if mask is None else pc.or_(mask, one)
-    return batch if mask is None else batch.filter(mask)
+        equal = [pc.equal(batch.column(key), value) for key, value in zip(keys, values)]
+        masks.append(functools.reduce(pc.and_, equal))
+    return batch.filter(functools.reduce(pc.or_, masks))
 
 
 _PROPERTY = "fluss."

@@ -283,7 +283,8 @@ class Round:
                 self._session.admin.prepare_lake_table_snapshot(info.table_path, info.table_id, ends)
             )
             self._on_step("prepared")
-            self._check_not_fenced(info)
+            if self.fenced.is_set():
+                raise FencedTieringEpochError(f"table {info.table_path} was given to another tiering service meanwhile")
         except BaseException:
             table.abort(written)
             raise
@@ -303,10 +304,6 @@ class Round:
         self._report_to_server(table, info.table_id, snapshot_id, offsets_path)
         self._on_step("server committed")
         return snapshot_id
-
-    def _check_not_fenced(self, info: TableInfo) -> None:
-        if self.fenced.is_set():
-            raise FencedTieringEpochError(f"table {info.table_path} was given to another tiering service meanwhile")
 
     def _check_current(self, info: TableInfo) -> None:
         now = self._session.info(info.table_path)

@@ -20,7 +20,7 @@ from typing import Any
 from fluss.client.admin.types import TieringHeartbeat, TieringTable
 from fluss.errors import FlussError
 from fluss.lake.rounds import Progress, Round, RoundReport, RoundSettings, TaskRunner
-from fluss.lake.status import lake_tables
+from fluss.lake.status import lake_tables, reason_of
 from fluss.lake.tasks import LakeSession, LocalRunner
 from fluss.metadata import TablePath
 
@@ -120,14 +120,14 @@ class TieringService:
                     report = self._serve_table(table, failures)
                     if report is not None:
                         reports.append(report)
-                for path in self._wanted(session):
+                for path in lake_tables(session) if self._tables is None else sorted(self._tables, key=str):
                     if path not in done and not self._stop.is_set():
                         # Not due yet. A round before its time is safe: commits of two services shut each other out.
                         try:
                             reports += self._before_due(session, path)
                         except Exception as error:
-                            failures.append(f"{path}: {_reason(error)}")
-                            self._progress("failed", {"table": str(path), "reason": _reason(error)})
+                            failures.append(f"{path}: {reason_of(error)}")
+                            self._progress("failed", {"table": str(path), "reason": reason_of(error)})
         finally:
             self._close()
         if failures:
@@ -142,11 +142,6 @@ class TieringService:
             self._maintain(one, reports[-1])
             self._report_finished(reports[-1])
         return reports
-
-    def _wanted(self, session: LakeSession) -> list[TablePath]:
-        if self._tables is not None:
-            return sorted(self._tables, key=str)
-        return lake_tables(session)
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
@@ -208,7 +203,7 @@ class TieringService:
             # Libraries of lake formats raise errors of many kinds, and none may end the service.
             if not isinstance(error, FlussError):
                 _log.warning("tiering of %s failed", path, exc_info=True)
-            self._back_off(table, _reason(error), failures)
+            self._back_off(table, reason_of(error), failures)
             return None
         finally:
             with self._lock:
@@ -332,10 +327,6 @@ class TieringService:
         finally:
             ended.set()
             thread.join()
-
-
-def _reason(error: Exception) -> str:
-    return error.message if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"
 
 
 def _path(table: TieringTable) -> TablePath:

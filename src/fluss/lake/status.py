@@ -82,6 +82,11 @@ class TableLakeStatus:
         }
 
 
+def reason_of(error: Exception) -> str:
+    """What a round or a look at the lake failed with; libraries of lake formats raise errors of many kinds."""
+    return error.message if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"
+
+
 def lake_tables(session: LakeSession) -> list[TablePath]:
     """All tables whose lake is on."""
     found = []
@@ -120,7 +125,7 @@ def lake_status(session: LakeSession, path: TablePath, lake_options: dict[str, s
                 stats = lake.table(info.lake_path).stats(snapshot.snapshot_id)
         except Exception as error:
             # Whatever a lake library raises: the figures of the server are worth showing all the same.
-            problem = error.message if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"
+            problem = reason_of(error)
     return TableLakeStatus(
         path,
         info.lake_format,

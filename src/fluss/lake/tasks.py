@@ -172,10 +172,9 @@ def _list_rows(session: LakeSession, task: BucketTask, writer: LakeWriter) -> Bu
     rows = 0
     try:
         while (found := session.run(scanner.next_batch())) is not None:
-            count = found.num_records
-            nothing = np.full(count, -1, np.int64)
+            nothing = np.full(found.num_records, -1, np.int64)
             writer.write(Rows(found.batch, nothing, nothing))
-            rows += count
+            rows += found.num_records
         end = scanner.log_offset
     finally:
         session.run(scanner.close())

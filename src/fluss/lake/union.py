@@ -20,7 +20,7 @@ from fluss.errors import InvalidArgumentError, LogOffsetOutOfRangeError
 from fluss.lake.api import LakeBucket, LakeSplit, LakeTableChangedError
 from fluss.lake.layout import LakeConfig, lake_config, read_schema
 from fluss.lake.registry import open_lake
-from fluss.lake.tasks import LakeSession, check_same_table, lake_partition
+from fluss.lake.tasks import LakeSession, check_same_table, lake_partition, session_of
 from fluss.metadata import LakeSnapshot, OffsetSpec, TableBucket, TableInfo, TablePath, partition_name
 
 
@@ -243,8 +243,6 @@ def union_read(
         snapshot_id: Start from this lake snapshot; the newest by default.
         lake_only: Leave the log out: the table as of the snapshot.
     """
-    from fluss.lake.tasks import session_of
-
     if not isinstance(session, LakeSession):
         session = session_of(session)
     info = session.info(table_path)

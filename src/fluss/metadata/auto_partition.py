@@ -35,6 +35,7 @@ _FIELDS_OF_UNIT = {
     "DAY": ("year", "month", "day"),
     "HOUR": ("year", "month", "day", "hour"),
 }
+_TOKEN = re.compile(r"'(?:[^']|'')*'|'|([A-Za-z])\1*|[^A-Za-z']")
 _FIELD_OF_LETTER = {"y": "year", "u": "year", "Q": "quarter", "M": "month", "d": "day", "H": "hour"}
 _WIDTHS = {"year": 4, "quarter": 1, "month": 2, "day": 2, "hour": 2}
 
@@ -54,7 +55,7 @@ class TimeFormat:
         It must hold exactly the fields of the unit, largest first and in fixed widths, so that values sort by time.
         """
         parts: list[tuple[str, bool]] = []
-        for token in _tokens(pattern):
+        for token in (found[0] for found in _TOKEN.finditer(pattern)):
             if token == "''":  # a quoted quote
                 parts.append(("'", False))
             elif token[0] == "'":
@@ -111,10 +112,6 @@ class TimeFormat:
         except ValueError:
             return False
         return True
-
-
-def _tokens(pattern: str) -> list[str]:
-    return [match[0] for match in re.finditer(r"'(?:[^']|'')*'|'|([A-Za-z])\1*|[^A-Za-z']", pattern)]
 
 
 def add_time_units(when: datetime.datetime, unit: str, count: int) -> datetime.datetime:

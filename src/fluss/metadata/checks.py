@@ -39,7 +39,7 @@ def check_optional_string(what: str, value: object) -> None:
         check_string(what, value)
 
 
-def list_of(what: str, accepted: str, values: Iterable[Any]) -> list[Any]:
+def list_of(what: str, accepted: str, values: Iterable[Any] | None) -> list[Any]:
     """Return the items of a list; a lone string would silently be taken for its characters."""
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise wrong_value(what, accepted, values)
@@ -122,7 +122,8 @@ def member(document: dict[str, Any], key: str, kind: type[_T], where: str) -> _T
 
 def optional_member(document: dict[str, Any], key: str, kind: type[_T], where: str) -> _T | None:
     """What a document has under `key`: of the kind, or None if there is nothing."""
-    return optional(document.get(key), kind, f"{where}.{key}")
+    value = document.get(key)
+    return None if value is None else require(value, kind, f"{where}.{key}")
 
 
 def read_objects(value: Any, where: str) -> Iterator[tuple[dict[str, Any], str]]:
@@ -130,11 +131,6 @@ def read_objects(value: Any, where: str) -> Iterator[tuple[dict[str, Any], str]]
     for index, item in enumerate(require(value, list, where)):
         place = f"{where}[{index}]"
         yield require(item, dict, place), place
-
-
-def optional(value: Any, kind: type[_T], where: str) -> _T | None:
-    """`value` if it is absent or of the kind, else a FormatError that names the place."""
-    return None if value is None else require(value, kind, where)
 
 
 def read_document(document: Any, where: str, version_max: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fluss.errors import InvalidArgumentError, InvalidTableError
 from fluss.metadata.checks import (
@@ -18,6 +18,8 @@ from fluss.metadata.checks import (
 )
 from fluss.metadata.properties import TABLE_PROPERTIES, TableConfig
 from fluss.metadata.schema import Schema, names_tuple
+
+BuilderT = TypeVar("BuilderT", bound="_Builder")
 
 DESCRIPTOR_JSON_VERSION = 1
 
@@ -275,14 +277,36 @@ class TableDescriptor(JsonDocument):
         return f"TableDescriptor({', '.join(parts)})"
 
 
-class TableDescriptorBuilder:
+class _Builder:
+    """What is set in the same way for tables and databases."""
+
+    def __init__(self) -> None:
+        self._options: dict[str, Any] = {}
+        self._custom_properties: dict[str, Any] = {}
+
+    def comment(self: BuilderT, comment: str) -> BuilderT:
+        """Set the comment."""
+        self._options["comment"] = comment
+        return self
+
+    def custom_property(self: BuilderT, key: str, value: Any) -> BuilderT:
+        """Set one property that means nothing to the server."""
+        self._custom_properties[key] = value
+        return self
+
+    def custom_properties(self: BuilderT, properties: Mapping[str, Any]) -> BuilderT:
+        """Set several properties that mean nothing to the server."""
+        self._custom_properties.update(properties)
+        return self
+
+
+class TableDescriptorBuilder(_Builder):
     """Builds a table descriptor. Every call returns the builder."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._schema: Schema | None = None
-        self._options: dict[str, Any] = {}
         self._properties: dict[str, Any] = {}
-        self._custom_properties: dict[str, Any] = {}
 
     def schema(self, schema: Schema) -> TableDescriptorBuilder:
         """Set the schema."""
@@ -309,16 +333,6 @@ class TableDescriptorBuilder:
         self._properties.update(properties)
         return self
 
-    def custom_property(self, key: str, value: Any) -> TableDescriptorBuilder:
-        """Set one property that means nothing to the server."""
-        self._custom_properties[key] = value
-        return self
-
-    def custom_properties(self, properties: Mapping[str, Any]) -> TableDescriptorBuilder:
-        """Set several properties that mean nothing to the server."""
-        self._custom_properties.update(properties)
-        return self
-
     def partitioned_by(self, keys: Sequence[str]) -> TableDescriptorBuilder:
         """Set the partition keys."""
         self._options["partition_keys"] = keys
@@ -330,11 +344,6 @@ class TableDescriptorBuilder:
         """Set the number of buckets and the bucket keys."""
         self._options["bucket_count"] = bucket_count
         self._options["bucket_keys"] = bucket_keys
-        return self
-
-    def comment(self, comment: str) -> TableDescriptorBuilder:
-        """Set the comment."""
-        self._options["comment"] = comment
         return self
 
     def build(self) -> TableDescriptor:
@@ -400,28 +409,9 @@ class DatabaseDescriptor(JsonDocument):
         return f"DatabaseDescriptor(comment={self.comment!r}, custom_properties={self._custom_properties!r})"
 
 
-class DatabaseDescriptorBuilder:
+class DatabaseDescriptorBuilder(_Builder):
     """Builds a database descriptor. Every call returns the builder."""
-
-    def __init__(self) -> None:
-        self._comment: str | None = None
-        self._custom_properties: dict[str, Any] = {}
-
-    def comment(self, comment: str) -> DatabaseDescriptorBuilder:
-        """Set the comment."""
-        self._comment = comment
-        return self
-
-    def custom_properties(self, properties: Mapping[str, Any]) -> DatabaseDescriptorBuilder:
-        """Set several custom properties."""
-        self._custom_properties.update(properties)
-        return self
-
-    def custom_property(self, key: str, value: Any) -> DatabaseDescriptorBuilder:
-        """Set one custom property."""
-        self._custom_properties[key] = value
-        return self
 
     def build(self) -> DatabaseDescriptor:
         """The descriptor."""
-        return DatabaseDescriptor(self._comment, self._custom_properties)
+        return DatabaseDescriptor(custom_properties=self._custom_properties, **self._options)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fluss.errors import FormatError
+from fluss.errors import FormatError, InvalidArgumentError
 from fluss.metadata.path import TableBucket, TablePath, bucket_text, parse_bucket
 
 GROUPS_TABLE = TablePath("fluss_system", "fluss_groups")
@@ -17,6 +17,10 @@ INITIAL = 0
 """The number of no grant: where a group begins to read."""
 FULL = -1
 """The position of a bucket whose current rows were not handled yet."""
+
+
+class UnknownGroupError(InvalidArgumentError):
+    """There is no group of this name."""
 
 
 class Progress(NamedTuple):

@@ -19,6 +19,7 @@ _MOMENT = re.compile(
     r"\s*(Z|UTC|[+-]\d{2}(?::?\d{2})?)?\s*",
     re.IGNORECASE,
 )
+_NUMBERS = ((t.INTEGER_TYPES, int), (t.DecimalType, decimal.Decimal), (t.FLOAT_TYPES, float))
 _EPOCH = datetime.datetime(1970, 1, 1)
 _DIGITS = "0123456789."
 _TIME = re.compile(r"\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?\s*")
@@ -49,24 +50,17 @@ def value_of(data_type: t.DataType, kind: str, value: Any) -> Any:
         return value  # checked by `Predicate.resolve`
     if isinstance(data_type, t.TEXT_TYPES):
         return value
-    if isinstance(data_type, t.INTEGER_TYPES):
-        return _read(int, value)
-    if isinstance(data_type, t.DecimalType):
-        return _read(decimal.Decimal, value)
-    if isinstance(data_type, t.FLOAT_TYPES):
-        return _read(float, value)
+    for types, read in _NUMBERS:
+        if isinstance(data_type, types):
+            return _read(read, value)
     if isinstance(data_type, t.BooleanType):
         if value.lower() not in ("true", "false"):
             raise ValueError("write true or false")
         return value.lower() == "true"
     if isinstance(data_type, t.BYTES_TYPES):
         return bytes.fromhex(value)
-    if isinstance(data_type, t.DateType):
-        return _as_moment(data_type, "date", value)
-    if isinstance(data_type, t.TimeType):
-        return _as_moment(data_type, "time", value)
-    if isinstance(data_type, t.TIMESTAMP_TYPES):
-        return _as_moment(data_type, "timestamp", value)
+    if isinstance(data_type, (t.DateType, t.TimeType, *t.TIMESTAMP_TYPES)):
+        return _as_moment(data_type, "time" if isinstance(data_type, t.TimeType) else "timestamp", value)
     raise ValueError("such columns can be compared with IS NULL and IS NOT NULL only")
 
 

@@ -72,7 +72,7 @@ def _format(data_type: t.DataType, value: object, variant: str) -> str | None:
         if not isinstance(value, (int, float)):
             return None
         number = np.float32(value) if isinstance(data_type, t.FloatType) else np.float64(value)
-        return (_java_float if variant == "java" else _plain_float)(number)
+        return _special_float(number) or (_java_float if variant == "java" else _plain_float)(number)
     if not isinstance(value, int):
         return None
     try:
@@ -117,9 +117,6 @@ def _special_float(number: np.floating) -> str | None:
 
 def _java_float(number: np.floating) -> str:
     """As Java prints it: decimal from 10^-3 to 10^7, else with an exponent; always a digit after the point."""
-    special = _special_float(number)
-    if special is not None:
-        return special
     magnitude = abs(float(number))
     if number == 0 or 1e-3 <= magnitude < 1e7:
         text = np.format_float_positional(number, unique=True, trim="0")
@@ -131,8 +128,7 @@ def _java_float(number: np.floating) -> str:
 
 def _plain_float(number: np.floating) -> str:
     """As pyfluss prints it: never an exponent, no point after whole numbers."""
-    special = _special_float(number)
-    return special or np.format_float_positional(number, unique=True, trim="-").replace(".", "_")
+    return np.format_float_positional(number, unique=True, trim="-").replace(".", "_")
 
 
 _TIME_TEXT = re.compile(r"(\d{2})-(\d{2})-(\d{2})_(\d{3})")

@@ -500,24 +500,16 @@ def data_type_from_arrow(arrow_type: pa.DataType, nullable: bool = True) -> Data
     return _from_arrow(arrow_type, nullable, 1)
 
 
-_ARROW_SIMPLE: tuple[tuple[Any, type[DataType]], ...] = (
-    (pa.types.is_boolean, BooleanType),
-    (pa.types.is_int8, TinyIntType),
-    (pa.types.is_uint8, TinyIntType),
-    (pa.types.is_int16, SmallIntType),
-    (pa.types.is_uint16, SmallIntType),
-    (pa.types.is_int32, IntType),
-    (pa.types.is_uint32, IntType),
-    (pa.types.is_int64, BigIntType),
-    (pa.types.is_uint64, BigIntType),
-    (pa.types.is_float32, FloatType),
-    (pa.types.is_float64, DoubleType),
-    (pa.types.is_string, StringType),
-    (pa.types.is_large_string, StringType),
-    (pa.types.is_binary, BytesType),
-    (pa.types.is_large_binary, BytesType),
-    (pa.types.is_date, DateType),
-)
+_OF_ARROW_ID: dict[int, type[DataType]] = {
+    **{cls().to_arrow().id: cls for cls in PLAIN_TYPES.values()},
+    pa.uint8().id: TinyIntType,
+    pa.uint16().id: SmallIntType,
+    pa.uint32().id: IntType,
+    pa.uint64().id: BigIntType,
+    pa.large_string().id: StringType,
+    pa.large_binary().id: BytesType,
+    pa.date64().id: DateType,
+}
 
 _PRECISION_OF_UNIT = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
@@ -527,9 +519,8 @@ def _from_arrow(arrow_type: pa.DataType, nullable: bool, depth: int) -> DataType
         raise InvalidArgumentError(f"Arrow type is nested deeper than {MAX_TYPE_DEPTH} levels")
     if not isinstance(arrow_type, pa.DataType):
         raise InvalidArgumentError(f"expected an Arrow data type, not {arrow_type!r:.80}")
-    for is_type, cls in _ARROW_SIMPLE:
-        if is_type(arrow_type):
-            return cls(nullable=nullable)
+    if arrow_type.id in _OF_ARROW_ID:
+        return _OF_ARROW_ID[arrow_type.id](nullable=nullable)
     types = pa.types
     if types.is_fixed_size_binary(arrow_type):
         return BinaryType(arrow_type.byte_width, nullable=nullable)

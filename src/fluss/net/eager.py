@@ -54,6 +54,13 @@ def retrieve_exception(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
+async def cancel(task: asyncio.Future[Any] | None) -> None:
+    """Cancel a task, and wait until it has ended."""
+    if task is not None:
+        task.cancel()
+        await asyncio.wait([task])
+
+
 def complete(future: asyncio.Future[Any], outcome: object = None) -> None:
     """Complete a future with a result or an exception, if its waiter still waits."""
     if future.done():

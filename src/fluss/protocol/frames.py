@@ -26,8 +26,14 @@ REQUEST_HEADER_BYTES: Final = 8  # api key, api version, request id
 RESPONSE_HEADER_BYTES: Final = 5  # kind, request id
 FRAME_BYTES_MAX: Final = 0x7FFF_FFFF  # the length is a signed int32
 ERROR_MESSAGE_CHARS_MAX: Final = 2048
-_TLS_ALERT = b"\x15\x03"
-_TLS_HELLO = b"\x16\x03"
+_OTHER_PROTOCOLS = {
+    b"HTTP": "the server answers HTTP. Use the port of its Fluss listener",
+    b"\x15\x03": "the server uses TLS on this port. Connect with TLS (tls=True, client.security.ssl.enabled)",
+    b"SSH-": "this is an SSH server",
+    b"\x16\x03": "the client uses TLS, which this listener does not",
+    **dict.fromkeys((b"GET ", b"POST", b"HEAD", b"PUT "), "the client speaks HTTP"),
+}
+"""What a peer speaks that begins with these bytes: read as the length of a frame, they make no sense."""
 _ALIGNMENT = 8
 _HEAD_BYTES = 1024
 _SMALL_PART_BYTES = 4 * 1024
@@ -166,21 +172,6 @@ def parse_error(body: Buffer) -> tuple[int, str | None]:
         return error.error_code, None
     text: object = error.error_message  # the parser hands out bytes when they are not UTF-8
     return error.error_code, text.decode("utf-8", "replace") if isinstance(text, bytes) else error.error_message
-
-
-def _other_protocol(first: bytes) -> str | None:
-    """What a peer speaks whose first bytes, read as the length of a frame, make no sense; None if it is not known."""
-    if first == b"HTTP":
-        return "the server answers HTTP. Use the port of its Fluss listener"
-    if first[:2] == _TLS_ALERT:
-        return "the server uses TLS on this port. Connect with TLS (tls=True, client.security.ssl.enabled)"
-    if first == b"SSH-":
-        return "this is an SSH server"
-    if first[:2] == _TLS_HELLO:
-        return "the client uses TLS, which this listener does not"
-    if first in (b"GET ", b"POST", b"HEAD", b"PUT "):
-        return "the client speaks HTTP"
-    return None
 
 
 def _uncleared(size_bytes: int) -> memoryview:
@@ -356,7 +347,8 @@ class FrameReader:
 
     def _refuse(self, length: int, unread_bytes: int) -> None:
         position = self._received_bytes - unread_bytes
-        other = _other_protocol(_LENGTH.pack(length)) if position == 0 else None
+        first = _LENGTH.pack(length)
+        other = _OTHER_PROTOCOLS.get(first) or _OTHER_PROTOCOLS.get(first[:2]) if position == 0 else None
         if other is not None:
             self._failure = f"This is not the Fluss protocol: {other}"
             raise FormatError(self._failure)

@@ -68,7 +68,6 @@ class CopyState:
 class CopyReport:
     """What a copy has done so far."""
 
-    table: str
     rows: int = 0
     changes: int = 0
     resumed: bool = False
@@ -130,7 +129,7 @@ class TableCopy:
         self._sink = open_sink(target, self.target, "upsert" if self.target.primary_key else "append", exact=True)
         self._checkpoint = checkpoint
         self._progress = progress or (lambda rows: None)
-        self.report = CopyReport(self.source.name)
+        self.report = CopyReport()
         self._in_step = False
         """Whether the target has what the source had at the position, and nothing later."""
         self.state = self._load(existed)

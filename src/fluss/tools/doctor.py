@@ -7,11 +7,11 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ class Finding:
 def examine(servers: str, login: Login, data_dir: str) -> list[Finding]:
     """Look at everything."""
     return [
-        *_python(),
+        Finding("Python", "ok", f"{platform.python_version()}, fluss {VERSION}"),
         *_packages(),
         *_java(),
         *_limits(),
@@ -57,11 +57,6 @@ def examine(servers: str, login: Login, data_dir: str) -> list[Finding]:
         *_port(),
         *_server(servers, login),
     ]
-
-
-def _python() -> Iterator[Finding]:
-    version = ".".join(str(part) for part in sys.version_info[:3])
-    yield Finding("Python", "ok", f"{version}, fluss {VERSION}")
 
 
 def _packages() -> Iterator[Finding]:
@@ -114,11 +109,8 @@ def _limits() -> Iterator[Finding]:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < _HANDLES_WANTED:
-        fix = (
-            f"ulimit -n {_HANDLES_WANTED}"
-            if hard < 0 or hard >= _HANDLES_WANTED
-            else "raise the hard limit of open files"
-        )
+        can_have_more = hard < 0 or hard >= _HANDLES_WANTED
+        fix = f"ulimit -n {_HANDLES_WANTED}" if can_have_more else "raise the hard limit of open files"
         yield Finding("open files", "warning", f"a process may have {soft:,} only; many buckets need more", fix)
     else:
         yield Finding("open files", "ok", "unlimited" if soft < 0 else f"up to {soft:,}")
@@ -145,14 +137,14 @@ def _folder(folder: Path) -> Iterator[Finding]:
 
 
 def _port() -> Iterator[Finding]:
+    found = "is free"
     with socket.socket() as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             attempt.bind(("127.0.0.1", 9123))
         except OSError:
-            yield Finding("port 9123", "ok", "is in use, by a server or another program")
-        else:
-            yield Finding("port 9123", "ok", "is free")
+            found = "is in use, by a server or another program"
+    yield Finding("port 9123", "ok", found)
 
 
 def _server(servers: str, login: Login) -> Iterator[Finding]:

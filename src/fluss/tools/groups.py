@@ -16,7 +16,7 @@ from fluss.db.internals import admin_call
 from fluss.db.suggest import did_you_mean
 from fluss.errors import DatabaseNotExistError, FlussError, InvalidArgumentError, TableNotExistError
 from fluss.metadata import OffsetSpec, TableBucket, TablePath
-from fluss.metadata.group_rows import FULL, GROUPS_TABLE, MemberRow, Progress, add_progress
+from fluss.metadata.group_rows import FULL, GROUPS_TABLE, MemberRow, Progress, UnknownGroupError, add_progress
 from fluss.tools.access import Right, grant_right
 from fluss.tools.status import bucket_offsets, offsets_at
 from fluss.tools.tailing import start_of
@@ -28,10 +28,6 @@ _RECENT_S = 30.0
 """How far back is looked for signs of life. Longer session timeouts are looked back for longer."""
 _LAGS_MAX = 32
 """For how many buckets is looked how old the oldest change is that was not handled."""
-
-
-class UnknownGroupError(InvalidArgumentError):
-    """There is no group of this name."""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -268,38 +267,17 @@ def _columns_of(files: Sequence[str], kind: str | None, lines: Sequence[str] | N
 
 def _ahead(pieces: Iterator[FilePiece]) -> Iterator[FilePiece]:
     """Read the next pieces in a thread while those before them are sent: decoding and writing alternate otherwise."""
-    waiting: queue.Queue[FilePiece | BaseException | None] = queue.Queue(_READ_AHEAD)
-    stopped = threading.Event()
-
-    def put(item: FilePiece | BaseException | None) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                waiting.put(item, timeout=_CHECK_S)
-                return
-
-    def read() -> None:
+    with ThreadPoolExecutor(1, "fluss-load") as reader:
+        waiting = deque(reader.submit(next, pieces, None) for _ in range(_READ_AHEAD))
         try:
-            for piece in pieces:
-                put(piece)
-                if stopped.is_set():
-                    return
-            put(None)
-        except BaseException as error:
-            put(error)
+            while (piece := _result(waiting.popleft())) is not None:
+                waiting.append(reader.submit(next, pieces, None))
+                yield piece
+        finally:
+            reader.shutdown(wait=False, cancel_futures=True)
 
-    thread = threading.Thread(target=read, name="fluss-load", daemon=True)
-    thread.start()
-    try:
-        while True:
-            try:
-                item = waiting.get(timeout=_CHECK_S)  # not in one go: Ctrl-C is seen between two waits
-            except queue.Empty:
-                continue
-            if isinstance(item, BaseException):
-                raise item
-            if item is None:
-                return
-            yield item
-    finally:
-        stopped.set()
-        thread.join()
+
+def _result(reading: Future[FilePiece | None]) -> FilePiece | None:
+    while not wait([reading], _CHECK_S).done:
+        pass  # not in one go: Ctrl-C is seen between two waits
+    return reading.result()

@@ -9,13 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fluss.db.profiles import FILE_NAME, Profile, active_profile, config_dir, load_profiles
-from fluss.db.suggest import did_you_mean
+from fluss.db.profiles import FILE_NAME, Profile, active_profile, check_known, config_dir, load_profiles
 from fluss.errors import ConfigError
-
-
-class UnknownProfileError(ConfigError):
-    """There is no profile of this name."""
 
 
 class ProfileExistsError(ConfigError):
@@ -27,7 +22,7 @@ def named_profile(name: str | None = None) -> Profile | None:
     if name is None:
         return active_profile()
     profiles, _ = load_profiles()
-    return profiles[_existing(name, profiles)]
+    return profiles[check_known(name, profiles)]
 
 
 def save_profile(profile: Profile, *, replace: bool = False) -> bool:
@@ -45,21 +40,14 @@ def save_profile(profile: Profile, *, replace: bool = False) -> bool:
 def use_profile(name: str) -> None:
     """Make a profile the active one."""
     profiles, _ = load_profiles()
-    _write(profiles, _existing(name, profiles))
+    _write(profiles, check_known(name, profiles))
 
 
 def remove_profile(name: str) -> None:
     """Remove a profile; if it is the active one, none is active afterwards."""
     profiles, active = load_profiles()
-    del profiles[_existing(name, profiles)]
+    del profiles[check_known(name, profiles)]
     _write(profiles, None if active == name else active)
-
-
-def _existing(name: str, profiles: dict[str, Profile]) -> str:
-    if name not in profiles:
-        path = config_dir() / FILE_NAME
-        raise UnknownProfileError(f"there is no profile {name!r} in '{path}'{did_you_mean(name, profiles)}")
-    return name
 
 
 def _write(profiles: dict[str, Profile], active: str | None) -> None:

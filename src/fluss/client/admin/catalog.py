@@ -33,6 +33,7 @@ from fluss.metadata import (
     partition_name,
     table_path_of,
 )
+from fluss.metadata.checks import json_bytes
 from fluss.metadata.info import AlterConfigOp
 from fluss.net.connection import Connection
 from fluss.net.deadline import Deadline
@@ -186,7 +187,7 @@ class CatalogAdmin(AdminBase):
         for column in _columns(add_columns):
             message = request.add_columns.add(
                 column_name=column.name,
-                data_type_json=_json_bytes(column.data_type.to_json()),
+                data_type_json=json_bytes(column.data_type.to_json()),
                 comment=column.comment,
                 column_position_type=_POSITION_LAST,
             )
@@ -443,12 +444,6 @@ def _columns(columns: Mapping[str, Any] | Sequence[Column]) -> list[Column]:
     return list(columns)
 
 
-def _json_bytes(document: Any) -> bytes:
-    import json
-
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
 def _spec_message(spec: PartitionSpec | Mapping[str, str]) -> pb.PbPartitionSpec:
     values = spec.get_spec_map() if isinstance(spec, PartitionSpec) else spec
     message = pb.PbPartitionSpec()
@@ -461,14 +456,10 @@ def _offset_spec(spec: OffsetSpec | str | None, offset_type: str | None, timesta
     if isinstance(spec, OffsetSpec):
         return spec
     kind = spec if spec is not None else offset_type
-    if kind == "earliest":
-        return OffsetSpec.earliest()
-    if kind == "latest":
-        return OffsetSpec.latest()
-    if kind == "timestamp":
-        if timestamp is None:
-            raise InvalidArgumentError("offset_type='timestamp' needs timestamp=<milliseconds since the epoch>")
-        return OffsetSpec.timestamp(timestamp)
-    raise InvalidArgumentError(
-        f"Expected OffsetSpec.earliest(), OffsetSpec.latest() or OffsetSpec.timestamp(ms), got {kind!r}"
-    )
+    if kind not in ("earliest", "latest", "timestamp"):
+        raise InvalidArgumentError(
+            f"Expected OffsetSpec.earliest(), OffsetSpec.latest() or OffsetSpec.timestamp(ms), got {kind!r}"
+        )
+    if kind == "timestamp" and timestamp is None:
+        raise InvalidArgumentError("offset_type='timestamp' needs timestamp=<milliseconds since the epoch>")
+    return OffsetSpec(kind, timestamp if kind == "timestamp" else None)

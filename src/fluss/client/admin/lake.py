@@ -76,13 +76,10 @@ class LakeAdmin(AdminBase):
         request = pb.LakeTieringHeartbeatRequest(
             request_table=request_table, force_finished_tables=list(force_finished)
         )
-        for table in tiering:
-            request.tiering_tables.append(_tiering_message(table, None))
         stats = finished if isinstance(finished, Mapping) else dict.fromkeys(finished)
-        for table, stat in stats.items():
-            request.finished_tables.append(_tiering_message(table, stat))
-        for table in failed:
-            request.failed_tables.append(_tiering_message(table, None))
+        request.tiering_tables.extend(_tiering_message(table) for table in tiering)
+        request.finished_tables.extend(_tiering_message(*item) for item in stats.items())
+        request.failed_tables.extend(_tiering_message(table) for table in failed)
         response = await self._change(
             apis.LAKE_TIERING_HEARTBEAT, request, idempotent=not request_table, timeout=timeout
         )
@@ -265,7 +262,7 @@ class LakeAdmin(AdminBase):
         return state.table_id, partition.partition_id
 
 
-def _tiering_message(table: TieringTable, stats: TieringStats | None) -> pb.PbHeartbeatReqForTable:
+def _tiering_message(table: TieringTable, stats: TieringStats | None = None) -> pb.PbHeartbeatReqForTable:
     try:
         message = pb.PbHeartbeatReqForTable(
             table_id=table.table_id, coordinator_epoch=table.coordinator_epoch, tiering_epoch=table.tiering_epoch

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 
 from fluss.client.admin.base import AdminBase, bucket_message, check_name
 from fluss.client.admin.types import KvSnapshot
@@ -98,9 +97,7 @@ class KvSnapshotLease:
     async def __aenter__(self) -> KvSnapshotLease:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.drop_lease()
 
     def __repr__(self) -> str:

@@ -430,7 +430,7 @@ class GroupMember:
             self._unknown.clear()
             begun = bool(self._state.progress)
             try:
-                found = await wait_for(self._later_offsets() if begun else self._all_offsets(), self._timeout_s)
+                found = await wait_for(self._offsets_of_new(begun), self._timeout_s)
             except (FlussError, asyncio.TimeoutError) as error:
                 _log.info("%s could not find where new buckets begin: %s", self.id, error)
                 await asyncio.sleep(_TICK_S)
@@ -444,11 +444,10 @@ class GroupMember:
                 self._kept = {bucket: Progress(INITIAL, offset) for bucket, offset in found.items()}
             self._wake.set()
 
-    async def _later_offsets(self) -> Mapping[TableBucket, int]:
-        unknown = (self._held().keys() & self._buckets) - self.positions.keys()
-        return await self._new_offsets(list(unknown))
-
-    async def _all_offsets(self) -> Mapping[TableBucket, int]:
+    async def _offsets_of_new(self, begun: bool) -> Mapping[TableBucket, int]:
+        """Where to begin with buckets that came after the group, or with all of them if it has not begun."""
+        if begun:
+            return await self._new_offsets(list((self._held().keys() & self._buckets) - self.positions.keys()))
         first, later = self._buckets & self._first_buckets, self._buckets - self._first_buckets
         return {**await self._first_offsets(list(first)), **await self._new_offsets(list(later))}
 

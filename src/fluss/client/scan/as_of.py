@@ -217,11 +217,10 @@ async def merged(sources: Sequence[AsyncGenerator[Any, None]], at_once: int | No
                 async for item in source:
                     await room.acquire()
                     ready.put_nowait((item, None, False))
-        except asyncio.CancelledError as error:
+        except BaseException as error:
             ready.put_nowait((None, error, True))
-            raise
-        except Exception as error:
-            ready.put_nowait((None, error, True))
+            if not isinstance(error, Exception):
+                raise
         else:
             ready.put_nowait((None, None, True))
 

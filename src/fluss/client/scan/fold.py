@@ -55,14 +55,8 @@ def fold_batches(batches: Sequence[RecordBatch], key: Sequence[int]) -> list[Rec
 
 def _live(table: pa.Table, batches: Sequence[RecordBatch], key: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The positions of the last changes of all keys that are no deletes."""
-    changes = np.concatenate(
-        [
-            np.frombuffer(batch.change_types, np.uint8)
-            if batch.change_types is not None
-            else np.zeros(batch.num_records, np.uint8)
-            for batch in batches
-        ]
-    )
+    kinds = b"".join(batch.change_types or bytes(batch.num_records) for batch in batches)
+    changes = np.frombuffer(kinds, np.uint8)
     keys = table.select(list(key)).append_column(_AT, array_of(np.arange(table.num_rows)))
     names = [name for name in keys.column_names if name != _AT]
     last = numpy_of(keys.group_by(names).aggregate([(_AT, "max")]).column(f"{_AT}_max").combine_chunks())

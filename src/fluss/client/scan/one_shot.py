@@ -15,7 +15,7 @@ from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch, to_pandas, to_polars
 from fluss.errors import DeadlineExceededError
 from fluss.net.deadline import Deadline
-from fluss.net.eager import retrieve_exception
+from fluss.net.eager import cancel, retrieve_exception
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,9 +173,7 @@ class OneShotScanner(ABC):
         self._closed = True
         self._fetched.clear()
         step, self._step = self._step, None
-        if step is not None:
-            step.cancel()
-            await asyncio.wait((step,))
+        await cancel(step)
         if self._batches is not None:
             await self._batches.aclose()
 

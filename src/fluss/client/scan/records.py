@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss._arrow_buffers import bytes_list, numpy_of, pandas_is_loaded, string_list, valid_mask
+from fluss._lazy import import_extra
 from fluss.client.arguments import instance
-from fluss.errors import MissingDependencyError
 from fluss.metadata import (
     BigIntType,
     BooleanType,
@@ -287,21 +287,13 @@ def part_of(found: RecordBatch, start: int, length: int) -> RecordBatch:
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
     """The table as a pandas DataFrame."""
-    try:
-        import pandas  # noqa: F401 - only to say clearly that it is missing
-    except ImportError:
-        raise MissingDependencyError("to_pandas() needs pandas: pip install 'fluss-python[pandas]'") from None
+    import_extra("pandas", "to_pandas() needs pandas", "pandas")  # only to say clearly that it is missing
     return table.to_pandas()
 
 
 def to_polars(table: pa.Table) -> pl.DataFrame:
     """The table as a polars DataFrame."""
-    try:
-        import polars
-    except ImportError:
-        raise MissingDependencyError("to_polars() needs polars: pip install 'fluss-python[polars]'") from None
-    frame = polars.from_arrow(table)
-    assert isinstance(frame, polars.DataFrame)
+    frame: pl.DataFrame = import_extra("polars", "to_polars() needs polars", "polars").from_arrow(table)
     return frame
 
 

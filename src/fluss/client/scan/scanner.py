@@ -25,6 +25,7 @@ from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import TableBucket
 from fluss.net.background import Bridge, LoopThread, RunningLoop, running_loop
 from fluss.net.deadline import Deadline, wait_for
+from fluss.net.eager import cancel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -362,9 +363,7 @@ class LogScanner(Subscriptions, Generic[ItemT]):
             self._closed = True
             self._plan.cluster.detach(self)
             self._finalizer.detach()
-            if self._resolving is not None:
-                self._resolving.cancel()
-                await asyncio.wait([self._resolving])
+            await cancel(self._resolving)
             self._fetched.clear()
             await self._fetcher.close()
 

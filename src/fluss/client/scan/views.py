@@ -53,8 +53,7 @@ _BINLOG_NAMES = strings_array(["insert", "insert", "update", "update", "delete"]
 
 def change_names(change_types: bytes | None, rows: int) -> pa.Array:
     """What each row did: ``insert``, ``update_before``, ``update_after`` or ``delete``."""
-    kinds = np.zeros(rows, np.uint8) if change_types is None else np.frombuffer(change_types, np.uint8)
-    return _NAMES.take(array_of(kinds))
+    return _NAMES.take(array_of(np.frombuffer(change_types or bytes(rows), np.uint8)))
 
 
 class View(ABC):

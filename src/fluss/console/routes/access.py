@@ -7,7 +7,7 @@ from typing import Any
 
 from fluss.console.state import Call
 from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError, SecurityDisabledError
-from fluss.metadata import TablePath
+from fluss.metadata import TablePath, table_path_of
 from fluss.metadata.acl import WILDCARD, AclBinding, AclFilter, OperationType, Resource, ResourceType
 from fluss.tools.access import OPERATIONS, grant_right
 
@@ -50,7 +50,7 @@ async def access(call: Call) -> Any:
 
 async def effective(call: Call) -> Any:
     """What a user may do with a table, and why."""
-    path = _path(call.text("table"))
+    path = table_path_of(call.text("table"))
     user = call.text("principal").strip().removeprefix("User:")
     acls = await (await call.client.admin()).list_acls()
     if call.state.inspection.embedded:
@@ -98,11 +98,6 @@ async def revoke(call: Call) -> Any:
     if not await (await call.client.admin()).drop_acls([rule]):
         raise InvalidArgumentError("There is no such rule any more. Load the page again.")
     return {}
-
-
-def _path(text: str) -> TablePath:
-    database, dot, table = text.rpartition(".")
-    return TablePath(database if dot else "fluss", table)
 
 
 async def log(call: Call) -> Any:

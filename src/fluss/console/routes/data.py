@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from fluss.client.buckets import bucket_offsets, table_buckets
 from fluss.client.scan.records import row_offsets
+from fluss.console.clients import PageCursor
 from fluss.console.json_values import from_text, paired_changes, rows_of
 from fluss.console.settings import (
     CHANGES_OF_HISTORY_MAX,
@@ -32,10 +33,6 @@ from fluss.metadata import OffsetSpec, PartitionInfo, TableBucket, TableInfo
 from fluss.rows import ColumnConverter
 
 _BUCKETS_NAMED = 20
-
-
-def _rows(batches: list[pa.RecordBatch]) -> list[Any]:
-    return [row for batch in batches for row in rows_of(batch)]
 
 
 def _types(info: TableInfo, columns: list[str]) -> list[str]:
@@ -53,29 +50,25 @@ async def rows(call: Call) -> Any:
     batches = table.batches(chosen, call.maybe("where"), None, int(snapshot) if snapshot else None)
     cursor = await call.client.open_cursor(batches)
     try:
-        found, more = await cursor.page(call.number("limit", 100, 1, ROWS_PER_PAGE_MAX))
+        page = await _page(call, cursor)
     except BaseException:
         with contextlib.suppress(Exception):  # the first error says what went wrong
             await call.client.close_cursor(cursor.id)
         raise
-    if not more:
-        await call.client.close_cursor(cursor.id)
-    return {
-        "columns": chosen,
-        "types": _types(info, chosen),
-        "key": list(info.primary_keys),
-        "rows": _rows(found),
-        "cursor": cursor.id if more else None,
-    }
+    return {"columns": chosen, "types": _types(info, chosen), "key": list(info.primary_keys), **page}
 
 
 async def next_rows(call: Call) -> Any:
     """The next rows of a cursor."""
-    cursor = call.client.cursor(call.text("cursor"))
+    return await _page(call, call.client.cursor(call.text("cursor")))
+
+
+async def _page(call: Call, cursor: PageCursor) -> dict[str, Any]:
+    """The next rows of a cursor, which is closed with the last ones."""
     found, more = await cursor.page(call.number("limit", 100, 1, ROWS_PER_PAGE_MAX))
     if not more:
         await call.client.close_cursor(cursor.id)
-    return {"rows": _rows(found), "cursor": cursor.id if more else None}
+    return {"rows": [row for batch in found for row in rows_of(batch)], "cursor": cursor.id if more else None}
 
 
 async def close_rows(call: Call) -> Any:

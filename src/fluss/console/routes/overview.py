@@ -33,12 +33,12 @@ async def tables(call: Call) -> Any:
     admin = await call.client.admin()
     names = await _names(call)
     figures = call.client.figures.known(admin, _paths(names))
-    return {
-        "databases": [
-            {"name": database, "tables": [{"name": name, **_known(figures, database, name)} for name in found]}
-            for database, found in names.items()
-        ]
-    }
+    databases = []
+    for database, found in names.items():
+        known = {name: figures.get(TablePath(database, name), {}) for name in found}
+        shown = [{"name": name, "kind": one.get("kind"), "rows": one.get("rows")} for name, one in known.items()]
+        databases.append({"name": database, "tables": shown})
+    return {"databases": databases}
 
 
 async def _names(call: Call) -> dict[str, list[str]]:
@@ -48,11 +48,6 @@ async def _names(call: Call) -> dict[str, list[str]]:
 
 def _paths(names: dict[str, list[str]]) -> list[TablePath]:
     return [TablePath(database, name) for database, found in names.items() for name in found][:TABLES_MAX]
-
-
-def _known(figures: dict[TablePath, dict[str, Any]], database: str, name: str) -> dict[str, Any]:
-    found = figures.get(TablePath(database, name), {})
-    return {"kind": found.get("kind"), "rows": found.get("rows")}
 
 
 async def health(call: Call) -> Any:

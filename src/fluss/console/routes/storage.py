@@ -16,7 +16,7 @@ from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError
 from fluss.lake.layout import lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.service import TieringService
-from fluss.lake.status import lake_status
+from fluss.lake.status import lake_status, reason_of
 from fluss.lake.tasks import LakeSession, LocalRunner
 from fluss.metadata import OffsetSpec, PartitionInfo, TableInfo, TablePath
 
@@ -115,7 +115,7 @@ def _status(config: Mapping[str, Any], path: TablePath) -> dict[str, Any]:
                     snapshots = opened.table(info.lake_path).tiered_ids(_SNAPSHOTS_MAX)
             except Exception as error:
                 # Whatever a lake library raises: the figures of the server are worth showing all the same.
-                problem = error.message if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"
+                problem = reason_of(error)
     document = found.to_json()
     return {
         **document,
