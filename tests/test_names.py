@@ -9,27 +9,23 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "fluss"
 
-FACES = "the blocking and the asynchronous face of one concept"
-
+OF_BOTH_FACES = (
+    *(
+        "AppendWriter",
+        "BatchScanner",
+        "Database",
+        "FlussConnection",
+        "FlussTable",
+        "Follow",
+        "LogScanner",
+        "MultiTable",
+    ),
+    *("MultiTableLogScanner", "MultiTableScan", "MultiTableWrite", "MultiTableWriter", "Table", "TableBatchScanner"),
+    *("TableScan", "TableWriter", "UpsertWriter"),
+)
 DEFINED_TWICE = {
-    "AppendWriter": FACES,
-    "BatchScanner": FACES,
-    "Database": FACES,
-    "FlussConnection": FACES,
-    "FlussTable": FACES,
-    "Follow": FACES,
-    "LogScanner": FACES,
-    "MultiTable": FACES,
-    "MultiTableLogScanner": FACES,
-    "MultiTableScan": FACES,
-    "MultiTableWrite": FACES,
-    "MultiTableWriter": FACES,
-    "Table": FACES,
+    **dict.fromkeys(OF_BOTH_FACES, "the blocking and the asynchronous face of one concept"),
     "TableBase": "what the two faces of a table share, in the client and in `db`",
-    "TableBatchScanner": FACES,
-    "TableScan": FACES,
-    "TableWriter": FACES,
-    "UpsertWriter": FACES,
 }
 """Class names with two definitions, and why. The list only gets shorter."""
 

@@ -29,21 +29,9 @@ from fluss.options import (
 )
 
 TYPES: tuple[OptionType[Any], ...] = (
-    Text(),
-    Whole(),
-    Whole(-5, LONG_MAX),
-    Number(),
-    Boolean(),
-    Duration(),
-    Duration(1, 1_000, bare=True),
-    Size(),
-    Size(1, INT_MAX),
-    Choice("all", "-1", "0"),
-    Choice("LZ4_FRAME", "exactly-once"),
-    Names(),
-    Names(distinct=True),
-    Pairs(),
-    Addresses(),
+    *(Text(), Whole(), Whole(-5, LONG_MAX), Number(), Boolean(), Names(), Names(distinct=True), Pairs(), Addresses()),
+    *(Duration(), Duration(1, 1_000, bare=True), Size(), Size(1, INT_MAX)),
+    *(Choice("all", "-1", "0"), Choice("LZ4_FRAME", "exactly-once")),
 )
 
 

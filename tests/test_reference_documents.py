@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of the reference documents, run against the embedded server.
 
-Each document is a list of blocks that share their names, as a reader would type them one after the other. A block runs
-as it stands, with three changes made to its syntax tree: the address becomes that of the test's server, `while True`
-goes round twice, and waits are short.
+Each document is a text whose blocks share their names, as a reader would type them one after the other. It runs as it
+stands, with three changes made to its syntax tree: the address becomes that of the test's server, `while True` goes
+round twice, and waits are short. The lines with `expect(found, expected)` are ours.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-import textwrap
-from collections.abc import Callable, Iterator
+import linecache
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pandas as pd
@@ -23,7 +23,6 @@ import fluss
 from fluss.server.local import LocalServer
 
 Namespace = dict[str, Any]
-Block = tuple[str, Callable[[Namespace], object]]
 
 ADDRESS = "127.0.0.1:9123"
 ROUNDS = 2
@@ -54,17 +53,20 @@ class Patch(ast.NodeTransformer):
 
 
 async def run_block(source: str, names: Namespace, address: str) -> None:
-    tree = Patch(address).visit(ast.parse(textwrap.dedent(source)))
+    tree = Patch(address).visit(ast.parse(source))
+    linecache.cache["<document>"] = (len(source), None, source.splitlines(True), "<document>")  # shown by failures
     code = compile(tree, "<document>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     result = eval(code, names)
     if inspect.iscoroutine(result):
         await result
 
 
-async def run_document(blocks: list[Block], names: Namespace, address: str) -> None:
-    for source, check in blocks:
-        await asyncio.wait_for(run_block(source, names, address), 30)
-        check(names)
+async def run_document(source: str, names: Namespace, address: str) -> None:
+    await asyncio.wait_for(run_block(source, names, address), 60)
+
+
+def expect(found: object, expected: object) -> None:
+    assert found == expected
 
 
 @pytest.fixture(scope="module")
@@ -93,65 +95,47 @@ def server(running: LocalServer) -> Iterator[LocalServer]:
     asyncio.run(clear())
 
 
-def nothing(names: Namespace) -> None:
-    """The block has run: that is all there is to see."""
-
-
-def _connected(names: Namespace) -> None:
-    assert isinstance(names["conn"], fluss.FlussConnection)
-
-
-async def _prepare(server: LocalServer, connect: str = "create") -> Namespace:
+@pytest.fixture
+async def names(server: LocalServer) -> AsyncIterator[Namespace]:
     """What the documents take for granted: a connection and the admin."""
     config = fluss.Config({"bootstrap.servers": server.bootstrap_servers})
-    conn = await getattr(fluss.FlussConnection, connect)(config)
-    return {"fluss": fluss, "pa": pa, "conn": conn, "admin": await conn.get_admin(), "config": config}
+    conn = await fluss.FlussConnection.create(config)
+    made = {"fluss": fluss, "pa": pa, "expect": expect, "conn": conn, "admin": await conn.get_admin(), "config": config}
+    yield made
+    made["conn"].close()
 
 
 # -- the API reference ------------------------------------------------------------------------------------------------
 
-REFERENCE: list[Block] = [
-    (
-        """
-        scan_records = scanner.poll(timeout_ms=5000)
+REFERENCE = """
+scan_records = scanner.poll(timeout_ms=5000)
 
-        # Sequence access
-        scan_records[0]
-        scan_records[-1]
-        scan_records[:5]
+# Sequence access
+scan_records[0]
+scan_records[-1]
+scan_records[:5]
 
-        # Per-bucket access
-        for bucket, records in scan_records.items():
-            for record in records:
-                print(f"bucket={bucket.bucket_id}, offset={record.offset}, row={record.row}")
+# Per-bucket access
+for bucket, records in scan_records.items():
+    for record in records:
+        print(f"bucket={bucket.bucket_id}, offset={record.offset}, row={record.row}")
 
-        # Flat iteration
-        for record in scan_records:
-            print(record.row)
-        """,
-        lambda names: [
-            _equal(len(names["scan_records"]), 6),
-            _equal(names["scan_records"].count(), 6),
-            _equal([record.offset for record in names["scan_records"][:5]], [0, 1, 2, 3, 4]),
-            _equal(names["scan_records"][-1].row["id"], 5),
-        ],
-    ),
-    (
-        """
-        offsets = await admin.list_offsets(table_path, [0], fluss.OffsetSpec.latest())
-        scanner.subscribe(bucket_id=0, start_offset=offsets[0])
-        """,
-        lambda names: [_equal(names["offsets"], {0: 6}), _equal(len(names["scanner"].poll(50)), 0)],
-    ),
-]
+# Flat iteration
+for record in scan_records:
+    print(record.row)
+expect(len(scan_records), 6)
+expect(scan_records.count(), 6)
+expect([record.offset for record in scan_records[:5]], [0, 1, 2, 3, 4])
+expect(scan_records[-1].row["id"], 5)
+
+offsets = await admin.list_offsets(table_path, [0], fluss.OffsetSpec.latest())
+scanner.subscribe(bucket_id=0, start_offset=offsets[0])
+expect(offsets, {0: 6})
+expect(len(scanner.poll(50)), 0)
+"""
 
 
-def _equal(found: object, expected: object) -> None:
-    assert found == expected
-
-
-async def test_api_reference(server: LocalServer) -> None:
-    names = await _prepare(server)
+async def test_api_reference(server: LocalServer, names: Namespace) -> None:
     path = names["table_path"] = fluss.TablePath("fluss", "reference")
     schema = fluss.Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]))
     await names["admin"].create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
@@ -163,99 +147,76 @@ async def test_api_reference(server: LocalServer) -> None:
     names["scanner"] = await table.new_scan().create_log_scanner()
     names["scanner"].subscribe(0, fluss.EARLIEST_OFFSET)
     await run_document(REFERENCE, names, server.bootstrap_servers)
-    names["conn"].close()
 
 
 # -- the Rust reference, in Python form -------------------------------------------------------------------------------
 
-RUST: list[Block] = [
-    (
-        """
-        for record in records:
-            print(f"offset={record.offset}")
-        """,
-        lambda names: _equal(names["record"].offset, 2),
-    ),
-    (
-        """
-        # Fire-and-forget (batched)
-        writer.append(row)
-        await writer.flush()
+RUST = """
+for record in records:
+    print(f"offset={record.offset}")
+expect(record.offset, 2)
 
-        # Per-record acknowledgment
-        await writer.append(row)
-        """,
-        nothing,
-    ),
-    (
-        """
-        offsets = await admin.list_offsets(table_path, [0], fluss.OffsetSpec.latest())
-        latest = offsets[0]
-        log_scanner.subscribe(0, latest)
-        """,
-        lambda names: _equal(names["latest"], 5),
-    ),
-    (
-        """
-        schema = (
-            fluss.Schema.builder()
-            .column("id", fluss.DataTypes.int())
-            .column("amount", fluss.DataTypes.decimal(10, 2))
-            .column("tags", fluss.DataTypes.array(fluss.DataTypes.string()))
-            .column("place", fluss.DataTypes.row([fluss.DataField("city", fluss.DataTypes.string(), None)]))
-            .primary_key(["id"])
-            .build()
-        )
-        descriptor = (
-            fluss.TableDescriptor.builder()
-            .schema(schema)
-            .distributed_by(3, ["id"])
-            .property("table.replication.factor", "1")
-            .custom_property("owner", "me")
-            .comment("orders")
-            .build()
-        )
-        database = fluss.DatabaseDescriptor.builder().comment("shop").custom_property("k", "v").build()
-        await admin.create_database("shop", database, ignore_if_exists=True)
-        path = fluss.TablePath("shop", "orders")
-        await admin.create_table(path, descriptor, ignore_if_exists=True)
-        orders = await conn.get_table(path)
-        upsert = orders.new_upsert().create_writer()
-        await upsert.upsert({"id": 1, "amount": 5, "tags": ["a", None], "place": {"city": "Ulm"}})
-        partial = orders.new_upsert().partial_update_by_index([0, 2]).create_writer()
-        await partial.upsert([1, ["b"]])
-        found = await orders.new_lookup().create_lookuper().lookup({"id": 1})
-        info = await admin.get_table_info(path)
-        nodes = await admin.get_server_nodes()
-        """,
-        lambda names: [
-            _equal(names["found"]["tags"], ["b"]),
-            _equal(names["found"]["place"], {"city": "Ulm"}),
-            _equal(names["info"].comment, "orders"),
-            _equal(names["info"].num_buckets, 3),
-            _equal({node.server_type for node in names["nodes"]}, {"CoordinatorServer", "TabletServer"}),
-        ],
-    ),
-    (
-        """
-        batch_scanner = await table.new_scan().create_record_batch_log_scanner()
-        batch_scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
-        batches = batch_scanner.poll_record_batch(timeout_ms=1000)
-        first = batches[0]
-        print(first.bucket, first.base_offset, first.last_offset, first.num_records)
-        positions = batch_scanner.get_subscribed_buckets()
-        """,
-        lambda names: [
-            _equal(names["first"].base_offset, 0),
-            _equal(sum(batch.num_records for batch in names["batches"]), 5),
-            _equal(names["batch_scanner"].is_partitioned(), False),
-        ],
-    ),
-]
+# Fire-and-forget (batched)
+writer.append(row)
+await writer.flush()
+
+# Per-record acknowledgment
+await writer.append(row)
+
+offsets = await admin.list_offsets(table_path, [0], fluss.OffsetSpec.latest())
+latest = offsets[0]
+log_scanner.subscribe(0, latest)
+expect(latest, 5)
+
+schema = (
+    fluss.Schema.builder()
+    .column("id", fluss.DataTypes.int())
+    .column("amount", fluss.DataTypes.decimal(10, 2))
+    .column("tags", fluss.DataTypes.array(fluss.DataTypes.string()))
+    .column("place", fluss.DataTypes.row([fluss.DataField("city", fluss.DataTypes.string(), None)]))
+    .primary_key(["id"])
+    .build()
+)
+descriptor = (
+    fluss.TableDescriptor.builder()
+    .schema(schema)
+    .distributed_by(3, ["id"])
+    .property("table.replication.factor", "1")
+    .custom_property("owner", "me")
+    .comment("orders")
+    .build()
+)
+database = fluss.DatabaseDescriptor.builder().comment("shop").custom_property("k", "v").build()
+await admin.create_database("shop", database, ignore_if_exists=True)
+path = fluss.TablePath("shop", "orders")
+await admin.create_table(path, descriptor, ignore_if_exists=True)
+orders = await conn.get_table(path)
+upsert = orders.new_upsert().create_writer()
+await upsert.upsert({"id": 1, "amount": 5, "tags": ["a", None], "place": {"city": "Ulm"}})
+partial = orders.new_upsert().partial_update_by_index([0, 2]).create_writer()
+await partial.upsert([1, ["b"]])
+found = await orders.new_lookup().create_lookuper().lookup({"id": 1})
+info = await admin.get_table_info(path)
+nodes = await admin.get_server_nodes()
+expect(found["tags"], ["b"])
+expect(found["place"], {"city": "Ulm"})
+expect(info.comment, "orders")
+expect(info.num_buckets, 3)
+expect({node.server_type for node in nodes}, {"CoordinatorServer", "TabletServer"})
+
+batch_scanner = await table.new_scan().create_record_batch_log_scanner()
+batch_scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
+batches = batch_scanner.poll_record_batch(timeout_ms=1000)
+first = batches[0]
+print(first.bucket, first.base_offset, first.last_offset, first.num_records)
+positions = batch_scanner.get_subscribed_buckets()
+expect(first.base_offset, 0)
+expect(sum(batch.num_records for batch in batches), 5)
+expect(batch_scanner.is_partitioned(), False)
+"""
 
 
-async def test_rust_reference_in_python_form(server: LocalServer) -> None:
-    names = await _prepare(server)
+async def test_rust_reference_in_python_form(server: LocalServer, names: Namespace) -> None:
     path = names["table_path"] = fluss.TablePath("fluss", "rust")
     schema = fluss.Schema(pa.schema([("id", pa.int32())]))
     await names["admin"].create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
@@ -268,7 +229,6 @@ async def test_rust_reference_in_python_form(server: LocalServer) -> None:
     names["log_scanner"].subscribe(0, fluss.EARLIEST_OFFSET)
     names["records"] = names["log_scanner"].poll(2000)
     await run_document(RUST, names, server.bootstrap_servers)
-    names["conn"].close()
 
 
 # -- the guide (older names) ------------------------------------------------------------------------------------------
@@ -313,98 +273,84 @@ async def main():
 asyncio.run(main())
 """
 
-GUIDE_CONNECT: list[Block] = [
-    (
-        """
-        config = fluss.Config({"bootstrap.servers": "127.0.0.1:9123"})
-        conn = await fluss.FlussConnection.connect(config)
-        """,
-        _connected,
-    ),
-    (
-        """
-        with await fluss.FlussConnection.connect(config) as conn:
-            ...
-        """,
-        lambda names: _equal(names["conn"].closed, True),
-    ),
-    ("conn = await fluss.FlussConnection.connect(config)", _connected),
-    ("admin = await conn.get_admin()", nothing),
-]
+GUIDE_CONNECT = """
+config = fluss.Config({"bootstrap.servers": "127.0.0.1:9123"})
+conn = await fluss.FlussConnection.connect(config)
+expect(isinstance(conn, fluss.FlussConnection), True)
 
-DATABASES: list[Block] = [
-    (
-        """
-        await admin.create_database("my_database", ignore_if_exists=True)
-        databases = await admin.list_databases()
-        exists = await admin.database_exists("my_database")
-        await admin.drop_database("my_database", ignore_if_not_exists=True, cascade=True)
-        """,
-        lambda names: [_equal("my_database" in names["databases"], True), _equal(names["exists"], True)],
+with await fluss.FlussConnection.connect(config) as conn:
+    ...
+expect(conn.closed, True)
+
+conn = await fluss.FlussConnection.connect(config)
+expect(isinstance(conn, fluss.FlussConnection), True)
+"""
+
+DATABASES = """
+admin = await conn.get_admin()
+
+await admin.create_database("my_database", ignore_if_exists=True)
+databases = await admin.list_databases()
+exists = await admin.database_exists("my_database")
+await admin.drop_database("my_database", ignore_if_not_exists=True, cascade=True)
+expect("my_database" in databases, True)
+expect(exists, True)
+
+await admin.create_database("my_database", ignore_if_exists=True)
+"""
+
+TABLES = """
+import pyarrow as pa
+
+schema = fluss.Schema(pa.schema([
+    pa.field("id", pa.int32()),
+    pa.field("name", pa.string()),
+    pa.field("amount", pa.int64()),
+]))
+
+table_path = fluss.TablePath("my_database", "my_table")
+await admin.create_table(table_path, fluss.TableDescriptor(schema), ignore_if_exists=True)
+
+table_info = await admin.{info}(table_path)
+tables = await admin.list_tables("my_database")
+await admin.drop_table(table_path, ignore_if_not_exists=True)
+expect(tables, ["my_table"])
+expect(table_info.get_column_names(), ["id", "name", "amount"])
+expect(table_info.get_column_count(), 3)
+"""
+
+GUIDE_TABLES = """
+await admin.create_table(
+    table_path,
+    fluss.TableDescriptor(
+        schema,
+        partition_keys=["name"],
+        bucket_count=2,
+        bucket_keys=["id"],
+        comment="with all there is",
+        log_format="ARROW",
+        properties={"table.replication.factor": "1"},
+        custom_properties={"mine": "yes"},
     ),
-    ('await admin.create_database("my_database", ignore_if_exists=True)', nothing),
-]
+)
+await admin.create_partition(table_path, {"name": "US"})
+offsets = await admin.list_partition_offsets(
+    table_path, partition_name="US", bucket_ids=[0], offset_type="latest"
+)
+await admin.drop_table(table_path)
+await admin.create_table(table_path, fluss.TableDescriptor(schema, bucket_count=2))
+expect(offsets, {0: 0})
 
-GUIDE_TABLES: list[Block] = [
-    (
-        """
-        import pyarrow as pa
+# Latest offsets for buckets
+offsets = await admin.list_offsets(table_path, bucket_ids=[0, 1], offset_type="latest")
 
-        schema = fluss.Schema(pa.schema([
-            pa.field("id", pa.int32()),
-            pa.field("name", pa.string()),
-            pa.field("amount", pa.int64()),
-        ]))
-
-        table_path = fluss.TablePath("my_database", "my_table")
-        await admin.create_table(table_path, fluss.TableDescriptor(schema), ignore_if_exists=True)
-
-        table_info = await admin.get_table(table_path)
-        tables = await admin.list_tables("my_database")
-        await admin.drop_table(table_path, ignore_if_not_exists=True)
-        """,
-        lambda names: [
-            _equal(names["tables"], ["my_table"]),
-            _equal(names["table_info"].get_column_names(), ["id", "name", "amount"]),
-        ],
-    ),
-    (
-        """
-        await admin.create_table(
-            table_path,
-            fluss.TableDescriptor(
-                schema,
-                partition_keys=["name"],
-                bucket_count=2,
-                bucket_keys=["id"],
-                comment="with all there is",
-                log_format="ARROW",
-                properties={"table.replication.factor": "1"},
-                custom_properties={"mine": "yes"},
-            ),
-        )
-        await admin.create_partition(table_path, {"name": "US"})
-        offsets = await admin.list_partition_offsets(
-            table_path, partition_name="US", bucket_ids=[0], offset_type="latest"
-        )
-        await admin.drop_table(table_path)
-        await admin.create_table(table_path, fluss.TableDescriptor(schema, bucket_count=2))
-        """,
-        lambda names: _equal(names["offsets"], {0: 0}),
-    ),
-    (
-        """
-        # Latest offsets for buckets
-        offsets = await admin.list_offsets(table_path, bucket_ids=[0, 1], offset_type="latest")
-
-        # By timestamp
-        by_time = await admin.list_offsets(
-            table_path, bucket_ids=[0], offset_type="timestamp", timestamp=1704067200000
-        )
-        """,
-        lambda names: [_equal(names["offsets"], {0: 0, 1: 0}), _equal(names["by_time"], {0: 0})],
-    ),
-]
+# By timestamp
+by_time = await admin.list_offsets(
+    table_path, bucket_ids=[0], offset_type="timestamp", timestamp=1704067200000
+)
+expect(offsets, {0: 0, 1: 0})
+expect(by_time, {0: 0})
+"""
 
 LOG_TABLE = """
 import pyarrow as pa
@@ -447,6 +393,8 @@ scanner.subscribe_buckets({{i: fluss.EARLIEST_OFFSET for i in range(num_buckets)
 # Reads everything up to current latest offset, then returns
 arrow_table = scanner.to_arrow()
 df = scanner.to_pandas()
+expect((arrow_table.num_rows, len(df)), (6, 6))
+expect(sorted(df["id"]), [1, 2, 3, 4, 5, 6])
 """
 
 POLLING_BATCHES = """
@@ -460,6 +408,7 @@ while True:
     polled += result.num_rows
     if result.num_rows > 0:
         print(result.to_pandas())
+expect(polled, 6)
 """
 
 POLLING_RECORDS = """
@@ -479,32 +428,23 @@ while True:
     for bucket, records in scan_records.items():
         for record in records:
             print(f"bucket={bucket.bucket_id}, offset={record.offset}, row={record.row}")
+expect(seen, [0, 1, 2, 3, 4, 5])
 """
 
 PROJECTION = """
 scanner = await table.new_scan().project([0, 2]).{create}()
 # or by name
 scanner = await table.new_scan().project_by_name(["id", "score"]).{create}()
+scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+expect(scanner.to_arrow().column_names, ["id", "score"])
 """
 
 
-def _read(names: Namespace) -> None:
-    assert names["arrow_table"].num_rows == len(names["df"]) == 6
-    assert sorted(names["df"]["id"]) == [1, 2, 3, 4, 5, 6]
-
-
-def _projected(names: Namespace) -> None:
-    names["scanner"].subscribe(0, fluss.EARLIEST_OFFSET)
-    assert names["scanner"].to_arrow().column_names == ["id", "score"]
-
-
-def log_blocks(create: str, info: str, batch_scanner: str) -> list[Block]:
-    return [
-        (WRITING.format(create=create), nothing),
-        (BATCH_READ.format(info=info, create=batch_scanner), _read),
-        (POLLING_BATCHES.format(create=batch_scanner), lambda names: _equal(names["polled"], 6)),
-        (POLLING_RECORDS, lambda names: _equal(names["seen"], [0, 1, 2, 3, 4, 5])),
-    ]
+async def run_log_blocks(names: Namespace, address: str, create: str, info: str, batch_scanner: str) -> None:
+    await run_document(WRITING.format(create=create), names, address)
+    await run_document(BATCH_READ.format(info=info, create=batch_scanner), names, address)
+    await run_document(POLLING_BATCHES.format(create=batch_scanner), names, address)
+    await run_document(POLLING_RECORDS, names, address)
 
 
 GUIDE_LATEST = """
@@ -512,161 +452,131 @@ scanner = await table.new_scan().create_batch_scanner()
 scanner.subscribe(bucket_id=0, start_offset=fluss.LATEST_OFFSET)
 """
 
-KEYED: list[Block] = [
-    (
-        """
-        schema = fluss.Schema(
-            pa.schema([
-                pa.field("id", pa.int32()),
-                pa.field("name", pa.string()),
-                pa.field("age", pa.int64()),
-            ]),
-            primary_keys=["id"],
-        )
-        table_path = fluss.TablePath("fluss", "users")
-        await admin.create_table(table_path, fluss.TableDescriptor(schema, bucket_count=3), ignore_if_exists=True)
-        """,
-        nothing,
-    ),
-    (
-        """
-        table = await conn.get_table(table_path)
+KEYED = """
+schema = fluss.Schema(
+    pa.schema([
+        pa.field("id", pa.int32()),
+        pa.field("name", pa.string()),
+        pa.field("age", pa.int64()),
+    ]),
+    primary_keys=["id"],
+)
+table_path = fluss.TablePath("fluss", "users")
+await admin.create_table(table_path, fluss.TableDescriptor(schema, bucket_count=3), ignore_if_exists=True)
 
-        # Upsert (fire-and-forget, flush at the end)
-        writer = table.new_upsert()
-        writer.upsert({"id": 1, "name": "Alice", "age": 25})
-        writer.upsert({"id": 2, "name": "Bob", "age": 30})
-        await writer.flush()
+table = await conn.get_table(table_path)
 
-        # Per-record acknowledgment (for read-after-write)
-        handle = writer.upsert({"id": 3, "name": "Charlie", "age": 35})
-        await handle.wait()
+# Upsert (fire-and-forget, flush at the end)
+writer = table.new_upsert()
+writer.upsert({"id": 1, "name": "Alice", "age": 25})
+writer.upsert({"id": 2, "name": "Bob", "age": 30})
+await writer.flush()
 
-        # Delete by primary key
-        handle = writer.delete({"id": 2})
-        await handle.wait()
+# Per-record acknowledgment (for read-after-write)
+handle = writer.upsert({"id": 3, "name": "Charlie", "age": 35})
+await handle.wait()
 
-        # Lookup
-        lookuper = table.new_lookup()
-        result = await lookuper.lookup({"id": 1})
-        if result:
-            print(f"Found: name={result['name']}, age={result['age']}")
-        gone = await lookuper.lookup({"id": 2})
-        """,
-        lambda names: [_equal(names["result"], {"id": 1, "name": "Alice", "age": 25}), _equal(names["gone"], None)],
-    ),
-    (
-        """
-        partial_writer = table.new_upsert(columns=["id", "age"])
-        partial_writer.upsert({"id": 1, "age": 27})  # only updates age
-        await partial_writer.flush()
-        result = await lookuper.lookup({"id": 1})
-        """,
-        lambda names: _equal(names["result"], {"id": 1, "name": "Alice", "age": 27}),
-    ),
-]
+# Delete by primary key
+handle = writer.delete({"id": 2})
+await handle.wait()
 
-PARTITIONED: list[Block] = [
-    (
-        """
-        schema = fluss.Schema(pa.schema([
-            pa.field("id", pa.int32()),
-            pa.field("region", pa.string()),
-            pa.field("value", pa.int64()),
-        ]))
+# Lookup
+lookuper = table.new_lookup()
+result = await lookuper.lookup({"id": 1})
+if result:
+    print(f"Found: name={result['name']}, age={result['age']}")
+expect(result, {"id": 1, "name": "Alice", "age": 25})
+expect(await lookuper.lookup({"id": 2}), None)
 
-        table_path = fluss.TablePath("fluss", "partitioned_events")
-        await admin.create_table(
-            table_path,
-            fluss.TableDescriptor(schema, partition_keys=["region"], bucket_count=1),
-            ignore_if_exists=True,
-        )
+partial_writer = table.new_upsert(columns=["id", "age"])
+partial_writer.upsert({"id": 1, "age": 27})  # only updates age
+await partial_writer.flush()
+expect(await lookuper.lookup({"id": 1}), {"id": 1, "name": "Alice", "age": 27})
+"""
 
-        # Create partitions
-        await admin.create_partition(table_path, {"region": "US"}, ignore_if_exists=True)
-        await admin.create_partition(table_path, {"region": "EU"}, ignore_if_exists=True)
+PARTITIONED = """
+schema = fluss.Schema(pa.schema([
+    pa.field("id", pa.int32()),
+    pa.field("region", pa.string()),
+    pa.field("value", pa.int64()),
+]))
 
-        # List partitions
-        partition_infos = await admin.list_partition_infos(table_path)
-        """,
-        lambda names: _equal({info.partition_name for info in names["partition_infos"]}, {"US", "EU"}),
-    ),
-    (
-        """
-        table = await conn.get_table(table_path)
-        writer = await table.new_append_writer()
-        writer.append({"id": 1, "region": "US", "value": 100})
-        writer.append({"id": 2, "region": "EU", "value": 200})
-        await writer.flush()
-        """,
-        nothing,
-    ),
-    (
-        """
-        scanner = await table.new_scan().create_batch_scanner()
+table_path = fluss.TablePath("fluss", "partitioned_events")
+await admin.create_table(
+    table_path,
+    fluss.TableDescriptor(schema, partition_keys=["region"], bucket_count=1),
+    ignore_if_exists=True,
+)
 
-        # Subscribe to individual partitions
-        for p in partition_infos:
-            scanner.subscribe_partition(
-                partition_id=p.partition_id, bucket_id=0, start_offset=fluss.EARLIEST_OFFSET
-            )
+# Create partitions
+await admin.create_partition(table_path, {"region": "US"}, ignore_if_exists=True)
+await admin.create_partition(table_path, {"region": "EU"}, ignore_if_exists=True)
 
-        # Or batch-subscribe
-        scanner.subscribe_partition_buckets({
-            (p.partition_id, 0): fluss.EARLIEST_OFFSET for p in partition_infos
-        })
+# List partitions
+partition_infos = await admin.list_partition_infos(table_path)
+expect({info.partition_name for info in partition_infos}, {"US", "EU"})
 
-        print(scanner.to_pandas())
-        """,
-        lambda names: _equal(sorted(names["scanner"].to_pandas()["value"]), [100, 200]),
-    ),
-    (
-        """
-        schema = fluss.Schema(
-            pa.schema([
-                pa.field("user_id", pa.int32()),
-                pa.field("region", pa.string()),
-                pa.field("score", pa.int64()),
-            ]),
-            primary_keys=["user_id", "region"],
-        )
+table = await conn.get_table(table_path)
+writer = await table.new_append_writer()
+writer.append({"id": 1, "region": "US", "value": 100})
+writer.append({"id": 2, "region": "EU", "value": 200})
+await writer.flush()
 
-        table_path = fluss.TablePath("fluss", "partitioned_users")
-        await admin.create_table(
-            table_path,
-            fluss.TableDescriptor(schema, partition_keys=["region"]),
-            ignore_if_exists=True,
-        )
+scanner = await table.new_scan().create_batch_scanner()
 
-        await admin.create_partition(table_path, {"region": "US"}, ignore_if_exists=True)
+# Subscribe to individual partitions
+for p in partition_infos:
+    scanner.subscribe_partition(
+        partition_id=p.partition_id, bucket_id=0, start_offset=fluss.EARLIEST_OFFSET
+    )
 
-        table = await conn.get_table(table_path)
-        writer = table.new_upsert()
-        writer.upsert({"user_id": 1, "region": "US", "score": 1234})
-        await writer.flush()
+# Or batch-subscribe
+scanner.subscribe_partition_buckets({
+    (p.partition_id, 0): fluss.EARLIEST_OFFSET for p in partition_infos
+})
 
-        # Lookup includes partition columns
-        lookuper = table.new_lookup()
-        result = await lookuper.lookup({"user_id": 1, "region": "US"})
-        """,
-        lambda names: _equal(names["result"]["score"], 1234),
-    ),
-]
+print(scanner.to_pandas())
+expect(sorted(scanner.to_pandas()["value"]), [100, 200])
 
-ERRORS: list[Block] = [
-    (
-        """
-        table_descriptor = fluss.TableDescriptor(schema, partition_keys=["region"])
-        said = None
-        try:
-            await admin.create_table(table_path, table_descriptor)
-        except fluss.FlussError as e:
-            said = e.message
-            print(f"Fluss error: {e.message}")
-        """,
-        lambda names: _equal("partitioned_users" in names["said"], True),
-    ),
-]
+schema = fluss.Schema(
+    pa.schema([
+        pa.field("user_id", pa.int32()),
+        pa.field("region", pa.string()),
+        pa.field("score", pa.int64()),
+    ]),
+    primary_keys=["user_id", "region"],
+)
+
+table_path = fluss.TablePath("fluss", "partitioned_users")
+await admin.create_table(
+    table_path,
+    fluss.TableDescriptor(schema, partition_keys=["region"]),
+    ignore_if_exists=True,
+)
+
+await admin.create_partition(table_path, {"region": "US"}, ignore_if_exists=True)
+
+table = await conn.get_table(table_path)
+writer = table.new_upsert()
+writer.upsert({"user_id": 1, "region": "US", "score": 1234})
+await writer.flush()
+
+# Lookup includes partition columns
+lookuper = table.new_lookup()
+result = await lookuper.lookup({"user_id": 1, "region": "US"})
+expect(result["score"], 1234)
+"""
+
+ERRORS = """
+table_descriptor = fluss.TableDescriptor(schema, partition_keys=["region"])
+said = None
+try:
+    await admin.create_table(table_path, table_descriptor)
+except fluss.FlussError as e:
+    said = e.message
+    print(f"Fluss error: {e.message}")
+expect("partitioned_users" in said, True)
+"""
 
 
 def _frames(names: Namespace) -> None:
@@ -685,105 +595,72 @@ def test_guide_quick_start(server: LocalServer, capsys: pytest.CaptureFixture[st
 
 
 async def test_guide(server: LocalServer) -> None:
-    names: Namespace = {"fluss": fluss, "pa": pa}
+    names: Namespace = {"fluss": fluss, "pa": pa, "expect": expect}
     address = server.bootstrap_servers
-    await run_document(GUIDE_CONNECT, names, address)
-    await run_document(DATABASES + GUIDE_TABLES + [(LOG_TABLE, nothing)], names, address)
+    for block in (GUIDE_CONNECT, DATABASES, TABLES.format(info="get_table"), GUIDE_TABLES, LOG_TABLE):
+        await run_document(block, names, address)
     _frames(names)
-    blocks = log_blocks("await table.new_append_writer()", "get_table", "create_batch_scanner")
-    await run_document(blocks, names, address)
-    await run_document([(GUIDE_LATEST, nothing)], names, address)
+    await run_log_blocks(names, address, "await table.new_append_writer()", "get_table", "create_batch_scanner")
+    await run_document(GUIDE_LATEST, names, address)
     await names["writer"].append([7, "new", 1.0]).wait()
     assert names["scanner"].poll_arrow(3000).column("id").to_pylist() == [7]
-    await run_document([(PROJECTION.format(create="create_batch_scanner"), _projected)], names, address)
-    await run_document(KEYED + PARTITIONED + ERRORS, names, address)
+    for block in (PROJECTION.format(create="create_batch_scanner"), KEYED, PARTITIONED, ERRORS):
+        await run_document(block, names, address)
     names["conn"].close()
 
 
 # -- log tables (current names) ---------------------------------------------------------------------------------------
 
-LATEST: list[Block] = [
-    ("scanner.unsubscribe(bucket_id=0)", lambda names: _equal(names["scanner"].get_subscribed_buckets(), [])),
-    (
-        """
-        admin = await conn.get_admin()
-        offsets = await admin.list_offsets(table_path, [0], fluss.OffsetSpec.latest())
-        latest = offsets[0]
-        scanner = await table.new_scan().create_record_batch_log_scanner()
-        scanner.subscribe(bucket_id=0, start_offset=latest)
-        """,
-        lambda names: _equal(names["latest"], 6),
-    ),
-]
+LATEST = """
+scanner.unsubscribe(bucket_id=0)
+expect(scanner.get_subscribed_buckets(), [])
+
+admin = await conn.get_admin()
+offsets = await admin.list_offsets(table_path, [0], fluss.OffsetSpec.latest())
+latest = offsets[0]
+scanner = await table.new_scan().create_record_batch_log_scanner()
+scanner.subscribe(bucket_id=0, start_offset=latest)
+expect(latest, 6)
+"""
 
 
-async def test_log_tables(server: LocalServer) -> None:
-    names = await _prepare(server)
-    address = server.bootstrap_servers
-    await run_document([(LOG_TABLE, nothing)], names, address)
+async def test_log_tables(server: LocalServer, names: Namespace) -> None:
+    address, batch_scanner = server.bootstrap_servers, "create_record_batch_log_scanner"
+    await run_document(LOG_TABLE, names, address)
     _frames(names)
-    create = "table.new_append().create_writer()"
-    await run_document(log_blocks(create, "get_table_info", "create_record_batch_log_scanner"), names, address)
+    await run_log_blocks(names, address, "table.new_append().create_writer()", "get_table_info", batch_scanner)
     await run_document(LATEST, names, address)
     assert names["scanner"].poll_arrow(50).num_rows == 0
     await names["writer"].append((7, "new", 1.0)).wait()
     assert names["scanner"].poll_arrow(3000).column("id").to_pylist() == [7]
-    await run_document([(PROJECTION.format(create="create_record_batch_log_scanner"), _projected)], names, address)
-    names["conn"].close()
+    await run_document(PROJECTION.format(create=batch_scanner), names, address)
 
 
 # -- admin operations -------------------------------------------------------------------------------------------------
 
-ADMIN: list[Block] = [
-    ("admin = await conn.get_admin()", nothing),
-    *DATABASES,
-    (
-        """
-        import pyarrow as pa
+ADMIN = """
+await admin.create_table(table_path, fluss.TableDescriptor(schema, bucket_count=2))
 
-        schema = fluss.Schema(pa.schema([
-            pa.field("id", pa.int32()),
-            pa.field("name", pa.string()),
-            pa.field("amount", pa.int64()),
-        ]))
+# Latest offsets for buckets
+offsets = await admin.list_offsets(table_path, bucket_ids=[0, 1], offset_spec=fluss.OffsetSpec.latest())
 
-        table_path = fluss.TablePath("my_database", "my_table")
-        await admin.create_table(table_path, fluss.TableDescriptor(schema), ignore_if_exists=True)
+# By timestamp
+by_time = await admin.list_offsets(
+    table_path, bucket_ids=[0], offset_spec=fluss.OffsetSpec.timestamp(1704067200000)
+)
+expect(offsets, {0: 0, 1: 0})
+expect(by_time, {0: 0})
 
-        table_info = await admin.get_table_info(table_path)
-        tables = await admin.list_tables("my_database")
-        await admin.drop_table(table_path, ignore_if_not_exists=True)
-        """,
-        lambda names: [_equal(names["tables"], ["my_table"]), _equal(names["table_info"].get_column_count(), 3)],
-    ),
-    (
-        """
-        await admin.create_table(table_path, fluss.TableDescriptor(schema, bucket_count=2))
+regions = fluss.TablePath("my_database", "regions")
+await admin.create_table(regions, fluss.TableDescriptor(schema, partition_keys=["name"], bucket_count=1))
+await admin.create_partition(regions, {"name": "US"})
 
-        # Latest offsets for buckets
-        offsets = await admin.list_offsets(table_path, bucket_ids=[0, 1], offset_spec=fluss.OffsetSpec.latest())
-
-        # By timestamp
-        by_time = await admin.list_offsets(
-            table_path, bucket_ids=[0], offset_spec=fluss.OffsetSpec.timestamp(1704067200000)
-        )
-        """,
-        lambda names: [_equal(names["offsets"], {0: 0, 1: 0}), _equal(names["by_time"], {0: 0})],
-    ),
-    (
-        """
-        regions = fluss.TablePath("my_database", "regions")
-        await admin.create_table(regions, fluss.TableDescriptor(schema, partition_keys=["name"], bucket_count=1))
-        await admin.create_partition(regions, {"name": "US"})
-
-        # Per-partition offsets
-        offsets = await admin.list_partition_offsets(
-            regions, partition_name="US", bucket_ids=[0], offset_spec=fluss.OffsetSpec.latest()
-        )
-        """,
-        lambda names: _equal(names["offsets"], {0: 0}),
-    ),
-]
+# Per-partition offsets
+offsets = await admin.list_partition_offsets(
+    regions, partition_name="US", bucket_ids=[0], offset_spec=fluss.OffsetSpec.latest()
+)
+expect(offsets, {0: 0})
+"""
 
 LAKE = """
 snapshot = await admin.get_latest_lake_snapshot(table_path)
@@ -795,9 +672,9 @@ offset = snapshot.get_bucket_offset(bucket)
 """
 
 
-async def test_admin_operations(server: LocalServer) -> None:
-    names = await _prepare(server)
-    await run_document(ADMIN, names, server.bootstrap_servers)
+async def test_admin_operations(server: LocalServer, names: Namespace) -> None:
+    for block in (DATABASES, TABLES.format(info="get_table_info"), ADMIN):
+        await run_document(block, names, server.bootstrap_servers)
     # Lake integration is on, but nothing was tiered yet.
     with pytest.raises(fluss.LakeSnapshotNotExistError):
         await run_block(LAKE, names, server.bootstrap_servers)
@@ -813,4 +690,3 @@ async def test_admin_operations(server: LocalServer) -> None:
     assert names["snapshot"].snapshot_id == 11
     assert names["snapshot"].get_table_buckets() == [bucket]
     assert names["snapshot"].get_bucket_offset(bucket) == 0
-    names["conn"].close()

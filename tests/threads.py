@@ -19,6 +19,15 @@ def in_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
 
 
 @contextmanager
+def in_thread(work: Callable[[], object]) -> Iterator[None]:
+    """Do some work in another thread while the block runs, and wait for its end; its error is raised then."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(work)
+        yield
+        running.result()
+
+
+@contextmanager
 def in_background(step: Callable[[int], object]) -> Iterator[None]:
     """Call `step` with 0, 1, 2, ... in another thread until the block is left; its error is raised then."""
     ended = threading.Event()

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,6 +19,10 @@ import fluss
 from fluss.cli import main
 
 Call = Callable[..., Result]
+Ok = Callable[..., str]
+Refused = Callable[..., str]
+Rows = Callable[..., list[dict[str, Any]]]
+Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +54,55 @@ def call(environment: dict[str, str]) -> Call:
 
 
 @pytest.fixture
-def ok(call: Call) -> Callable[..., str]:
+def ok(call: Call) -> Ok:
     """Call a command that succeeds; gives its standard output."""
 
     def run(*args: str, input: str | None = None) -> str:
         result = call(*args, input=input)
         assert result.exit_code == 0, (result.output, result.exception)
         return result.stdout
+
+    return run
+
+
+@pytest.fixture
+def refused(call: Call) -> Refused:
+    """Call a command that fails; gives its standard error."""
+
+    def run(*args: str, code: int = 1, input: str | None = None) -> str:
+        result = call(*args, input=input)
+        assert result.exit_code == code, (result.output, result.exception)
+        return result.stderr
+
+    return run
+
+
+@pytest.fixture
+def rows(ok: Ok) -> Rows:
+    """Call a command that shows a JSON object a line; gives the objects."""
+
+    def run(*args: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in ok(*args, "--json").splitlines()]
+
+    return run
+
+
+def read_all(terminal: int) -> bytes:
+    """What is shown in a pseudo-terminal until its process has ended."""
+    shown = b""
+    with contextlib.suppress(OSError):  # the end, as Linux reports it
+        while found := os.read(terminal, 65536):
+            shown += found
+    return shown
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Start:
+    """Start a command as a process of its own."""
+
+    def run(*args: str, **options: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "fluss", *args]
+        return subprocess.Popen(command, text=True, env={**os.environ, **environment}, **options)
 
     return run
 

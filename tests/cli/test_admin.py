@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.cli.conftest import Call, Ok
 from tests.ports import free_port
 
 import fluss
@@ -29,7 +30,7 @@ def tables(server: fluss.LocalServer) -> None:
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_status(ok: Callable[..., str], server: fluss.LocalServer) -> None:
+def test_status(ok: Ok, server: fluss.LocalServer) -> None:
     found = json.loads(ok("status", "--json"))
     assert found["address"] == server.bootstrap_servers
     assert (found["tables"], found["rows"], found["health"]) == (2, 3, "green")
@@ -48,7 +49,7 @@ def test_status_reads_the_metrics_page() -> None:
         assert found["memory_bytes"] is not None
 
 
-def test_offsets(ok: Callable[..., str]) -> None:
+def test_offsets(ok: Ok) -> None:
     found = json.loads(ok("offsets", "orders", "--json"))
     assert sum(one["latest"] for one in found) == 2
     assert [one["bucket"] for one in found] == [0, 1]
@@ -57,12 +58,12 @@ def test_offsets(ok: Callable[..., str]) -> None:
     assert "earliest" in ok("offsets", "events")
 
 
-def test_snapshots(ok: Callable[..., str]) -> None:
+def test_snapshots(ok: Ok) -> None:
     assert json.loads(ok("snapshots", "events", "--json")) == []
     assert ok("snapshots", "orders").split()[:2] == ["kind", "partition"]
 
 
-def test_config(ok: Callable[..., str], call: Any) -> None:
+def test_config(ok: Ok, call: Call) -> None:
     assert json.loads(ok("config", "set", "kv.snapshot.interval=5min", "--json")) == {"kv.snapshot.interval": "5min"}
     found = {one["key"]: one["value"] for one in json.loads(ok("config", "ls", "--json"))}
     assert found["kv.snapshot.interval"] == "5min"
@@ -71,7 +72,7 @@ def test_config(ok: Callable[..., str], call: Any) -> None:
     assert call("config", "set", "data.dir=/elsewhere").exit_code == 1
 
 
-def test_doctor(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+def test_doctor(call: Call, ok: Ok, tmp_path: Path) -> None:
     found = {one["name"]: one for one in json.loads(ok("doctor", "--data-dir", str(tmp_path), "--json"))}
     assert found["Python"]["state"] == "ok"
     assert found["server"]["state"] == "ok"
@@ -127,9 +128,7 @@ def test_access_rights(guarded: fluss.LocalServer, environment: dict[str, str]) 
     assert "wrong" not in wrong.stderr.replace("wrong password", "")
 
 
-def test_profiles(
-    call: Any, ok: Callable[..., str], server: fluss.LocalServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_profiles(call: Call, ok: Ok, server: fluss.LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLUSS_BOOTSTRAP_SERVERS")
     assert "no profiles" in call("profile", "ls").stderr
     made = json.loads(ok("profile", "add", "here", server.bootstrap_servers, "--json"))
@@ -150,24 +149,19 @@ def test_profiles(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(shell: str, ok: Callable[..., str]) -> None:
+def test_completion_scripts(shell: str, ok: Ok) -> None:
     assert f"_FLUSS_COMPLETE={shell}_complete" in ok("completion", shell)
 
 
 @pytest.mark.parametrize(("words", "found"), [("o", ["plain,orders"]), ("-b . o", [])])
 def test_completion_of_table_names(environment: dict[str, str], tmp_path: Path, words: str, found: list[str]) -> None:
+    asked = {"COMP_WORDS": f"fluss describe {words}", "COMP_CWORD": str(1 + len(words.split()))}
     done = subprocess.run(
         [sys.executable, "-m", "fluss"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={
-            **os.environ,
-            **environment,
-            "_FLUSS_COMPLETE": "bash_complete",
-            "COMP_WORDS": f"fluss describe {words}",
-            "COMP_CWORD": str(1 + len(words.split())),
-        },
+        env={**os.environ, **environment, **asked, "_FLUSS_COMPLETE": "bash_complete"},
     )
     assert done.stdout.split() == found
     assert done.stderr == ""

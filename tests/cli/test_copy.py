@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.cli.conftest import Call, Ok, Start
 from tests.waiting import wait_for
 
 import fluss
@@ -44,7 +42,7 @@ def tables(server: fluss.LocalServer) -> None:
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_a_database(ok: Callable[..., str], other: fluss.LocalServer) -> None:
+def test_a_database(ok: Ok, other: fluss.LocalServer) -> None:
     done = json.loads(ok("copy", "shop.*", f"{other.bootstrap_servers}/shop.*", "--verify", "--json"))
     assert {one["source"]: (one["rows"], one["equal"]) for one in done} == {
         "shop.days": (60, True),
@@ -71,7 +69,7 @@ def test_properties_that_a_server_fills_in_are_not_copied(server: fluss.LocalSer
         assert {**made.properties, **made.custom_properties} == chosen
 
 
-def test_mistakes(call: Any, other: fluss.LocalServer) -> None:
+def test_mistakes(call: Call, other: fluss.LocalServer) -> None:
     assert call("copy", "shop.orders", "shop.orders").exit_code == 2
     assert call("copy", "shop.orders", "shop.*").exit_code == 2
     assert call("copy", "shop.ordres", "x").exit_code == 3
@@ -83,10 +81,10 @@ def test_mistakes(call: Any, other: fluss.LocalServer) -> None:
 
 @pytest.mark.parametrize("kind", ["log", "loose", "key"])
 def test_a_copy_that_was_killed_ends_equal(
-    kind: str, ok: Callable[..., str], environment: dict[str, str], other: fluss.LocalServer, tmp_path: Path
+    kind: str, ok: Ok, start: Start, server: fluss.LocalServer, other: fluss.LocalServer, tmp_path: Path
 ) -> None:
     name = f"big_{kind}"
-    with fluss.connect(environment["FLUSS_BOOTSTRAP_SERVERS"]) as db:
+    with fluss.connect(server.bootstrap_servers) as db:
         table = db.create_table(
             name,
             "id bigint, text string",
@@ -95,15 +93,11 @@ def test_a_copy_that_was_killed_ends_equal(
             buckets=2,
         )
         write = table.upsert if kind == "key" else table.append
-        for start in range(0, 40_000, 2_000):
-            write([(i, f"text {i}") for i in range(start, start + 2_000)])
+        for first in range(0, 40_000, 2_000):
+            write([(i, f"text {i}") for i in range(first, first + 2_000)])
         target = f"{other.bootstrap_servers}/{name}"
         command = ["copy", name, target, "--checkpoint", str(tmp_path / "state"), "--verify", "--json"]
-        running = subprocess.Popen(
-            [sys.executable, "-m", "fluss", *command],
-            env={**os.environ, **environment},
-            stdout=subprocess.DEVNULL,
-        )
+        running = start(*command, stdout=subprocess.DEVNULL)
         with fluss.connect(other.bootstrap_servers) as there:
             wait_for(lambda: name in there and there.table(name).count())
             running.send_signal(signal.SIGKILL)
@@ -187,19 +181,11 @@ def test_a_copy_without_a_checkpoint_goes_on(server: fluss.LocalServer, other: f
         assert fingerprint(there.table("unnoted")) == fingerprint(table)
 
 
-def test_follow(environment: dict[str, str], other: fluss.LocalServer) -> None:
-    with fluss.connect(environment["FLUSS_BOOTSTRAP_SERVERS"]) as db, fluss.connect(other.bootstrap_servers) as there:
+def test_follow(start: Start, server: fluss.LocalServer, other: fluss.LocalServer) -> None:
+    with fluss.connect(server.bootstrap_servers) as db, fluss.connect(other.bootstrap_servers) as there:
         live = db.create_table("live", "id bigint, item string", primary_key="id")
         live.upsert([(1, "tea"), (2, "mug")])
-        running = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "fluss"),
-                *("copy", "live", f"{other.bootstrap_servers}/live", "--follow"),
-            ],
-            env={**os.environ, **environment},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        running = start("copy", "live", f"{other.bootstrap_servers}/live", "--follow", stderr=subprocess.PIPE)
         wait_for(lambda: "live" in there and there.table("live").count() == 2)
         live.upsert({"id": 3, "item": "pot"})
         live.delete(1)

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from click.testing import Result
+from tests.cli.conftest import Call, Ok, Refused, Rows
 
 import fluss
 from fluss.tools import groups
-
-Ok = Callable[..., str]
-Call = Callable[..., Result]
 
 
 @pytest.fixture
@@ -78,13 +75,11 @@ def test_reset_moves_a_group(ok: Ok, orders: fluss.Table[Any], to: str, expected
     assert rest(orders) == expected
 
 
-def test_a_group_with_live_members_is_not_moved(call: Call, orders: fluss.Table[Any]) -> None:
+def test_a_group_with_live_members_is_not_moved(refused: Refused, orders: fluss.Table[Any]) -> None:
     with orders.follow(group="billing", timeout=20) as changes:
         next(changes)
         for command in (["reset", "billing", "--to", "latest"], ["delete", "billing"]):
-            result = call("group", *command, "--yes")
-            assert result.exit_code == 1
-            assert "1 live members" in result.output
+            assert "1 live members" in refused("group", *command, "--yes")
         assert next(changes).row == {"id": 4}
 
 
@@ -93,17 +88,16 @@ def test_a_deleted_group_begins_anew(ok: Ok, orders: fluss.Table[Any]) -> None:
     assert rest(orders) == list(range(10))
 
 
-def test_tail_goes_on_where_the_group_was(ok: Ok, orders: fluss.Table[Any]) -> None:
-    lines = ok("tail", "orders", "--group", "billing", "--timeout", "1.5", "--json").splitlines()
-    assert [json.loads(line)["row"]["id"] for line in lines] == list(range(3, 10))
+def test_tail_goes_on_where_the_group_was(rows: Rows, orders: fluss.Table[Any]) -> None:
+    found = rows("tail", "orders", "--group", "billing", "--timeout", "1.5")
+    assert [one["row"]["id"] for one in found] == list(range(3, 10))
     assert rest(orders) == []
 
 
-def test_mistakes_say_what_to_do(call: Call, orders: fluss.Table[Any]) -> None:
-    result = call("group", "show", "biling")
-    assert result.exit_code == 3
-    assert call("group", "delete", "biling", "--yes").exit_code == 3
-    assert call("group", "reset", "biling", "--to", "latest", "--yes").exit_code == 3
-    assert "there is no group 'biling'; did you mean 'billing'?" in result.output.replace(" (", "; ")
+def test_mistakes_say_what_to_do(call: Call, refused: Refused, orders: fluss.Table[Any]) -> None:
+    reason = refused("group", "show", "biling", code=3)
+    refused("group", "delete", "biling", "--yes", code=3)
+    refused("group", "reset", "biling", "--to", "latest", "--yes", code=3)
+    assert "there is no group 'biling'; did you mean 'billing'?" in reason.replace(" (", "; ")
     assert "does not follow" in call("group", "show", "billing", "--table", "other").output
     assert call("group", "reset", "billing", "--to", "soon", "--yes").exit_code != 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from click.testing import Result
+from tests.cli.conftest import Call, Ok
 from tests.faults.proxy import FaultProxy, ProxiedServer, Refusal
 
 import fluss
@@ -24,8 +24,6 @@ FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u05e9\u05dc\u05d5\u05dd"
 
 NAME = HOSTILE.replace("\0", "")
 """A column. DuckDB ends names at a NUL."""
-
-Call = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +62,7 @@ def test_no_control_character_arrives(call: Call, hostile: None, command: tuple[
     assert UNSAFE.findall(result.output) == []
 
 
-def test_rows_stay_exact(ok: Callable[..., str], hostile: None) -> None:
+def test_rows_stay_exact(ok: Ok, hostile: None) -> None:
     for command in (("cat", "hostile", "--json"), ("sql", "select * from hostile order by id", "--json")):
         rows = [json.loads(line) for line in ok(*command).splitlines()]
         assert [row[NAME] for row in rows] == [HOSTILE, FAMILY]

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.cli.conftest import Call, Ok, Refused, Rows, Start
 from tests.waiting import wait_for
 
 import fluss
@@ -34,8 +34,22 @@ ROWS = [
 ]  # fmt: skip
 
 
+Written = Callable[[str, str | bytes], str]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """Write a file, whose path it gives."""
+
+    def write(name: str, content: str | bytes) -> str:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(tmp_path / name)
+
+    return write
+
+
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "jsonl", "jsonl.gz", "parquet", "arrow"])
-def test_what_is_exported_can_be_loaded(kind: str, ok: Callable[..., str], tmp_path: Path) -> None:
+def test_what_is_exported_can_be_loaded(kind: str, ok: Ok, rows: Rows, tmp_path: Path) -> None:
     name = kind.replace(".", "_")
     ok("create", f"from_{name}", SCHEMA, "--key", "id")
     ok("put", f"from_{name}", input="\n".join(json.dumps(row) for row in ROWS))
@@ -43,16 +57,14 @@ def test_what_is_exported_can_be_loaded(kind: str, ok: Callable[..., str], tmp_p
     assert json.loads(ok("export", f"from_{name}", file, "--json"))["rows"] == 3
     ok("create", f"to_{name}", "--like", f"from_{name}")
     assert json.loads(ok("load", f"to_{name}", file, "--json"))["written"] == 3
-    rows = [json.loads(line) for line in ok("cat", f"to_{name}", "--json").splitlines()]
-    expected = [json.loads(line) for line in ok("cat", f"from_{name}", "--json").splitlines()]
-    assert sorted(rows, key=lambda row: int(row["id"])) == sorted(expected, key=lambda row: int(row["id"]))
+    found, expected = rows("cat", f"to_{name}"), rows("cat", f"from_{name}")
+    assert sorted(found, key=lambda row: int(row["id"])) == sorted(expected, key=lambda row: int(row["id"]))
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_create_infers_and_shows_the_columns(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
-    file = tmp_path / "rows.csv"
-    file.write_text("id,name,price\n1,a,1.5\n2,b,\n")
-    result = call("load", "inferred", str(file), "--create", "--key", "id", "--buckets", "2")
+def test_create_infers_and_shows_the_columns(call: Call, ok: Ok, written: Written) -> None:
+    file = written("rows.csv", "id,name,price\n1,a,1.5\n2,b,\n")
+    result = call("load", "inferred", file, "--create", "--key", "id", "--buckets", "2")
     assert result.exit_code == 0, result.output
     assert "created fluss.inferred (id bigint not null, name string, price double)" in result.stderr
     assert "2 rows written" in result.stderr
@@ -61,10 +73,9 @@ def test_create_infers_and_shows_the_columns(call: Any, ok: Callable[..., str], 
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_the_header_shows_what_is_between_values(ok: Callable[..., str], tmp_path: Path, delimiter: str) -> None:
-    file, name = tmp_path / "rows.csv", f"between_{ord(delimiter)}"
-    file.write_text(f'id{delimiter}"two words"\n1{delimiter}"x{delimiter},y"\n')
-    ok("load", name, str(file), "--create")
+def test_the_header_shows_what_is_between_values(ok: Ok, written: Written, delimiter: str) -> None:
+    name = f"between_{ord(delimiter)}"
+    ok("load", name, written("rows.csv", f'id{delimiter}"two words"\n1{delimiter}"x{delimiter},y"\n'), "--create")
     assert json.loads(ok("cat", name, "--json")) == {"id": 1, "two words": f"x{delimiter},y"}
 
 
@@ -80,21 +91,17 @@ def test_the_header_shows_what_is_between_values(ok: Callable[..., str], tmp_pat
     ],
 )
 def test_a_wrong_file_leaves_no_table_of_wrong_columns(
-    call: Any, ok: Callable[..., str], tmp_path: Path, file: str, content: bytes, says: str
+    refused: Refused, written: Written, file: str, content: bytes, says: str
 ) -> None:
-    (tmp_path / file).write_bytes(content)
-    result = call("load", "wrong", str(tmp_path / file), "--create", "--atomic")
-    assert result.exit_code == 1
-    assert says in result.stderr
-    assert call("describe", "wrong").exit_code == 3, "the table is gone, if there was one"
+    assert says in refused("load", "wrong", written(file, content), "--create", "--atomic")
+    refused("describe", "wrong", code=3)  # the table is gone, if there was one
 
 
-def test_columns_are_inferred_from_whole_lines(ok: Callable[..., str], tmp_path: Path) -> None:
+def test_columns_are_inferred_from_whole_lines(ok: Ok, written: Written) -> None:
     """A line break in quotes may be where the part of the file ends that columns are inferred from."""
-    file = tmp_path / "lines.csv"
     text = "\n".join(["word" * 5] * 20)
-    file.write_text("id,name\n" + "".join(f'{number},"{text}"\n' for number in range(5_000)))
-    ok("load", "lines", str(file), "--create")
+    file = written("lines.csv", "id,name\n" + "".join(f'{number},"{text}"\n' for number in range(5_000)))
+    ok("load", "lines", file, "--create")
     assert ok("count", "lines", "-w", f"id = 4999 and name = '{text}'") == "1\n"
 
 
@@ -102,58 +109,48 @@ BAD_CSV = 'id,item,price\n1,tea,2.50\n2,"two\nlines",1\n3,mug,cheap\nx,jug,1\n5,
 BAD_JSON = '{"id": 1}\n\n{"id": 2, "item": "x"}\n{"id": "x"}\n{"id": 4, "itme": "y"}\n{broken\n[1]\n{}\n{"id": 9}\n'
 
 
-def test_the_first_bad_row_is_named_with_line_and_column(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+def test_the_first_bad_row_is_named_with_line_and_column(
+    call: Call, ok: Ok, refused: Refused, written: Written
+) -> None:
     ok("create", "strict", "id bigint not null, item string, price decimal(10,2)")
-    file = tmp_path / "bad.csv"
-    file.write_text(BAD_CSV)
-    result = call("load", "strict", str(file))
-    assert result.exit_code == 1
-    assert f"{file}, line 5, column 'price': 'cheap' is not a value of type decimal(10,2)" in result.stderr
-    assert "2 rows written before it" in result.stderr
+    file = written("bad.csv", BAD_CSV)
+    reason = refused("load", "strict", file)
+    assert f"{file}, line 5, column 'price': 'cheap' is not a value of type decimal(10,2)" in reason
+    assert "2 rows written before it" in reason
     assert ok("count", "strict") == "2\n"
-    refused = call("load", "strict", str(file), "--atomic")
-    assert "line 5" in refused.stderr
-    assert "0 rows written" in refused.stderr
+    reason = call("load", "strict", file, "--atomic").stderr
+    assert "line 5" in reason
+    assert "0 rows written" in reason
     assert ok("count", "strict") == "2\n"
 
 
-def test_bad_rows_can_be_skipped(ok: Callable[..., str], tmp_path: Path) -> None:
+def test_bad_rows_can_be_skipped(ok: Ok, written: Written, tmp_path: Path) -> None:
     ok("create", "lenient", "id bigint not null, item string, price decimal(10,2)")
-    file, rejects = tmp_path / "bad.csv", tmp_path / "rejects.jsonl"
-    file.write_text(BAD_CSV)
-    found = json.loads(ok("load", "lenient", str(file), "--on-error", "skip", "--rejects", str(rejects), "--json"))
-    assert (found["written"], found["rejected"]) == (3, 3)
-    reasons = [json.loads(line) for line in rejects.read_text().splitlines()]
-    assert [(one["line"], one["column"]) for one in reasons] == [(5, "price"), (6, "id"), (8, None)]
-    lines = tmp_path / "bad.jsonl"
-    lines.write_text(BAD_JSON)
-    found = json.loads(ok("load", "lenient", str(lines), "--on-error", "skip", "--rejects", str(rejects), "--json"))
-    assert (found["written"], found["rejected"]) == (3, 5)
-    reasons = [json.loads(line) for line in rejects.read_text().splitlines()]
-    assert [(one["line"], one["column"]) for one in reasons] == [
-        (4, "id"),
-        (5, "itme"),
-        (6, None),
-        (7, None),
-        (8, "id"),
-    ]
+    rejects = tmp_path / "rejects.jsonl"
+    for name, content, expected in (
+        ("bad.csv", BAD_CSV, [(5, "price"), (6, "id"), (8, None)]),
+        ("bad.jsonl", BAD_JSON, [(4, "id"), (5, "itme"), (6, None), (7, None), (8, "id")]),
+    ):
+        command = ["load", "lenient", written(name, content), "--on-error", "skip", "--rejects", str(rejects)]
+        found = json.loads(ok(*command, "--json"))
+        assert (found["written"], found["rejected"]) == (3, len(expected))
+        reasons = [json.loads(line) for line in rejects.read_text().splitlines()]
+        assert [(one["line"], one["column"]) for one in reasons] == expected
     assert "did you mean 'item'" in reasons[1]["reason"]
     assert ok("count", "lenient") == "6\n"
 
 
-def test_put_tells_what_it_wrote(call: Any, ok: Callable[..., str]) -> None:
+def test_put_tells_what_it_wrote(call: Call, ok: Ok, refused: Refused) -> None:
     ok("create", "exact", "id bigint not null, item string")
-    result = call("put", "exact", '{"id": 1}', '{"id": "x"}', '{"id": 3}')
-    assert result.exit_code == 1
-    assert "line 2, column 'id'" in result.stderr
-    assert "1 row written before it" in result.stderr
+    reason = refused("put", "exact", '{"id": 1}', '{"id": "x"}', '{"id": 3}')
+    assert "line 2, column 'id'" in reason
+    assert "1 row written before it" in reason
     assert ok("count", "exact") == "1\n"
-    nothing = call("put", "exact", '{"id": 4}', "{broken", "--atomic")
-    assert "line 2: it is not JSON" in nothing.stderr
+    assert "line 2: it is not JSON" in call("put", "exact", '{"id": 4}', "{broken", "--atomic").stderr
     assert ok("count", "exact") == "1\n"
 
 
-def test_parquet_rows_that_do_not_fit(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+def test_parquet_rows_that_do_not_fit(call: Call, ok: Ok, tmp_path: Path) -> None:
     ok("create", "narrow", "id int not null")
     file = tmp_path / "wide.parquet"
     pq.write_table(pa.table({"id": [1, 2, 1 << 40, None, 5]}), file)
@@ -177,21 +174,19 @@ def test_parquet_rows_that_do_not_fit(call: Any, ok: Callable[..., str], tmp_pat
     assert ok("cat", "floats", "-c", "x", "--csv").split() == ["x", "0.1", "inf"]
 
 
-def test_partitioned_folders(ok: Callable[..., str], tmp_path: Path) -> None:
+def test_partitioned_folders(ok: Ok, tmp_path: Path) -> None:
     ok("create", "by_day", "day string, id int", "--partition-by", "day")
     ok("put", "by_day", '{"day": "2026-01-01", "id": 1}', '{"day": "2026-01-02", "id": 2}')
     ok("export", "by_day", str(tmp_path / "out"), "--partitioned")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["day=2026-01-01", "day=2026-01-02"]
 
 
-def test_a_load_that_was_killed_goes_on(environment: dict[str, str], ok: Callable[..., str], tmp_path: Path) -> None:
+def test_a_load_that_was_killed_goes_on(start: Start, ok: Ok, written: Written, tmp_path: Path) -> None:
     ok("create", "resumed", "id bigint not null, text string", "--key", "id")
-    file, checkpoint = tmp_path / "many.jsonl", tmp_path / "checkpoint"
-    with open(file, "w") as out:
-        for number in range(60_000):
-            out.write(f'{{"id": {number}, "text": "some text of row {number}"}}\n')
-    command = ["load", "resumed", str(file), "--checkpoint", str(checkpoint), "--json"]
-    running = subprocess.Popen([sys.executable, "-m", "fluss", *command], env={**os.environ, **environment})
+    lines = (f'{{"id": {number}, "text": "some text of row {number}"}}\n' for number in range(60_000))
+    file, checkpoint = written("many.jsonl", "".join(lines)), tmp_path / "checkpoint"
+    command = ["load", "resumed", file, "--checkpoint", str(checkpoint), "--json"]
+    running = start(*command)
     wait_for(checkpoint.exists)
     running.send_signal(signal.SIGKILL)
     running.wait()
@@ -201,17 +196,9 @@ def test_a_load_that_was_killed_goes_on(environment: dict[str, str], ok: Callabl
     assert ok("count", "resumed") == "60000\n"
 
 
-def test_ctrl_c_says_what_was_written(environment: dict[str, str], ok: Callable[..., str]) -> None:
+def test_ctrl_c_says_what_was_written(start: Start, ok: Ok) -> None:
     ok("create", "interrupted", "id bigint not null")
-    running = subprocess.Popen(
-        [sys.executable, "-m", "fluss", "load", "interrupted"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    assert running.stdin is not None
-    assert running.stderr is not None
+    running = start("load", "interrupted", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     for number in range(8192 * 2 + 5):
         running.stdin.write(f'{{"id": {number}}}\n')
     running.stdin.flush()
@@ -224,55 +211,52 @@ def test_ctrl_c_says_what_was_written(environment: dict[str, str], ok: Callable[
     assert f"interrupted; {int(ok('count', 'interrupted')):,} rows written" in shown
 
 
-def test_digits_after_a_zero_are_no_number(ok: Callable[..., str], tmp_path: Path) -> None:
-    file = tmp_path / "rows.csv"
-    file.write_text("id,zip,zero,price\n1,00123,0,0.5\n2,99999,10,02.5\n")
-    ok("load", "codes", str(file), "--create")
-    assert [json.loads(line) for line in ok("cat", "codes", "--json").splitlines()] == [
-        {"id": 1, "zip": "00123", "zero": 0, "price": 0.5},
-        {"id": 2, "zip": "99999", "zero": 10, "price": 2.5},
-    ]
-
-
-def test_digits_that_are_too_many_for_a_bigint_are_texts_and_not_rounded(
-    ok: Callable[..., str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (
+            "id,zip,zero,price\n1,00123,0,0.5\n2,99999,10,02.5\n",
+            [{"id": 1, "zip": "00123", "zero": 0, "price": 0.5}, {"id": 2, "zip": "99999", "zero": 10, "price": 2.5}],
+        ),
+        (
+            "id,hash,size\n1,18446744073709551615,1e30\n2,,9223372036854775808.5\n3,7,5\n",
+            [
+                {"id": 1, "hash": "18446744073709551615", "size": 1e30},
+                {"id": 2, "hash": None, "size": 9223372036854775808.5},
+                {"id": 3, "hash": "7", "size": 5.0},
+            ],
+        ),
+    ],
+    ids=["zeros in front", "too many for a bigint"],
+)
+def test_digits_that_are_no_number_are_texts_and_not_rounded(
+    ok: Ok, rows: Rows, written: Written, content: str, expected: list[Any]
 ) -> None:
-    file = tmp_path / "rows.csv"
-    file.write_text("id,hash,size\n1,18446744073709551615,1e30\n2,,9223372036854775808.5\n3,7,5\n")
-    ok("load", "hashes", str(file), "--create")
-    assert [json.loads(line) for line in ok("cat", "hashes", "--json").splitlines()] == [
-        {"id": 1, "hash": "18446744073709551615", "size": 1e30},
-        {"id": 2, "hash": None, "size": 9223372036854775808.5},
-        {"id": 3, "hash": "7", "size": 5.0},
-    ]
+    table = f"digits_{len(expected)}"
+    ok("load", table, written("rows.csv", content), "--create")
+    assert rows("cat", table) == expected
 
 
-def test_a_key_that_the_table_does_not_have_is_not_passed_over(
-    call: Any, ok: Callable[..., str], tmp_path: Path
-) -> None:
-    file = tmp_path / "rows.csv"
-    file.write_text("id,name\n1,a\n")
-    ok("load", "keyless", str(file), "--create")
-    result = call("load", "keyless", str(file), "--create", "--key", "id")
-    assert result.exit_code == 1
-    assert "keyless exists and has no primary key, not id: leave out --key" in result.stderr
+def test_a_key_that_the_table_does_not_have_is_not_passed_over(ok: Ok, refused: Refused, written: Written) -> None:
+    file = written("rows.csv", "id,name\n1,a\n")
+    ok("load", "keyless", file, "--create")
+    reason = refused("load", "keyless", file, "--create", "--key", "id")
+    assert "keyless exists and has no primary key, not id: leave out --key" in reason
     assert ok("count", "keyless") == "1\n"
-    ok("load", "keyed", str(file), "--create", "--key", "id")
-    ok("load", "keyed", str(file), "--create", "--key", "id")
+    for _ in range(2):
+        ok("load", "keyed", file, "--create", "--key", "id")
     assert ok("count", "keyed") == "1\n"
-    assert "has the primary key id, not name" in call("load", "keyed", str(file), "--create", "--key", "name").stderr
+    assert "has the primary key id, not name" in refused("load", "keyed", file, "--create", "--key", "name")
 
 
-def test_several_files_of_which_one_does_not_fit(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
-    first, second = tmp_path / "a.parquet", tmp_path / "b.parquet"
+def test_several_files_of_which_one_does_not_fit(ok: Ok, refused: Refused, tmp_path: Path) -> None:
+    first, second, missing = (str(tmp_path / f"{name}.parquet") for name in "abc")
     pq.write_table(pa.table({"id": [1, 2]}), first)
     pq.write_table(pa.table({"id": [3], "more": ["x"]}), second)
-    result = call("load", "several", str(first), str(tmp_path / "nothing.parquet"), "--create")
-    assert f"there is no file '{tmp_path / 'nothing.parquet'}'" in result.stderr
-    assert call("count", "several").exit_code == 3, "found before anything is created or written"
-    result = call("load", "several", str(first), str(second), "--create")
-    assert result.exit_code == 1
-    assert "has no column 'more'; there is id; the 2 rows before it were written" in result.stderr
+    assert f"there is no file '{missing}'" in refused("load", "several", first, missing, "--create")
+    refused("count", "several", code=3)  # found before anything is created or written
+    reason = refused("load", "several", first, second, "--create")
+    assert "has no column 'more'; there is id; the 2 rows before it were written" in reason
     assert ok("count", "several") == "2\n"
 
 
@@ -289,44 +273,39 @@ def test_several_files_of_which_one_does_not_fit(call: Any, ok: Callable[..., st
     ],
 )
 def test_files_that_cannot_be_loaded_in_one_sentence(
-    call: Any, tmp_path: Path, name: str, text: str | None, problem: str
+    refused: Refused, tmp_path: Path, name: str, text: str | None, problem: str
 ) -> None:
     file = tmp_path / name
     if text is None:
         file.mkdir()
     else:
         file.write_bytes(text.encode())
-    result = call("load", "unloaded", str(file), "--create")
-    assert result.exit_code == 1
-    assert problem in result.stderr
-    assert result.stderr.startswith("Error: ")
-    assert result.stderr.count("\n") == 1
-    assert call("count", "unloaded").exit_code == 3
+    reason = refused("load", "unloaded", str(file), "--create")
+    assert problem in reason
+    assert reason.startswith("Error: ")
+    assert reason.count("\n") == 1
+    refused("count", "unloaded", code=3)
 
 
-def test_columns_that_a_file_does_not_have(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+def test_columns_that_a_file_does_not_have(ok: Ok, refused: Refused, rows: Rows, written: Written) -> None:
     ok("create", "parts", "id int, a string, b string", "--key", "id")
     ok("put", "parts", '{"id": 1, "a": "a", "b": "b"}')
-    file, lines = tmp_path / "some.csv", tmp_path / "some.jsonl"
-    file.write_text("id,a\n1,x\n2,x\n")
-    lines.write_text('{"id": 1, "a": "y"}\n')
-    for given in (["load", "parts", str(file)], ["load", "parts", str(lines)], ["put", "parts", '{"id": 1, "a": "y"}']):
-        refused = call(*given)
-        assert refused.exit_code == 1
-        assert "--missing keep" in refused.stderr
-    shown = lambda: [json.loads(line) for line in ok("cat", "parts", "--json", "-w", "id = 1").splitlines()]  # noqa: E731
-    assert shown() == [{"id": 1, "a": "a", "b": "b"}]
-    ok("load", "parts", str(file), "--missing", "keep")
-    assert shown() == [{"id": 1, "a": "x", "b": "b"}]
-    ok("load", "parts", str(lines), "--missing", "keep")
+    file, lines = written("some.csv", "id,a\n1,x\n2,x\n"), written("some.jsonl", '{"id": 1, "a": "y"}\n')
+    for given in (["load", "parts", file], ["load", "parts", lines], ["put", "parts", '{"id": 1, "a": "y"}']):
+        assert "--missing keep" in refused(*given)
+    shown = ("cat", "parts", "-w", "id = 1")
+    assert rows(*shown) == [{"id": 1, "a": "a", "b": "b"}]
+    ok("load", "parts", file, "--missing", "keep")
+    assert rows(*shown) == [{"id": 1, "a": "x", "b": "b"}]
+    ok("load", "parts", lines, "--missing", "keep")
     ok("put", "parts", '{"id": 2, "b": "z"}', "--missing", "keep")
-    assert shown() == [{"id": 1, "a": "y", "b": "b"}]
-    assert json.loads(ok("get", "parts", "2", "--json")) == {"id": 2, "a": "x", "b": "z"}
-    ok("load", "parts", str(file), "--missing", "null")
-    assert shown() == [{"id": 1, "a": "x", "b": None}]
+    assert rows(*shown) == [{"id": 1, "a": "y", "b": "b"}]
+    assert rows("get", "parts", "2") == [{"id": 2, "a": "x", "b": "z"}]
+    ok("load", "parts", file, "--missing", "null")
+    assert rows(*shown) == [{"id": 1, "a": "x", "b": None}]
 
 
-def test_numbers_that_json_has_not(ok: Callable[..., str], tmp_path: Path) -> None:
+def test_numbers_that_json_has_not(ok: Ok, tmp_path: Path) -> None:
     """Strict JSON: other parsers read it, and a load gives the same numbers again."""
 
     def refuse(text: str) -> None:
@@ -349,7 +328,7 @@ def test_numbers_that_json_has_not(ok: Callable[..., str], tmp_path: Path) -> No
     ("encoding", "given"), [("utf-16", ()), ("latin-1", ("--encoding", "latin1")), ("utf-8-sig", ())]
 )
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "jsonl"])
-def test_encodings(ok: Callable[..., str], tmp_path: Path, encoding: str, given: tuple[str, ...], suffix: str) -> None:
+def test_encodings(ok: Ok, tmp_path: Path, encoding: str, given: tuple[str, ...], suffix: str) -> None:
     name, file = f"in_{encoding}_{suffix}".replace(".", "_").replace("-", "_"), tmp_path / f"rows.{suffix}"
     lines = ["id,größe", "1,Café"] if suffix != "jsonl" else ['{"id": 1, "größe": "Café"}']
     content = "\n".join([*lines, ""]).encode(encoding)
@@ -358,19 +337,19 @@ def test_encodings(ok: Callable[..., str], tmp_path: Path, encoding: str, given:
     assert json.loads(ok("cat", name, "--json")) == {"id": 1, "größe": "Café"}
 
 
-def test_an_array_of_rows_is_loaded(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+def test_an_array_of_rows_is_loaded(call: Call, ok: Ok, rows: Rows, tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
     file.write_text('\n[\n  {"id": 1, "tags": ["a"]},\n  {"id": 2,\n "tags": null}\n]\n', "utf-8")
     ok("load", "of_array", str(file), "--create", "--key", "id")
-    rows = [json.loads(line) for line in ok("cat", "of_array", "--json").splitlines()]
-    assert sorted(rows, key=lambda row: row["id"]) == [{"id": 1, "tags": ["a"]}, {"id": 2, "tags": None}]
+    found = sorted(rows("cat", "of_array"), key=lambda row: row["id"])
+    assert found == [{"id": 1, "tags": ["a"]}, {"id": 2, "tags": None}]
     file.write_text('[{"id": 3, "tags": null}, {"id": "x"}]', "utf-8-sig")  # with a mark, as Windows writes it
-    refused = call("load", "of_array", str(file))
-    assert "line 2, column 'id'" in refused.stderr
-    assert "1 row written before it" in refused.stderr
+    reason = call("load", "of_array", str(file)).stderr
+    assert "line 2, column 'id'" in reason
+    assert "1 row written before it" in reason
 
 
-def test_digits_that_a_float_has_not(ok: Callable[..., str], tmp_path: Path) -> None:
+def test_digits_that_a_float_has_not(ok: Ok, tmp_path: Path) -> None:
     ok("create", "precise", "id decimal(18,2), prices array<decimal(18,2)>, text string", "--key", "id")
     many, file, cells = "1234567890123456.78", tmp_path / "rows.json", tmp_path / "rows.csv"
     row = f'"prices": [{many}], "text": null'
@@ -384,27 +363,27 @@ def test_digits_that_a_float_has_not(ok: Callable[..., str], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("columns", ["id bigint, many array<bigint>", "id bigint, many array<bigint>, d decimal(9,2)"])
-def test_integers_that_a_float_has_not(call: Any, ok: Callable[..., str], tmp_path: Path, columns: str) -> None:
+def test_integers_that_a_float_has_not(call: Call, ok: Ok, rows: Rows, written: Written, columns: str) -> None:
     ok("create", "whole", columns, "--key", "id", "--if-not-exists")
-    file, many = tmp_path / "rows.jsonl", "9007199254740993.0"
-    file.write_text(f'{{"id": {many}, "many": [-{many}, 2.0]}}\n{{"id": 1e18}}\n{{"id": 9.223372036854775807e18}}\n')
-    ok("load", "whole", str(file), "--missing", "null")
+    many = "9007199254740993.0"
+    lines = f'{{"id": {many}, "many": [-{many}, 2.0]}}\n{{"id": 1e18}}\n{{"id": 9.223372036854775807e18}}\n'
+    ok("load", "whole", written("rows.jsonl", lines), "--missing", "null")
     ok("put", "whole", '{"id": -9007199254740995.0}', "--missing", "null")
-    rows = [json.loads(line) for line in ok("cat", "whole", "--json").splitlines()]
-    assert sorted(row["id"] for row in rows) == [-(2**53) - 3, 2**53 + 1, 10**18, 2**63 - 1]
+    assert sorted(row["id"] for row in rows("cat", "whole")) == [-(2**53) - 3, 2**53 + 1, 10**18, 2**63 - 1]
     assert json.loads(ok("get", "whole", many, "--json"))["many"] == [-(2**53) - 1, 2]
-    for text in ("9007199254740993.5", "9223372036854775808.0", "1e999999999", "-1e300", "1.5"):
-        file.write_text(f'{{"id": {text}}}\n')
-        assert "line 1, column 'id': " in call("load", "whole", str(file), "--missing", "null").stderr, text
-    for text in ("NaN", "Infinity", "-Infinity"):
-        file.write_text(f'{{"id": {text}}}\n')
-        assert "it is no whole number" in call("load", "whole", str(file), "--missing", "null").stderr, text
+    for texts, problem in (
+        (("9007199254740993.5", "9223372036854775808.0", "1e999999999", "-1e300", "1.5"), "line 1, column 'id': "),
+        (("NaN", "Infinity", "-Infinity"), "it is no whole number"),
+    ):
+        for text in texts:
+            file = written("rows.jsonl", f'{{"id": {text}}}\n')
+            assert problem in call("load", "whole", file, "--missing", "null").stderr, text
     ok("drop", "whole", "--yes")
 
 
 @pytest.mark.parametrize("text", ['[{"id": 1},    {"id": 2}]', '{"id": 1}\n{"id": 2,       "id": 2}'])
 def test_what_is_held_in_memory_is_limited(
-    call: Any, ok: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+    call: Call, ok: Ok, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr(files, "_ARRAY_BYTES_MAX", 20)
     ok("create", "limited", "id bigint", "--if-not-exists")
@@ -412,20 +391,17 @@ def test_what_is_held_in_memory_is_limited(
     assert "has a line or an array that is larger than" in call("load", "limited", str(tmp_path / "rows.json")).stderr
 
 
-def test_null_and_the_text_null(ok: Callable[..., str], tmp_path: Path) -> None:
-    file = tmp_path / "rows.csv"
-    file.write_text('id,name\n1,NULL\n2,\n3,""\n4,NA\n')
-    ok("load", "texts", str(file), "--create", "--key", "id")
-    names = {row["id"]: row["name"] for row in map(json.loads, ok("cat", "texts", "--json").splitlines())}
-    assert names == {1: "NULL", 2: None, 3: "", 4: "NA"}
+def test_null_and_the_text_null(ok: Ok, rows: Rows, written: Written) -> None:
+    file = written("rows.csv", 'id,name\n1,NULL\n2,\n3,""\n4,NA\n')
+    ok("load", "texts", file, "--create", "--key", "id")
+    assert {row["id"]: row["name"] for row in rows("cat", "texts")} == {1: "NULL", 2: None, 3: "", 4: "NA"}
     shown = {line.split()[0]: line.split()[1:] for line in ok("cat", "texts").splitlines()[1:]}
     assert shown == {"1": ['"NULL"'], "2": ["NULL"], "3": [], "4": ["NA"]}
-    ok("load", "nulls", str(file), "--create", "--key", "id", "--null", "NULL")
-    names = {row["id"]: row["name"] for row in map(json.loads, ok("cat", "nulls", "--json").splitlines())}
-    assert names == {1: None, 2: None, 3: "", 4: "NA"}
+    ok("load", "nulls", file, "--create", "--key", "id", "--null", "NULL")
+    assert {row["id"]: row["name"] for row in rows("cat", "nulls")} == {1: None, 2: None, 3: "", 4: "NA"}
 
 
-def test_a_null_in_the_only_column_is_a_row(ok: Callable[..., str], tmp_path: Path) -> None:
+def test_a_null_in_the_only_column_is_a_row(ok: Ok, tmp_path: Path) -> None:
     ok("create", "one_column", "n int")
     ok("put", "one_column", '{"n": 1}', '{"n": null}', '{"n": 3}')
     ok("export", "one_column", str(tmp_path / "rows.csv"))
@@ -458,7 +434,7 @@ def test_a_batch_that_failed_is_not_skipped_by_the_next_load(
         assert {row["id"] for row in table.to_pylist()} == set(range(50))
 
 
-def test_a_checkpoint_is_of_files_as_they_were(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+def test_a_checkpoint_is_of_files_as_they_were(call: Call, ok: Ok, tmp_path: Path) -> None:
     ok("create", "corrected", "id bigint not null")
     file, more, checkpoint = tmp_path / "rows.jsonl", tmp_path / "more.jsonl", tmp_path / "checkpoint"
     command = ["load", "corrected", str(file), "--checkpoint", str(checkpoint)]
@@ -473,22 +449,20 @@ def test_a_checkpoint_is_of_files_as_they_were(call: Any, ok: Callable[..., str]
     assert "can be read once only" in call(*command[:2], *command[3:], input='{"id": 3}').stderr
 
 
-def test_a_resumed_load_adds_to_the_rejects(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+def test_a_resumed_load_adds_to_the_rejects(refused: Refused, ok: Ok, tmp_path: Path) -> None:
     ok("create", "rejecting", "id bigint not null")
     first, second, rejects = tmp_path / "first.jsonl", tmp_path / "second.csv", tmp_path / "rejects"
     first.write_text('{"id": "x"}\n{"id": 1}\n')
     second.write_text("wrong\n1\n")
     command = ["load", "rejecting", str(first), str(second), "--on-error", "skip", "--rejects", str(rejects)]
-    assert call(*command, "--checkpoint", str(tmp_path / "checkpoint")).exit_code == 1
+    refused(*command, "--checkpoint", str(tmp_path / "checkpoint"))
     second.write_text("id\ny\n2\n")
     ok(*command, "--checkpoint", str(tmp_path / "checkpoint"))
     assert [json.loads(line)["text"] for line in rejects.read_text().splitlines()] == ['{"id": "x"}', "y"]
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
-def test_rows_that_were_rejected_at_the_end_are_not_rejected_again(
-    ok: Callable[..., str], tmp_path: Path, name: str
-) -> None:
+def test_rows_that_were_rejected_at_the_end_are_not_rejected_again(ok: Ok, tmp_path: Path, name: str) -> None:
     table = f"ends_{name[-3:]}"
     ok("create", table, "id bigint not null, n int")
     file, rejects = tmp_path / name, tmp_path / "rejects"
@@ -520,12 +494,11 @@ def test_rejects_are_in_their_file_before_the_checkpoint_passes_them(
 @pytest.mark.parametrize(
     ("kind", "text"), [("jsonl", '{"id": 1}\n{"id": 2}\n'), ("csv", "id\n1\n2\n"), ("csv", "id\n")]
 )
-def test_pipes(call: Any, ok: Callable[..., str], tmp_path: Path, kind: str, text: str) -> None:
+def test_pipes(call: Call, ok: Ok, tmp_path: Path, kind: str, text: str) -> None:
     pipe, rows = tmp_path / "pipe", text.count("\n") - (kind == "csv")
     os.mkfifo(pipe)
     ok("create", "piped", "id bigint not null", "--if-not-exists")
     threading.Thread(target=pipe.write_text, args=[text], daemon=True).start()
     assert json.loads(ok("load", "piped", str(pipe), "--format", kind, "--json"))["written"] == rows
-    refused = call("load", "piped", str(pipe), "--format", kind, "--atomic")
-    assert "can be read once only" in refused.stderr
+    assert "can be read once only" in call("load", "piped", str(pipe), "--format", kind, "--atomic").stderr
     assert json.loads(ok("load", "piped", "--format", kind, "--json", input=text))["written"] == rows

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.conftest import Call, Ok, Refused, read_all
 from tests.waiting import wait_for
 
 import fluss
@@ -28,10 +29,11 @@ from fluss.tools.migrating import Migration, PositionMap
 from fluss.tools.status import bucket_offsets
 
 COMMAND = [sys.executable, "-m", "fluss", "migrate"]
+Both = tuple[fluss.Database, fluss.Database]
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[tuple[fluss.Database, fluss.Database]]:
+def both() -> Iterator[Both]:
     with (
         fluss.LocalServer() as one,
         fluss.LocalServer() as two,
@@ -98,9 +100,7 @@ def writing(writers: dict[str, Callable[[int], object]], start: int, stopped: Pa
     assert not failures
 
 
-def test_tables_that_are_written_to_move_once_even_after_a_kill(
-    both: tuple[fluss.Database, fluss.Database], tmp_path: Path
-) -> None:
+def test_tables_that_are_written_to_move_once_even_after_a_kill(both: Both, tmp_path: Path) -> None:
     here, there = both
     writers = create_tables(here, "shop")
     for n in range(10):
@@ -125,9 +125,7 @@ def test_tables_that_are_written_to_move_once_even_after_a_kill(
     assert there.table("shop.sums").get(1)["total"] == here.table("shop.sums").get(1)["total"] + 100
 
 
-def test_a_partition_that_appears_in_a_round_is_copied_once(
-    both: tuple[fluss.Database, fluss.Database], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_that_appears_in_a_round_is_copied_once(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = both
     days = here.create_table("late.days", "n int, day string", partition_by="day")
     days.append([(1, "monday")])
@@ -160,7 +158,7 @@ def state_after(changes: Any, known: dict[int, str]) -> dict[int, str]:
     return known
 
 
-def test_readers_and_groups_go_on_without_loss(both: tuple[fluss.Database, fluss.Database], tmp_path: Path) -> None:
+def test_readers_and_groups_go_on_without_loss(both: Both, tmp_path: Path) -> None:
     here, there = both
     writers = create_tables(here, "read")
     work = Migration(here, there, str(tmp_path / "state"), list(writers))
@@ -205,11 +203,8 @@ def end_of(db: fluss.Database, table: fluss.Table[Any]) -> fluss.Position:
 
 def test_a_changelog_that_lost_its_beginning(tmp_path: Path) -> None:
     """Its current rows are copied; a reader of changes before that begins with the current rows again."""
-    options = {
-        "log.segment.file-size": "64kb",
-        "log.retention.check-interval": "100 ms",
-        "kv.snapshot.interval": "100 ms",
-    }
+    short = ("log.retention.check-interval", "kv.snapshot.interval")
+    options = {"log.segment.file-size": "64kb", **dict.fromkeys(short, "100 ms")}
     with (
         fluss.LocalServer(tmp_path / "data", options=options) as one,
         fluss.LocalServer() as two,
@@ -242,7 +237,7 @@ def test_a_changelog_that_lost_its_beginning(tmp_path: Path) -> None:
 
 
 def test_what_cannot_move_is_named_before_anything_is_copied(
-    both: tuple[fluss.Database, fluss.Database], call: Any, tmp_path: Path
+    both: Both, call: Call, ok: Ok, refused: Refused, tmp_path: Path
 ) -> None:
     here, there = both
     columns = [Column("k", DataTypes.int()), Column("nr", DataTypes.bigint())]
@@ -256,27 +251,22 @@ def test_what_cannot_move_is_named_before_anything_is_copied(
     plan = call(*to, "--dry-run")
     assert "fluss.free: 1 change in its log, with its history" in plan.stdout
     assert plan.exit_code == 1
-    result = call(*to, "--yes")
-    assert result.exit_code == 1
-    assert "2 tables cannot be moved" in result.stderr
-    assert "auto-increment column 'nr'" in result.stderr
-    assert "fluss.taken has rows on the target" in result.stderr
+    reason = refused(*to, "--yes")
+    for words in ("2 tables cannot be moved", "auto-increment column 'nr'", "fluss.taken has rows on the target"):
+        assert words in reason
     assert "free" not in there
-    assert call(*to).exit_code == 2  # no terminal to ask at
-    assert call("migrate", "-b", here.address, "--to", here.address, "--yes").exit_code == 2
+    refused(*to, code=2)  # no terminal to ask at
+    refused("migrate", "-b", here.address, "--to", here.address, "--yes", code=2)
     there.drop_table("taken")
-    done = call(*to, "--yes", "--renumber", "--json")
-    assert done.exit_code == 0, done.stderr
-    assert [one["equal"] for one in json.loads(done.stdout)["tables"]] == [True] * 3
+    done = json.loads(ok(*to, "--yes", "--renumber", "--json"))
+    assert [one["equal"] for one in done["tables"]] == [True] * 3
     here.table("free").append([(2,)])
     there.table("free").append([(3,)])
     assert "1 rows that were not copied" in call(*to, "--yes", "--renumber").stderr
 
 
 @pytest.mark.parametrize(("key", "code"), [("\x03", 1), ("\x04", 1), ("\n", 0)])
-def test_only_enter_goes_on_with_the_move(
-    both: tuple[fluss.Database, fluss.Database], tmp_path: Path, key: str, code: int
-) -> None:
+def test_only_enter_goes_on_with_the_move(both: Both, tmp_path: Path, key: str, code: int) -> None:
     """Ctrl-C and the end of the input abort it, also with standard output in a file."""
     import pty
 
@@ -292,9 +282,7 @@ def test_only_enter_goes_on_with_the_move(
     while b"Stop the writers" not in shown:
         shown += os.read(master, 65536)
     os.write(master, key.encode())
-    with contextlib.suppress(OSError):  # the end, as Linux reports it
-        while found := os.read(master, 65536):
-            shown += found
+    shown += read_all(master)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code, shown
     os.close(master)
     assert (state / "positions.json").exists() == (code == 0)

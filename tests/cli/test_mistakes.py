@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.cli.conftest import Call
 
 import fluss
 
@@ -197,7 +197,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize(("line", "code", "words"), MISTAKES, ids=[line for line, _, _ in MISTAKES])
-def test_mistakes(call: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, code: int, words: str) -> None:
+def test_mistakes(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, code: int, words: str) -> None:
     monkeypatch.chdir(folder)
     result = call(*shlex.split(line))
     assert result.exit_code == code, result.output

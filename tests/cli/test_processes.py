@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Ok, Start
 from tests.cli.test_help import leaves
 from tests.cli.test_sql import Terminal
 
@@ -141,16 +142,9 @@ def test_drop_asks_first(process: Process) -> None:
 
 
 @pytest.mark.parametrize("command", list(LONG))
-def test_commands_that_run_until_they_are_stopped(command: str, environment: dict[str, str], tmp_path: Path) -> None:
+def test_commands_that_run_until_they_are_stopped(command: str, start: Start, tmp_path: Path) -> None:
     more = ["--data-dir", str(tmp_path / "data"), "--port", "0"] if command == "server" else ["--port", "0"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "fluss", command, *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **environment},
-    ) as running:
-        assert running.stdout is not None
+    with start(command, *more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
         shown = ""
         for line in running.stdout:
             shown += line
@@ -164,17 +158,11 @@ def test_commands_that_run_until_they_are_stopped(command: str, environment: dic
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a device that is always full")
 @pytest.mark.parametrize("command", ["sql 'select 1 as a'", "sql 'select 1 as a' --json", "db ls", "--help"])
-def test_a_full_disk_is_one_line(command: str, environment: dict[str, str]) -> None:
+def test_a_full_disk_is_one_line(command: str, start: Start) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "fluss", *shlex.split(command)],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            env={**os.environ, **environment},
-        )
-    assert (done.returncode, done.stderr) == (1, "Error: No space left on device\n")
+        done = start(*shlex.split(command), stdout=full, stderr=subprocess.PIPE)
+        _, shown = done.communicate(timeout=60)
+    assert (done.returncode, shown) == (1, "Error: No space left on device\n")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +177,7 @@ def test_a_full_disk_is_one_line(command: str, environment: dict[str, str]) -> N
     ],
 )
 def test_a_file_that_cannot_grow_is_one_line(
-    command: str, named: str, ok: Callable[..., str], environment: dict[str, str], tmp_path: Path
+    command: str, named: str, ok: Ok, environment: dict[str, str], tmp_path: Path
 ) -> None:
     noise = base64.b64encode(os.urandom(60_000)).decode()
     ok("create", "filling", "id int, text string", "--key", "id", "--if-not-exists")

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.cli.conftest import Ok, Refused, Rows, Start, read_all
 
 import fluss
 from fluss.metadata import AggFunction, Column, DataTypes, Schema, TableDescriptor
@@ -47,15 +47,14 @@ def tables(server: fluss.LocalServer) -> None:
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_cat(ok: Callable[..., str], tmp_path: Path) -> None:
+def test_cat(ok: Ok, rows: Rows, tmp_path: Path) -> None:
     lines = ok("cat", "orders").splitlines()
     assert lines[0].split() == ["id", "item", "price", "tags"]
     assert len(lines) == 3
     assert ok("cat", "orders", "-w", "price > 10", "-c", "id,item").splitlines()[1:] == [" 2  mug, big"]
-    found = [json.loads(line) for line in ok("cat", "orders", "--json", "-w", "id = 1").splitlines()]
-    assert found == [{"id": 1, "item": "tea", "price": "3.00", "tags": None}]
-    rows = list(csv.DictReader(io.StringIO(ok("cat", "orders", "--csv", "-c", "id,item", "-w", "id = 2"))))
-    assert rows == [{"id": "2", "item": "mug, big"}]
+    assert rows("cat", "orders", "-w", "id = 1") == [{"id": 1, "item": "tea", "price": "3.00", "tags": None}]
+    found = list(csv.DictReader(io.StringIO(ok("cat", "orders", "--csv", "-c", "id,item", "-w", "id = 2"))))
+    assert found == [{"id": "2", "item": "mug, big"}]
     assert len(ok("cat", "events", "-n", "7", "--json").splitlines()) == 7
     assert ok("cat", "events", "-n", "0", "--json") == ""
     file = tmp_path / "out.parquet"
@@ -63,8 +62,8 @@ def test_cat(ok: Callable[..., str], tmp_path: Path) -> None:
     assert pq.read_table(file).num_rows == 2
 
 
-def test_virtual_tables(ok: Callable[..., str]) -> None:
-    found = [json.loads(line) for line in ok("cat", "orders$changelog", "--json", "-w", "id = 1").splitlines()]
+def test_virtual_tables(ok: Ok, rows: Rows) -> None:
+    found = rows("cat", "orders$changelog", "-w", "id = 1")
     assert [(row["_change_type"], row["price"]) for row in found] == [
         ("insert", "2.50"),
         ("update_before", "2.50"),
@@ -74,7 +73,7 @@ def test_virtual_tables(ok: Callable[..., str]) -> None:
     assert "before" in ok("head", "orders$binlog", "-n", "1")
 
 
-def test_head_and_count(ok: Callable[..., str]) -> None:
+def test_head_and_count(ok: Ok) -> None:
     assert len(ok("head", "events", "-n", "3").splitlines()) == 4
     assert len(ok("head", "events", "--json").splitlines()) == 10
     assert ok("count", "events") == "100\n"
@@ -83,7 +82,7 @@ def test_head_and_count(ok: Callable[..., str]) -> None:
     assert json.loads(ok("count", "events", "-w", "id < 5", "--json")) == {"table": "fluss.events", "rows": 5}
 
 
-def test_describe_has_figures(ok: Callable[..., str]) -> None:
+def test_describe_has_figures(ok: Ok) -> None:
     found = json.loads(ok("describe", "orders", "--json"))
     assert found["rows"] == 2
     assert found["bytes"] > 100
@@ -95,7 +94,7 @@ def test_describe_has_figures(ok: Callable[..., str]) -> None:
         assert words in text
 
 
-def test_describe_shows_aggregation_functions(server: fluss.LocalServer, ok: Callable[..., str]) -> None:
+def test_describe_shows_aggregation_functions(server: fluss.LocalServer, ok: Ok) -> None:
     joined = AggFunction("listagg", {"delimiter": ";"})
     columns = [Column("k", DataTypes.int()), Column("names", DataTypes.string(), agg_function=joined)]
     properties = {"table.merge-engine": "aggregation"}
@@ -107,19 +106,18 @@ def test_describe_shows_aggregation_functions(server: fluss.LocalServer, ok: Cal
     assert "aggregation" not in ok("describe", "orders")
 
 
-def test_tail(ok: Callable[..., str]) -> None:
-    found = [json.loads(line) for line in ok("tail", "orders", "--no-follow", "--json").splitlines()]
+def test_tail(ok: Ok, rows: Rows) -> None:
+    found = rows("tail", "orders", "--no-follow")
     assert {"bucket", "partition", "offset", "timestamp", "change", "row"} == set(found[0])
     assert sorted(one["change"] for one in found) == ["+I", "+I", "+I", "+U", "-D", "-U"]
-    some = ok("tail", "orders", "--no-follow", "-w", "price > 20", "-c", "id", "--json").splitlines()
-    assert [json.loads(line)["row"] for line in some] == [{"id": 3}, {"id": 3}]
-    computed = ok("tail", "orders", "--no-follow", "-w", "price * 2 > 40", "-c", "id", "--json").splitlines()
-    assert computed == some
-    assert len(ok("tail", "events", "--from", "95", "--no-follow", "--json").splitlines()) == 5
-    assert len(ok("tail", "events", "--from", "10m", "--no-follow", "--json").splitlines()) == 100
+    some = rows("tail", "orders", "--no-follow", "-w", "price > 20", "-c", "id")
+    assert [one["row"] for one in some] == [{"id": 3}, {"id": 3}]
+    assert rows("tail", "orders", "--no-follow", "-w", "price * 2 > 40", "-c", "id") == some
+    assert len(rows("tail", "events", "--from", "95", "--no-follow")) == 5
+    assert len(rows("tail", "events", "--from", "10m", "--no-follow")) == 100
     assert ok("tail", "events", "--from", "2999-01-01T00:00", "--no-follow", "--json") == ""
     assert ok("tail", "events", "--from", "latest", "--timeout", "0.1") == ""
-    pairs = [json.loads(line) for line in ok("tail", "orders", "--changes", "--no-follow", "--json").splitlines()]
+    pairs = rows("tail", "orders", "--changes", "--no-follow")
     update = next(one for one in pairs if one["change"] == "+U")
     assert (update["old"]["price"], update["new"]["price"]) == ("2.50", "3.00")
     text = ok("tail", "events", "--from", "earliest", "-n", "2").splitlines()
@@ -127,18 +125,13 @@ def test_tail(ok: Callable[..., str]) -> None:
     assert text[1].split() == ["0", "0", "+A", "0", "kind", "0"]
 
 
-def test_tail_n_gives_the_newest(ok: Callable[..., str]) -> None:
-    def rows(*words: str) -> list[Any]:
-        return [json.loads(line) for line in ok("tail", *words, "--json").splitlines()]
-
-    assert [one["offset"] for one in rows("events", "-n", "3")] == [97, 98, 99]
-    assert [one["row"]["id"] for one in rows("events", "-n", "2", "-w", "id < 50")] == [48, 49]
-    assert len(rows("events", "-n", "500")) == 100
-    every = rows("orders", "--no-follow")
-    newest = sorted(every, key=lambda one: one["timestamp"])[-2:]
-    assert [one["timestamp"] for one in rows("orders", "-n", "2")] == [one["timestamp"] for one in newest]
-    (last,) = rows("orders", "-n", "1", "--changes")
-    assert last["timestamp"] == newest[-1]["timestamp"]
+def test_tail_n_gives_the_newest(rows: Rows) -> None:
+    assert [one["offset"] for one in rows("tail", "events", "-n", "3")] == [97, 98, 99]
+    assert [one["row"]["id"] for one in rows("tail", "events", "-n", "2", "-w", "id < 50")] == [48, 49]
+    assert len(rows("tail", "events", "-n", "500")) == 100
+    newest = sorted(one["timestamp"] for one in rows("tail", "orders", "--no-follow"))[-2:]
+    assert [one["timestamp"] for one in rows("tail", "orders", "-n", "2")] == newest
+    assert [one["timestamp"] for one in rows("tail", "orders", "-n", "1", "--changes")] == newest[-1:]
 
 
 def test_colours_only_where_they_are_wanted(environment: dict[str, str]) -> None:
@@ -148,19 +141,8 @@ def test_colours_only_where_they_are_wanted(environment: dict[str, str]) -> None
         pid, master = pty.fork()
         if pid == 0:  # pragma: no cover - the child
             os.environ.update({**environment, **more, "TERM": "xterm"})
-            os.execv(
-                sys.executable,
-                [sys.executable, "-m", "fluss", "tail", "orders", "--no-follow"],
-            )
-        shown = b""
-        while True:
-            try:
-                data = os.read(master, 65536)
-            except OSError:
-                break
-            if not data:
-                break
-            shown += data
+            os.execv(sys.executable, [sys.executable, "-m", "fluss", "tail", "orders", "--no-follow"])
+        shown = read_all(master)
         os.waitpid(pid, 0)
         os.close(master)
         return shown.decode()
@@ -171,15 +153,9 @@ def test_colours_only_where_they_are_wanted(environment: dict[str, str]) -> None
     assert "\x1b[" not in plain
 
 
-def test_ctrl_c_ends_tail_quietly(environment: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "fluss", "tail", "events", "--json"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
-    ) as running:
-        assert running.stdout is not None
-        assert running.stderr is not None
-        first = running.stdout.readline()
-        assert json.loads(first)["row"]["id"] == 0
+def test_ctrl_c_ends_tail_quietly(start: Start) -> None:
+    with start("tail", "events", "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert json.loads(running.stdout.readline())["row"]["id"] == 0
         time.sleep(0.2)
         running.send_signal(signal.SIGINT)
         assert running.wait(20) == 0
@@ -221,17 +197,15 @@ def test_in_a_real_process(process: Any) -> None:
     assert (len(shown.stdout.splitlines()), shown.stderr) == (3, "")
 
 
-def test_reading_creates_no_database(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+def test_reading_creates_no_database(ok: Ok, refused: Refused, tmp_path: Path) -> None:
     for command in (["cat", "t"], ["tables"], ["sql", "select 1"], ["head", "t"], ["export", "t", "-"], ["status"]):
-        result = call(*command, "-b", str(tmp_path))
-        assert result.exit_code == 1, (command, result.output)
-        assert "is not the data folder of a server" in result.stderr, command
+        assert "is not the data folder of a server" in refused(*command, "-b", str(tmp_path)), command
         assert list(tmp_path.iterdir()) == [], command
     ok("create", "t", "id int", "-b", str(tmp_path))
     assert ok("tables", "-b", str(tmp_path), "--json").strip()
 
 
-def test_dates_that_python_has_not(ok: Callable[..., str], server: fluss.LocalServer, tmp_path: Path) -> None:
+def test_dates_that_python_has_not(ok: Ok, server: fluss.LocalServer, tmp_path: Path) -> None:
     with fluss.connect(server.bootstrap_servers) as db:
         far = pa.array([2_932_897], pa.date32())
         at = pa.array([253_402_300_800_000], pa.timestamp("ms"))

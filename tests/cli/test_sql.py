@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.cli.conftest import Call, Ok, Rows, Start, read_all
 from tests.waiting import wait_for
 
 import fluss
@@ -31,7 +31,7 @@ def tables(server: fluss.LocalServer) -> None:
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_queries(ok: Callable[..., str], call: Any) -> None:
+def test_queries(ok: Ok, call: Call) -> None:
     assert ok("sql", "select item, id from orders order by id").splitlines() == ["item  id", "tea    1", "mug    2"]
     assert json.loads(ok("sql", "select count(*) as n from orders", "--json")) == {"n": 2}
     assert ok("sql", "select id from orders order by id", "--csv") == "id\n1\n2\n"
@@ -42,13 +42,13 @@ def test_queries(ok: Callable[..., str], call: Any) -> None:
     assert again.stdout == '{"n": 2}\n' * 3
 
 
-def test_an_error_behind_the_first_rows_is_one_line(call: Any) -> None:
+def test_an_error_behind_the_first_rows_is_one_line(call: Call) -> None:
     query = "select cast(if(i < 299999, '1', 'x') as int) as n from range(300000) t(i)"
     result = call("sql", query, "--csv")
     assert (result.exit_code, result.stderr) == (1, "Error: Conversion Error: Could not convert string 'x' to INT32\n")
 
 
-def test_numbers_are_printed_as_numbers(ok: Callable[..., str]) -> None:
+def test_numbers_are_printed_as_numbers(ok: Ok) -> None:
     """A sum of whole numbers is a HUGEINT of DuckDB, which Arrow knows as a decimal."""
     query = "select sum(id) as total, 0.50::decimal(10, 2) as half, 0::decimal(12, 9) as none from orders"
     assert ok("sql", query, "--csv").splitlines() == ["total,half,none", '3,0.50,"0.000000000"']
@@ -58,8 +58,8 @@ def test_numbers_are_printed_as_numbers(ok: Callable[..., str]) -> None:
 JOIN = "select * from orders o left join (select 1 as id, 2.5 as price) p on o.id = p.id order by o.id"
 
 
-def test_columns_of_one_name_are_kept_apart(ok: Callable[..., str]) -> None:
-    assert [json.loads(line) for line in ok("sql", JOIN, "--json").splitlines()] == [
+def test_columns_of_one_name_are_kept_apart(ok: Ok, rows: Rows) -> None:
+    assert rows("sql", JOIN) == [
         {"id": 1, "item": "tea", "id_1": 1, "price": "2.5"},
         {"id": 2, "item": "mug", "id_1": None, "price": None},
     ]
@@ -67,7 +67,7 @@ def test_columns_of_one_name_are_kept_apart(ok: Callable[..., str]) -> None:
     assert ok("sql", JOIN, "--csv").splitlines()[0] == "id,item,id_1,price"
 
 
-def test_the_catalog(ok: Callable[..., str], server: fluss.LocalServer) -> None:
+def test_the_catalog(ok: Ok, server: fluss.LocalServer) -> None:
     with fluss.connect(server.bootstrap_servers) as db:
         db.create_database("unnamed", exist_ok=True)
         db.create_table("unnamed.things", "id int", exist_ok=True)
@@ -79,14 +79,14 @@ def test_the_catalog(ok: Callable[..., str], server: fluss.LocalServer) -> None:
     assert {"fluss.orders", "unnamed.things"} <= set(found)
 
 
-def test_inserts(call: Any, ok: Callable[..., str]) -> None:
+def test_inserts(call: Call, ok: Ok) -> None:
     ok("create", "copied", "id bigint, item string")
     result = call("sql", "insert into copied select id, item from orders")
     assert (result.stdout, result.stderr) == ("", "2 rows written\n")
     assert ok("count", "copied") == "2\n"
 
 
-def test_statements_of_a_file(call: Any, ok: Callable[..., str], tmp_path: Path) -> None:
+def test_statements_of_a_file(call: Call, ok: Ok, tmp_path: Path) -> None:
     script = tmp_path / "script.sql"
     script.write_text(
         "create table scripted (id bigint primary key, n int); -- first\n"
@@ -101,7 +101,7 @@ def test_statements_of_a_file(call: Any, ok: Callable[..., str], tmp_path: Path)
     assert "not both" in call("sql", "select 1", "-f", str(script)).stderr
 
 
-def test_mistakes(call: Any) -> None:
+def test_mistakes(call: Call) -> None:
     for query, words in (
         ("select * from order_", "did you mean 'orders'"),
         ("selec 1", "syntax error"),
@@ -117,15 +117,9 @@ def test_mistakes(call: Any) -> None:
 ENDLESS = "select count(*) from range(100000000) a, range(100000) b where (a.range * b.range) % 7 = 3"
 
 
-def test_an_interrupted_query_ends_in_one_word(environment: dict[str, str]) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "fluss", "sql", "--timing", f"select 1; {ENDLESS}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    ) as running:
-        assert running.stderr is not None
+def test_an_interrupted_query_ends_in_one_word(start: Start) -> None:
+    query = f"select 1; {ENDLESS}"
+    with start("sql", "--timing", query, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert "1 rows in" in running.stderr.readline(), "the next statement runs now"
         time.sleep(0.5)
         running.send_signal(signal.SIGINT)
@@ -158,13 +152,7 @@ class Terminal:
 
     def drain(self) -> None:
         """Read what is shown until the process has ended."""
-        while True:
-            try:
-                if not (data := os.read(self.master, 65536)):
-                    return
-            except OSError:  # Linux ends a terminal that way
-                return
-            self.shown += data.decode()
+        self.shown += read_all(self.master).decode()
 
     def end(self) -> int:
         _, status = os.waitpid(self.pid, 0)

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.cli.conftest import Call, Ok, Refused
 
 
-def test_create_with_everything(ok: Callable[..., str]) -> None:
+def test_create_with_everything(ok: Ok) -> None:
     ok(
         "create", "orders", "id bigint, item string, day string", "--key", "id,day", "--partition-by", "day",
         "--buckets", "3", "-p", "table.log.ttl=3d", "-p", "owner=anna", "--comment", "all orders",
@@ -31,7 +31,7 @@ def test_create_with_everything(ok: Callable[..., str]) -> None:
         assert like[name] == found[name], name
 
 
-def test_create_like_a_file_shows_the_columns(ok: Callable[..., str], call: Any, tmp_path: Path) -> None:
+def test_create_like_a_file_shows_the_columns(ok: Ok, call: Call, tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"id": [1], "price": [1.5]}), file)
     result = call("create", "like_file", "--like", str(file), "--key", "id")
@@ -44,7 +44,7 @@ def test_create_like_a_file_shows_the_columns(ok: Callable[..., str], call: Any,
     assert made == {"table": "fluss.like_csv", "created": True, "columns": "id bigint, at timestamp(3)"}
 
 
-def test_show_code_creates_the_same_table(ok: Callable[..., str], environment: dict[str, str]) -> None:
+def test_show_code_creates_the_same_table(ok: Ok, environment: dict[str, str]) -> None:
     code = ok(
         "create", "coded", "id bigint, item string", "--key", "id", "--buckets", "2", "-p", "table.log.ttl=1d",
         "--show-code",
@@ -56,7 +56,7 @@ def test_show_code_creates_the_same_table(ok: Callable[..., str], environment: d
     assert (found["buckets"], found["primary_key"], found["properties"]["table.log.ttl"]) == (2, ["id"], "1d")
 
 
-def test_rows_and_lists_of_tables(ok: Callable[..., str], call: Any) -> None:
+def test_rows_and_lists_of_tables(ok: Ok, call: Call) -> None:
     ok("create", "users", "id bigint, price decimal(10,2), day date, raw bytes, tags array<string>", "--key", "id")
     row = {"id": 1, "price": "9.50", "day": "2024-01-15", "raw": "AQI=", "tags": ["a", "b"]}
     assert call("put", "users", json.dumps(row)).stderr.strip() == "1 row written"
@@ -70,33 +70,27 @@ def test_rows_and_lists_of_tables(ok: Callable[..., str], call: Any) -> None:
     assert "size" in ok("tables", "fluss").splitlines()[0].split()
 
 
-def test_create_twice(ok: Callable[..., str], call: Any) -> None:
+def test_create_twice(ok: Ok, refused: Refused) -> None:
     ok("create", "twice", "id int")
-    again = call("create", "twice", "id int")
-    assert again.exit_code == 1
-    assert "--if-not-exists" in again.stderr
+    assert "--if-not-exists" in refused("create", "twice", "id int")
     assert json.loads(ok("create", "twice", "id int", "--if-not-exists", "--json"))["created"] is False
 
 
-def test_drop_asks(ok: Callable[..., str], call: Any) -> None:
+def test_drop_asks(ok: Ok, refused: Refused) -> None:
     ok("create", "gone", "id int")
-    refused = call("drop", "gone")
-    assert refused.exit_code == 2
-    assert "--yes" in refused.stderr
+    assert "--yes" in refused("drop", "gone", code=2)
     assert json.loads(ok("drop", "gone", "--yes", "--json")) == {"dropped": ["fluss.gone"]}
-    assert call("drop", "gone", "--yes").exit_code == 3
+    refused("drop", "gone", "--yes", code=3)
     assert json.loads(ok("drop", "gone", "--yes", "--if-exists", "--json")) == {"dropped": []}
 
 
-def test_nothing_is_dropped_if_one_name_is_wrong(ok: Callable[..., str], call: Any) -> None:
+def test_nothing_is_dropped_if_one_name_is_wrong(ok: Ok, refused: Refused) -> None:
     ok("create", "stays", "id int")
-    wrong = call("drop", "stays", "stay", "--yes")
-    assert wrong.exit_code == 3
-    assert "did you mean 'stays'" in wrong.stderr
+    assert "did you mean 'stays'" in refused("drop", "stays", "stay", "--yes", code=3)
     assert "stays" in ok("ls", "fluss")
 
 
-def test_alter(ok: Callable[..., str]) -> None:
+def test_alter(ok: Ok) -> None:
     ok("create", "altered", "id int")
     ok("alter", "altered", "add", "column", "note", "string", "--comment", "a remark")
     ok("alter", "altered", "add", "size decimal(10,2)")
@@ -110,7 +104,7 @@ def test_alter(ok: Callable[..., str]) -> None:
     assert json.loads(ok("describe", "altered", "--json"))["custom_properties"] == {}
 
 
-def test_partitions(ok: Callable[..., str], call: Any) -> None:
+def test_partitions(ok: Ok, refused: Refused) -> None:
     ok("create", "parts", "day string, id int", "--partition-by", "day")
     assert json.loads(ok("partitions", "parts", "--json")) == []
     ok("partitions", "parts", "add", "day=2026-07-01")
@@ -120,24 +114,19 @@ def test_partitions(ok: Callable[..., str], call: Any) -> None:
     assert "2026-07-01" in ok("partitions", "parts")
     ok("partitions", "parts", "drop", "day=2026-07-01", "--yes")
     assert [one["name"] for one in json.loads(ok("partitions", "parts", "--json"))] == ["2026-07-02"]
-    assert call("partitions", "parts", "drop", "day=2026-07-01", "--yes").exit_code == 3
+    refused("partitions", "parts", "drop", "day=2026-07-01", "--yes", code=3)
 
 
-def test_databases(ok: Callable[..., str], call: Any) -> None:
+def test_databases(ok: Ok, refused: Refused) -> None:
     ok("db", "create", "shop")
     ok("db", "create", "shop", "--if-not-exists")
     assert json.loads(ok("db", "ls", "--json")) == ["fluss", "shop"]
     ok("create", "shop.items", "id int")
-    full = call("db", "drop", "shop", "--yes")
-    assert full.exit_code == 1
-    assert json.loads(ok("db", "drop", "shop", "--cascade", "--yes", "--json")) == {
-        "database": "shop",
-        "tables": ["items"],
-    }
+    assert "1 table; add --cascade" in refused("db", "drop", "shop", "--yes")
+    dropped = json.loads(ok("db", "drop", "shop", "--cascade", "--yes", "--json"))
+    assert dropped == {"database": "shop", "tables": ["items"]}
     assert ok("db", "ls").split() == ["fluss"]
-    missing = call("db", "drop", "flus", "--yes")
-    assert missing.exit_code == 3
-    assert "did you mean 'fluss'" in missing.stderr
+    assert "did you mean 'fluss'" in refused("db", "drop", "flus", "--yes", code=3)
 
 
 def test_in_a_real_process(process: Any) -> None:
@@ -145,12 +134,3 @@ def test_in_a_real_process(process: Any) -> None:
     dropped = process("drop", "real", "--yes")
     assert (dropped.returncode, dropped.stdout) == (0, "")
     assert process("describe", "real").returncode == 3
-
-
-def test_a_database_with_tables_names_the_option(call: Any, ok: Callable[..., str]) -> None:
-    ok("db", "create", "full")
-    ok("create", "full.t", "id int")
-    refused = call("db", "drop", "full", "--yes")
-    assert refused.exit_code == 1
-    assert "1 table; add --cascade" in refused.stderr
-    ok("db", "drop", "full", "--cascade", "--yes")

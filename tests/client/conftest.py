@@ -10,8 +10,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from tests.client.support import LOG_FIELDS, open_table
+from tests.client.support import LOG_FIELDS, closed, open_table
 
+import fluss
+import fluss.aio
+from fluss.client.cluster import Cluster
 from fluss.config import Config
 from fluss.server.local import LocalServer
 
@@ -65,6 +68,34 @@ def table(_opened: tuple[Any, Any]) -> Any:
 def conn(_opened: tuple[Any, Any]) -> Any:
     """The connection of `table`."""
     return _opened[0]
+
+
+@pytest.fixture
+async def cluster(config: Config) -> AsyncIterator[Cluster]:
+    found = await Cluster.connect(config)
+    yield found
+    await found.close()
+
+
+@pytest.fixture(params=[fluss, fluss.aio], ids=["fluss", "aio"])
+def face(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+async def faced(config: Config, table: Any, face: Any) -> AsyncIterator[Any]:
+    """The table `table`, opened by a connection of one of the faces."""
+    connection = await face.FlussConnection.create(config)
+    yield await connection.get_table(table.get_table_path())
+    await closed(connection)
+
+
+@pytest.fixture
+async def plain(config: Config, table: Any) -> AsyncIterator[tuple[Any, Any]]:
+    """A connection of the blocking face, and the table `table` opened by it."""
+    connection = await fluss.FlussConnection.create(config)
+    yield connection, await connection.get_table(table.get_table_path())
+    connection.close()
 
 
 @pytest.fixture(autouse=True)

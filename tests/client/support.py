@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import fluss
 import fluss.aio
+from fluss.net.connection import Connection
+from fluss.protocol import apis
 
 
 @contextlib.asynccontextmanager
@@ -42,6 +45,21 @@ async def batches_from(start: int, scan: Any) -> AsyncIterator[Any]:
     async with await scan.create_record_batch_log_scanner() as scanner:
         scanner.subscribe(0, start)
         yield scanner
+
+
+async def write(table: Any, rows: Iterable[Any]) -> None:
+    """Append rows, or upsert them where there is a key, and wait until they are written."""
+    keyed = table.has_primary_key()
+    writer = (table.new_upsert() if keyed else table.new_append()).create_writer()
+    for row in rows:
+        (writer.upsert if keyed else writer.append)(row)
+    await writer.flush()
+
+
+def without_cursors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let servers be as Apache Fluss before 1.0, which cannot list the rows of a bucket."""
+    supports = Connection.supports
+    monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
 
 
 async def closed(*things: Any) -> None:

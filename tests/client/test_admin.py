@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pyarrow as pa
 import pytest
+from tests.client.support import write
 
 import fluss.aio as fluss
+from fluss.server.local import LocalServer
 
 LOG_SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
 
@@ -24,6 +28,14 @@ async def admin(conn, database):
     await admin.create_database(database, ignore_if_exists=True)
     yield admin
     await admin.drop_database(database, ignore_if_not_exists=True, cascade=True)
+
+
+@pytest.fixture
+async def path(admin, database):
+    """A log table."""
+    path = fluss.TablePath(database, "t")
+    await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
+    return path
 
 
 async def test_databases(config, database):
@@ -56,8 +68,7 @@ async def test_databases(config, database):
             await admin.list_tables(database)
 
 
-async def test_database_summaries(admin, database):
-    await admin.create_table(fluss.TablePath(database, "t"), fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
+async def test_database_summaries(admin, database, path):
     summaries = {summary.database_name: summary for summary in await admin.list_database_summaries()}
     assert summaries[database].table_count == 1
     assert summaries[database].created_time > 0
@@ -127,9 +138,7 @@ async def test_arguments_have_the_names_of_the_reference_too(conn, admin, databa
     assert repr(upsert.partial_update_by_index(indices=[0])) == repr(upsert.partial_update_by_index([0]))
 
 
-async def test_alter_table(conn, admin, database):
-    path = fluss.TablePath(database, "t")
-    await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
+async def test_alter_table(conn, admin, database, path):
     before = await conn.get_table(path)
     await admin.alter_table(
         path, add_columns={"age": pa.int64(), "tags": fluss.DataTypes.array(fluss.DataTypes.string())}
@@ -157,10 +166,8 @@ async def test_alter_table(conn, admin, database):
 
 async def test_partitions(admin, database):
     path = fluss.TablePath(database, "t")
-    schema = fluss.Schema(
-        pa.schema([("id", pa.int32()), ("dt", pa.string()), ("region", pa.string())]),
-        primary_keys=["id", "dt", "region"],
-    )
+    fields = pa.schema([("id", pa.int32()), ("dt", pa.string()), ("region", pa.string())])
+    schema = fluss.Schema(fields, primary_keys=["id", "dt", "region"])
     await admin.create_table(path, fluss.TableDescriptor(schema, partition_keys=["dt", "region"]))
     assert await admin.list_partition_infos(path) == []
     await admin.create_partition(path, {"dt": "2024-01-15", "region": "EMEA"})
@@ -239,18 +246,13 @@ async def test_cluster_options(admin):
 
 
 async def test_acls_need_an_authorizer(admin):
-    with pytest.raises(fluss.SecurityDisabledError):
-        await admin.list_acls()
     binding = fluss.AclBinding(fluss.ResourceType.TABLE, "a.b", "alice", fluss.OperationType.READ)
-    with pytest.raises(fluss.SecurityDisabledError):
-        await admin.create_acls([binding])
-    with pytest.raises(fluss.SecurityDisabledError):
-        await admin.drop_acls([fluss.AclFilter()])
+    for call in (admin.list_acls(), admin.create_acls([binding]), admin.drop_acls([fluss.AclFilter()])):
+        with pytest.raises(fluss.SecurityDisabledError):
+            await call
 
 
-async def test_lake_snapshot_of_a_table_that_was_never_tiered(admin, database):
-    path = fluss.TablePath(database, "t")
-    await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
+async def test_lake_snapshot_of_a_table_that_was_never_tiered(admin, path):
     for ask in (admin.get_latest_lake_snapshot, admin.get_readable_lake_snapshot):
         with pytest.raises(fluss.LakeSnapshotNotExistError):
             await ask(path)
@@ -258,9 +260,7 @@ async def test_lake_snapshot_of_a_table_that_was_never_tiered(admin, database):
         await admin.get_lake_snapshot(path, 1)
 
 
-async def test_producer_offsets(admin, database):
-    path = fluss.TablePath(database, "t")
-    await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA)))
+async def test_producer_offsets(admin, database, path):
     bucket = fluss.TableBucket((await admin.get_table_info(path)).table_id, 0)
     producer = f"producer-{database}"
     assert await admin.register_producer_offsets(producer, {bucket: 5})
@@ -273,9 +273,7 @@ async def test_producer_offsets(admin, database):
 async def test_table_stats(conn, admin, database):
     path = fluss.TablePath(database, "t")
     await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG_SCHEMA), bucket_count=2))
-    async with (await conn.get_table(path)).new_append().create_writer() as writer:
-        for number in range(10):
-            writer.append((number, "x"))
+    await write(await conn.get_table(path), [(number, "x") for number in range(10)])
     stats = await admin.get_table_stats(path)
     assert stats.row_count == 10
     assert len(stats.bucket_row_counts) == 2
@@ -283,15 +281,11 @@ async def test_table_stats(conn, admin, database):
 
 async def test_lake_tiering_round(tmp_path, database):
     """Heartbeat, prepare and commit as the tiering service calls them."""
-    from fluss.config import Config
-    from fluss.server.local import LocalServer
-
     options = {"datalake.format": "paimon", "datalake.paimon.metastore": "filesystem"}
     options["datalake.paimon.warehouse"] = str(tmp_path / "lake")
 
-    async def main(server):
-        config = Config({"bootstrap.servers": server.bootstrap_servers})
-        async with await fluss.FlussConnection.create(config) as conn:
+    with LocalServer(options=options) as server:
+        async with await fluss.FlussConnection.create(server.config()) as conn:
             admin = conn.get_admin()
             path = fluss.TablePath("fluss", "t")
             properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "1 s"}
@@ -305,8 +299,6 @@ async def test_lake_tiering_round(tmp_path, database):
                 beat = await admin.lake_tiering_heartbeat(request_table=True)
                 if beat.table is not None:
                     break
-                import asyncio
-
                 await asyncio.sleep(0.1)
             assert beat.table is not None
             assert beat.table.table_path == path
@@ -321,9 +313,6 @@ async def test_lake_tiering_round(tmp_path, database):
             stale = fluss.TieringTable(info.table_id, beat.table.tiering_epoch - 1, beat.coordinator_epoch)
             answer = await admin.lake_tiering_heartbeat(tiering=[stale])
             assert isinstance(answer.errors[info.table_id], fluss.FlussError)
-
-    with LocalServer(options=options) as server:
-        await main(server)
 
 
 async def test_server_tags_and_rebalance_of_a_single_node(config):
@@ -358,17 +347,11 @@ async def test_server_tags_and_rebalance_of_a_single_node(config):
             await admin.remove_server_tag([], "PERMANENT_OFFLINE")
 
 
-async def test_columns_cannot_be_dropped_or_renamed_yet(config, database):
-    async with await fluss.FlussConnection.create(config) as conn:
-        admin = conn.get_admin()
-        await admin.create_database(database)
-        schema = fluss.Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]))
-        path = fluss.TablePath(database, "t")
-        await admin.create_table(path, fluss.TableDescriptor(schema))
-        with pytest.raises(fluss.FlussError, match="Not support drop column now"):
-            await admin.alter_table(path, drop_columns=["name"])
-        with pytest.raises(fluss.FlussError, match="Not support rename column now"):
-            await admin.alter_table(path, rename_columns={"name": "other"})
+async def test_columns_cannot_be_dropped_or_renamed_yet(admin, path):
+    with pytest.raises(fluss.FlussError, match="Not support drop column now"):
+        await admin.alter_table(path, drop_columns=["name"])
+    with pytest.raises(fluss.FlussError, match="Not support rename column now"):
+        await admin.alter_table(path, rename_columns={"name": "other"})
 
 
 async def test_offsets_of_a_table_that_another_client_created_again(admin, config, database):

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 
 import pyarrow as pa
 import pytest
-from tests.ports import free_port
+from tests.ports import free_port, silent_address
 
 from fluss.client.admin import FlussAdmin
 from fluss.client.cluster import Cluster
@@ -67,11 +66,7 @@ async def test_a_deadline_that_is_over_before_the_first_server_is_asked():
 
 
 async def test_a_silent_server_ends_the_wait_at_the_connect_timeout():
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-
+    with silent_address() as address:
         started = time.monotonic()
         with pytest.raises(FlussError):
             await Cluster.connect(Config({"bootstrap.servers": address, "connect-timeout": 200}))
@@ -83,8 +78,7 @@ async def test_options_that_contradict_each_other_are_refused_before_connecting(
         await Cluster.connect(Config({"security.protocol": "sasl"}))
 
 
-async def test_one_connection_per_node(config):
-    cluster = await Cluster.connect(config)
+async def test_one_connection_per_node(cluster):
     tablets = await asyncio.gather(*(cluster.any_tablet(cluster.deadline()) for _ in range(10)))
     coordinators = await asyncio.gather(*(cluster.coordinator(cluster.deadline()) for _ in range(10)))
     assert len(set(map(id, tablets))) == 1
@@ -95,8 +89,7 @@ async def test_one_connection_per_node(config):
     assert cluster.metrics.snapshot()["connections_open"] == 0
 
 
-async def test_table_metadata_is_cached_and_asked_for_once(config, database):
-    cluster = await Cluster.connect(config)
+async def test_table_metadata_is_cached_and_asked_for_once(cluster, database):
     path = await make_table(cluster, database, bucket_count=3)
     before = cluster.metrics.snapshot()["metadata_refreshes_total"]
     states = await asyncio.gather(*(cluster.table(path) for _ in range(20)))
@@ -116,11 +109,9 @@ async def test_table_metadata_is_cached_and_asked_for_once(config, database):
     cluster.metadata.invalidate_table(path)
     await cluster.table(path)
     assert cluster.metrics.snapshot()["metadata_refreshes_total"] == before + 3
-    await cluster.close()
 
 
-async def test_missing_things(config, database):
-    cluster = await Cluster.connect(config)
+async def test_missing_things(cluster, database):
     path = await make_table(cluster, database, partition_keys=["p"])
     with pytest.raises(TableNotExistError):
         await cluster.table(TablePath(database, "nope"))
@@ -133,12 +124,10 @@ async def test_missing_things(config, database):
         await cluster.leader_id(TableBucket(state.table_id + 10**6, 0), path)
     with pytest.raises(LeaderNotAvailableError, match="not in the cluster"):
         await cluster.node(10**6)
-    await cluster.close()
 
 
-async def test_a_change_is_seen_by_those_who_ask_after_it(config, database, monkeypatch):
+async def test_a_change_is_seen_by_those_who_ask_after_it(cluster, database, monkeypatch):
     """Also while an answer from before the change is still to come: it is neither shared nor kept."""
-    cluster = await Cluster.connect(config)
     admin, path = FlussAdmin(Direct(cluster)), TablePath(database, "late")
     await admin.create_database(database, ignore_if_exists=True)
     real = cluster.call
@@ -170,11 +159,9 @@ async def test_a_change_is_seen_by_those_who_ask_after_it(config, database, monk
     assert now.table_id == before.table_id == cached.table_id
     found = await changed_meanwhile(admin.alter_table(path, add_columns={"more": pa.int32()}))
     assert [list(state.schema.column_names) for state in found] == [["id", "more"]] * 3
-    await cluster.close()
 
 
-async def test_partitions_by_name_and_id(config, database):
-    cluster = await Cluster.connect(config)
+async def test_partitions_by_name_and_id(config, cluster, database):
     path = await make_table(cluster, database, partition_keys=["p"], bucket_count=2)
     admin = FlussAdmin(Direct(cluster))
     assert await cluster.partition(path, "eu") is None
@@ -189,13 +176,11 @@ async def test_partitions_by_name_and_id(config, database):
     await other.close()
     await admin.drop_partition(path, {"p": "eu"})
     assert await cluster.partition(path, "eu", refresh=True) is None
-    await cluster.close()
 
 
 @pytest.mark.parametrize("times", [1, 4])
-async def test_a_table_that_is_forgotten_while_its_partition_is_asked_for(config, database, monkeypatch, times):
+async def test_a_table_that_is_forgotten_while_its_partition_is_asked_for(cluster, database, monkeypatch, times):
     """A schema change, for instance, makes the client evict a table. Its partitions are there nevertheless."""
-    cluster = await Cluster.connect(config)
     path = await make_table(cluster, database, partition_keys=["p"])
     await FlussAdmin(Direct(cluster)).create_partition(path, {"p": "eu"})
     learn, left = cluster._learn, times
@@ -211,11 +196,9 @@ async def test_a_table_that_is_forgotten_while_its_partition_is_asked_for(config
     partition = await cluster.partition(path, "eu")
     assert partition is not None
     assert partition.partition_name == "eu"
-    await cluster.close()
 
 
-async def test_schema_versions(config, database):
-    cluster = await Cluster.connect(config)
+async def test_schema_versions(cluster, database):
     path = await make_table(cluster, database)
     await FlussAdmin(Direct(cluster)).alter_table(path, add_columns={"new": pa.int32()})
     state = await cluster.table(path, refresh=True)
@@ -223,7 +206,6 @@ async def test_schema_versions(config, database):
     assert first.get_column_names() == ["id", "p"]
     assert await cluster.schema(path, state.schema_id - 1) is first, "kept"
     assert (await cluster.schema(path, state.schema_id)).get_column_names() == ["id", "p", "new"]
-    await cluster.close()
 
 
 async def test_a_restarted_server_is_found_again(tmp_path, database):
@@ -250,8 +232,7 @@ async def test_a_restarted_server_is_found_again(tmp_path, database):
         await asyncio.to_thread(second.stop)
 
 
-async def test_closing_ends_what_is_in_flight(config):
-    cluster = await Cluster.connect(config)
+async def test_closing_ends_what_is_in_flight(cluster):
     await cluster.close()
     await cluster.close()
     with pytest.raises(ConnectionClosedError):
@@ -260,8 +241,7 @@ async def test_closing_ends_what_is_in_flight(config):
         await cluster.table(TablePath("a", "b"))
 
 
-async def test_a_cancelled_call_leaves_nothing_behind(config):
-    cluster = await Cluster.connect(config)
+async def test_a_cancelled_call_leaves_nothing_behind(cluster):
     for delay in (0, 0.0001, 0.0005, 0.001):
         call = asyncio.ensure_future(FlussAdmin(Direct(cluster)).list_databases())
         await asyncio.sleep(delay)
@@ -269,7 +249,6 @@ async def test_a_cancelled_call_leaves_nothing_behind(config):
         with contextlib.suppress(asyncio.CancelledError):  # unless the answer was quicker
             await call
     assert "fluss" in await FlussAdmin(Direct(cluster)).list_databases()
-    await cluster.close()
 
 
 @pytest.mark.parametrize("moved", [True, False], ids=["moved", "left"])

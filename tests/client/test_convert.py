@@ -20,26 +20,17 @@ from fluss.metadata import Schema, TableDescriptor, TableInfo, TablePath
 from fluss.net.deadline import Deadline
 
 
-def table(fields, keys, buckets=4, bucket_keys=None, partition_keys=None, properties=None):
-    descriptor = TableDescriptor(
-        Schema(pa.schema(fields), primary_keys=keys),
-        bucket_count=buckets,
-        bucket_keys=bucket_keys,
-        partition_keys=partition_keys,
-        properties=properties,
-    )
+def table(fields, keys, **options):
+    descriptor = TableDescriptor(Schema(pa.schema(fields), primary_keys=keys), bucket_count=4, **options)
     return TableInfo(TablePath("d", "t"), 1, 1, descriptor, 0, 0)
 
 
 SIMPLE = table([("id", pa.int64()), ("v", pa.string())], ["id"])
-COMPOSITE = table(
-    [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64()), ("v", pa.float64())],
-    ["region", "user", "event"],
-    bucket_keys=["region", "user"],
-)
-PARTITIONED = table(
-    [("id", pa.int32()), ("day", pa.date32()), ("n", pa.string())], ["id", "day"], partition_keys=["day"]
-)
+EVENTS = [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64()), ("v", pa.float64())]
+COMPOSITE = table(EVENTS, ["region", "user", "event"], bucket_keys=["region", "user"])
+DAYS = [("id", pa.int32()), ("day", pa.date32()), ("n", pa.string())]
+PARTITIONED = table(DAYS, ["id", "day"], partition_keys=["day"])
+PARTITIONED_PREFIX = table(EVENTS[:3], ["region", "user", "event"], bucket_keys=["user"], partition_keys=["region"])
 
 
 @dataclass
@@ -151,14 +142,6 @@ def test_bad_key_columns(keys, text):
         key_columns(KeyMaker.for_primary_key(SIMPLE, "java"), keys)
 
 
-PARTITIONED_PREFIX = table(
-    [("region", pa.string()), ("user", pa.int32()), ("event", pa.int64())],
-    ["region", "user", "event"],
-    bucket_keys=["user"],
-    partition_keys=["region"],
-)
-
-
 @pytest.mark.parametrize(
     ("info", "columns", "text"),
     [
@@ -178,8 +161,5 @@ def test_columns_that_are_no_prefix(info, columns, text):
 def test_columns_that_are_a_prefix():
     check_prefix_columns(COMPOSITE, ["region", "user"])
     check_prefix_columns(PARTITIONED_PREFIX, ["region", "user"])
-    log = TableInfo(
-        TablePath("d", "l"), 1, 1, TableDescriptor(Schema(pa.schema([("a", pa.int32())])), bucket_count=1), 0, 0
-    )
     with pytest.raises(NonPrimaryKeyTableError):
-        check_prefix_columns(log, ["a"])
+        check_prefix_columns(table([("a", pa.int32())], None), ["a"])

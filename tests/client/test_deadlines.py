@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
-import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.faults.proxy import Answer, Fault, FaultProxy, ProxiedServer, Refusal
+from tests.ports import free_port, silent_address
 
 import fluss
 import fluss.aio
@@ -66,34 +67,21 @@ class World:
         self.keyed_bucket = fluss.TableBucket(keyed.get_table_info().table_id, 0)
 
 
-def dead(proxy: FaultProxy) -> None:
-    proxy.refuse = True
-    proxy.cut()
-
-
-def silent(proxy: FaultProxy) -> None:
-    proxy.stall()
-
-
-def closing(proxy: FaultProxy) -> None:
-    proxy.on_request = lambda api_key, body: Fault.CUT
-
-
-def retriable(proxy: FaultProxy) -> None:
-    proxy.on_request = lambda api_key, body: Refusal(ErrorCode.LEADER_NOT_AVAILABLE_EXCEPTION, "not yet")
-
-
-def garbage(proxy: FaultProxy) -> None:
-    proxy.on_request = lambda api_key, body: Answer(b"\xff" * 7)
-
-
-FAULTS: dict[str, Callable[[FaultProxy], None]] = {
-    "dead": dead,
-    "silent": silent,
-    "closing": closing,
-    "retriable": retriable,
-    "garbage": garbage,
+ANSWERS: dict[str, Any] = {
+    "closing": Fault.CUT,
+    "retriable": Refusal(ErrorCode.LEADER_NOT_AVAILABLE_EXCEPTION, "not yet"),
+    "garbage": Answer(b"\xff" * 7),
 }
+
+
+def fail_with(proxy: FaultProxy, fault: str) -> None:
+    if fault == "dead":
+        proxy.refuse = True
+        proxy.cut()
+    elif fault == "silent":
+        proxy.stall()
+    else:
+        proxy.on_request = lambda api_key, body: ANSWERS[fault]
 
 
 async def scanner(world: World) -> Any:
@@ -167,9 +155,7 @@ CALLS: dict[str, Callable[[World, float | None], Any]] = {
     "database_exists": lambda w, t: w.admin.database_exists("deadlines", timeout=t),
     "get_database_info": lambda w, t: w.admin.get_database_info("deadlines", timeout=t),
     "create_table": lambda w, t: w.admin.create_table(PATH, DESCRIPTOR, ignore_if_exists=True, timeout=t),
-    "drop_table": lambda w, t: w.admin.drop_table(
-        fluss.TablePath("deadlines", "none"), ignore_if_not_exists=True, timeout=t
-    ),
+    "drop_table": lambda w, t: w.admin.drop_table("deadlines.none", ignore_if_not_exists=True, timeout=t),
     "alter_table": lambda w, t: w.admin.alter_table(PATH, set_properties={"a": "b"}, timeout=t),
     "get_table_info": lambda w, t: w.admin.get_table_info(PATH, timeout=t),
     "admin.get_table": lambda w, t: w.admin.get_table(PATH, timeout=t),
@@ -225,16 +211,22 @@ def test_the_table_names_every_call_of_the_admin() -> None:
     assert calls - asking == {"create_kv_snapshot_lease"}  # names a lease and asks no server
 
 
-async def connected(proxy: FaultProxy, **options: Any) -> World:
+@contextlib.asynccontextmanager
+async def connected(proxy: FaultProxy, **options: Any) -> AsyncIterator[World]:
+    """A connection that works, and is closed when the proxy works again."""
     conn = await fluss.aio.FlussConnection.create(
         fluss.Config({"bootstrap.servers": proxy.address, "writer.delivery-timeout-ms": 3000, **options})
     )
     world = World(conn, await conn.get_table(PATH), await conn.get_table(KEYED))
     assert await world.lookuper.lookup([1]) == {"id": 1, "name": "a"}
-    return world
+    try:
+        yield world
+    finally:
+        proxy.calm()
+        await conn.close()
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ["dead", "silent", *ANSWERS])
 def test_every_call_ends_with_its_timeout(proxy: FaultProxy, fault: str) -> None:
     """All calls at once, each measured: what one of them does to the connection must not make another one late."""
 
@@ -248,14 +240,9 @@ def test_every_call_ends_with_its_timeout(proxy: FaultProxy, fault: str) -> None
         return name, time.monotonic() - started, error
 
     async def main() -> list[tuple[str, float, BaseException | None]]:
-        world = await connected(proxy)
-        FAULTS[fault](proxy)
-        try:
-            results = await asyncio.gather(*(timed(world, name) for name in CALLS))
-        finally:
-            proxy.calm()
-            await world.conn.close()
-        return results
+        async with connected(proxy) as world:
+            fail_with(proxy, fault)
+            return await asyncio.gather(*(timed(world, name) for name in CALLS))
 
     for name, seconds, error in asyncio.run(main()):
         assert seconds < TIMEOUT_S + SLACK_S, f"{name} took {seconds:.2f} s: {error}"
@@ -265,33 +252,24 @@ def test_every_call_ends_with_its_timeout(proxy: FaultProxy, fault: str) -> None
 
 @pytest.mark.parametrize("name", ["list_databases", "get_table", "lookup", "lookup_many", "to_arrow", "KV scan"])
 async def test_calls_without_a_timeout_take_twice_the_request_timeout(proxy: FaultProxy, name: str) -> None:
-    world = await connected(proxy, **{"request-timeout": 400})
-    closing(proxy)
-    started = time.monotonic()
-    try:
+    async with connected(proxy, **{"request-timeout": 400}) as world:
+        fail_with(proxy, "closing")
+        started = time.monotonic()
         with pytest.raises(fluss.FlussError):
             await CALLS[name](world, None)
         assert 0.2 < time.monotonic() - started < 0.8 + SLACK_S
-    finally:
-        proxy.calm()
-        await world.conn.close()
 
 
 async def test_a_retry_that_lasts_is_a_warning_with_cause_and_remaining_time(
     proxy: FaultProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = await connected(proxy)
-    retriable(proxy)
-    caplog.clear()
-    with pytest.raises(fluss.LeaderNotAvailableError) as failed:
-        await world.admin.table_exists(PATH, timeout=4.0)
-    proxy.calm()
-    await world.conn.close()
-    text = str(failed.value)
-    assert "TABLE_EXISTS of table 'deadlines.log'" in text
-    assert proxy.address in text
-    assert "attempts in 4000 ms: not yet" in text
-    assert "timeout=" in text
+    async with connected(proxy) as world:
+        fail_with(proxy, "retriable")
+        caplog.clear()
+        with pytest.raises(fluss.LeaderNotAvailableError) as failed:
+            await world.admin.table_exists(PATH, timeout=4.0)
+    for words in ("TABLE_EXISTS of table 'deadlines.log'", proxy.address, "attempts in 4000 ms: not yet", "timeout="):
+        assert words in str(failed.value)
     [first] = [record.getMessage() for record in caplog.records if record.name.startswith("fluss.client")]
     assert "failed: not yet" in first
     assert float(re.findall(r"retrying for up to (.*) s", first)[0]) <= 3.0
@@ -303,57 +281,40 @@ async def test_a_bucket_without_a_leader_is_nothing_to_warn_of_at_first(
     proxy: FaultProxy, caplog: pytest.LogCaptureFixture, what: str, lasting: bool
 ) -> None:
     """Right after a table was created, and while a bucket moves, that is routine."""
-    world = await connected(proxy)
-    retriable(proxy)
-    caplog.clear()
-    if lasting:
-        with pytest.raises(fluss.FlussError):
-            await CALLS[what](world, 4.0)
-    else:
-        asyncio.get_running_loop().call_later(0.3, proxy.calm)
-        await CALLS[what](world, 30)
-    proxy.calm()
-    await world.conn.close()
+    async with connected(proxy) as world:
+        fail_with(proxy, "retriable")
+        caplog.clear()
+        if lasting:
+            with pytest.raises(fluss.FlussError):
+                await CALLS[what](world, 4.0)
+        else:
+            asyncio.get_running_loop().call_later(0.3, proxy.calm)
+            await CALLS[what](world, 30)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == (1 if lasting else 0), warnings
 
 
-@pytest.mark.parametrize("what", ["lookup", "write", "scan"])
+@pytest.mark.parametrize("what", ["lookup", "flush", "to_arrow"])
 async def test_lookups_writes_and_scans_warn_at_their_first_retry(
     proxy: FaultProxy, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
-    world = await connected(proxy)
-    closing(proxy)
-    caplog.clear()
-    with pytest.raises(fluss.FlussError):
-        await CALLS[{"lookup": "lookup", "write": "flush", "scan": "to_arrow"}[what]](world, 0.5)
-    proxy.calm()
-    await world.conn.close()
+    async with connected(proxy) as world:
+        fail_with(proxy, "closing")
+        caplog.clear()
+        with pytest.raises(fluss.FlussError):
+            await CALLS[what](world, 0.5)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert any("retrying for up to" in warning for warning in warnings), warnings
     assert len(warnings) < 6, "a warning is for the first retry, not for each"
 
 
 async def test_a_lookup_names_its_table_cause_and_attempts(proxy: FaultProxy) -> None:
-    world = await connected(proxy)
-    dead(proxy)
-    with pytest.raises(fluss.NetworkError) as failed:
-        await world.lookuper.lookup([1], timeout=2.5)
-    proxy.calm()
-    await world.conn.close()
-    text = str(failed.value)
-    assert "Lookup in" in text
-    assert "table 'deadlines.keyed'" in text
-    assert "in 2500 ms" in text
-    assert " attempts" in text
-    assert proxy.address in text
-
-
-def unused_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    async with connected(proxy) as world:
+        fail_with(proxy, "dead")
+        with pytest.raises(fluss.NetworkError) as failed:
+            await world.lookuper.lookup([1], timeout=2.5)
+    for words in ("Lookup in", "table 'deadlines.keyed'", "in 2500 ms", " attempts", proxy.address):
+        assert words in str(failed.value)
 
 
 def create(address: str, timeout: float | None, **options: Any) -> tuple[float, fluss.FlussError]:
@@ -365,12 +326,11 @@ def create(address: str, timeout: float | None, **options: Any) -> tuple[float, 
 
 
 def test_an_address_where_nothing_listens_fails_soon() -> None:
-    address = f"127.0.0.1:{unused_port()}"
+    address = f"127.0.0.1:{free_port()}"
     seconds, error = create(address, None)
     assert seconds < 10
-    assert address in str(error)
-    assert "bootstrap.servers" in str(error)
-    assert "4 attempts" in str(error)
+    for words in (address, "bootstrap.servers", "4 attempts"):
+        assert words in str(error)
 
 
 def test_a_name_that_does_not_exist_fails_soon() -> None:
@@ -380,10 +340,7 @@ def test_a_name_that_does_not_exist_fails_soon() -> None:
 
 
 def test_a_server_that_accepts_and_keeps_silent_is_named() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with silent_address() as address:
         seconds, error = create(address, 0.5)
         assert seconds < 0.5 + SLACK_S
         assert f"{address} did not answer its first request" in str(error)
@@ -392,16 +349,11 @@ def test_a_server_that_accepts_and_keeps_silent_is_named() -> None:
         assert seconds < 0.4 + SLACK_S
 
 
-def test_a_silent_address_leaves_time_for_the_next_one(proxy: FaultProxy) -> None:
-    async def main(address: str) -> None:
+async def test_a_silent_address_leaves_time_for_the_next_one(proxy: FaultProxy) -> None:
+    with silent_address() as address:
         config = fluss.Config({"bootstrap.servers": f"{address},{proxy.address}"})
         async with await fluss.aio.FlussConnection.create(config, timeout=2) as conn:
             assert "deadlines" in await conn.get_admin().list_databases()
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        asyncio.run(main(f"127.0.0.1:{listener.getsockname()[1]}"))
 
 
 @pytest.mark.parametrize("timeout", [0, -1, True, "5", float("nan")])
@@ -421,7 +373,7 @@ async def test_the_blocking_face_has_the_same_timeouts(proxy: FaultProxy) -> Non
         found.subscribe(0, fluss.EARLIEST_OFFSET, timeout=5)
         assert found.to_arrow(timeout=5).num_rows >= 1
         bucket = fluss.TableBucket(keyed.get_table_info().table_id, 0)
-        silent(proxy)
+        fail_with(proxy, "silent")
         calls: list[Callable[[], Any]] = [
             lambda: found.to_arrow(timeout=TIMEOUT_S),
             lambda: found.to_pandas(timeout=TIMEOUT_S),

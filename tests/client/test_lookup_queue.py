@@ -10,7 +10,6 @@ import pytest
 from tests.threads import in_threads
 
 from fluss.client.admin import FlussAdmin
-from fluss.client.cluster import Cluster
 from fluss.client.convert import LookupKey
 from fluss.client.lookup_queue import LookupQueue
 from fluss.client.runner import Direct
@@ -54,13 +53,6 @@ class DictWire:
             values = [None if key == b"none" else b"v" + key for key in wanted]
             answer.append((bucket, error, values[:-1] if self.cut else values))
         on_answer(answer)
-
-
-@pytest.fixture
-async def cluster(config):
-    cluster = await Cluster.connect(config)
-    yield cluster
-    await cluster.close()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import warnings
 
 import pyarrow as pa
 import pytest
+from tests.client.support import write
 from tests.threads import in_threads
 
 import fluss
@@ -35,9 +36,7 @@ class Lookups:
         await admin.create_database(self.path.database_name)
         await admin.create_table(self.path, fluss.TableDescriptor(SCHEMA, bucket_count=2))
         table = await self.conn.get_table(self.path)
-        async with table.new_upsert().create_writer() as writer:
-            for number in range(100):
-                writer.upsert((number, f"n{number}"))
+        await write(table, [(number, f"n{number}") for number in range(100)])
         return table
 
     def get(self, number):

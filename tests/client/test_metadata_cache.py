@@ -17,13 +17,8 @@ def answer(table_id=1, schema_id=1, modified=5, leaders=(1, 2), partitions=(), p
         response.tablet_servers.add(node_id=node_id, host="t", port=10 + node_id)
     schema = Schema(pa.schema([("id", pa.int32()), ("p", pa.string())]))
     descriptor = TableDescriptor(schema, bucket_count=2, partition_keys=partition_keys)
-    table = response.table_metadata.add(
-        table_id=table_id,
-        schema_id=schema_id,
-        table_json=descriptor.to_json_bytes(),
-        created_time=1,
-        modified_time=modified,
-    )
+    ids = {"table_id": table_id, "schema_id": schema_id, "created_time": 1, "modified_time": modified}
+    table = response.table_metadata.add(table_json=descriptor.to_json_bytes(), **ids)
     table.table_path.CopyFrom(pb.PbTablePath(database_name="db", table_name="t"))
     for bucket_id, leader in enumerate(leaders):
         table.bucket_metadata.add(bucket_id=bucket_id, leader_id=leader)

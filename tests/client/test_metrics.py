@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from tests.threads import in_thread
 
 from fluss.client.metrics import NAMES, Metrics, PrometheusCollector
 from fluss.errors import MissingDependencyError
@@ -37,9 +37,8 @@ def test_threads_count_together():
         metrics.add("requests_total", 3)
         metrics.highest("request_time_ms_max", 4)
 
-    thread = threading.Thread(target=count)
-    thread.start()
-    thread.join()
+    with in_thread(count):
+        pass
     snapshot = metrics.snapshot()
     assert snapshot["requests_total"] == 5
     assert snapshot["request_time_ms_max"] == 5, "the longest of all, not their sum"

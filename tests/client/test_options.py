@@ -7,7 +7,7 @@ import asyncio
 
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table
+from tests.client.support import open_table, write
 
 import fluss
 from fluss.client.metrics import PrometheusCollector
@@ -17,10 +17,7 @@ FIELDS = [("id", pa.int64()), ("name", pa.string())]
 
 
 async def fill(table: fluss.aio.FlussTable, count: int) -> None:
-    writer = table.new_upsert().create_writer()
-    for i in range(count):
-        writer.upsert((i, f"n{i}"))
-    await writer.flush()
+    await write(table, [(i, f"n{i}") for i in range(count)])
 
 
 @pytest.mark.parametrize(("limit", "requests"), [(None, 1), (3, 4)])
@@ -67,9 +64,7 @@ async def test_checksums_are_checked_unless_switched_off(config, database, monke
     monkeypatch.setattr(LogBatch, "verify_crc", lambda batch: checked.append(verify(batch)))
 
     async with open_table(config, database, FIELDS) as (_, table):
-        writer = table.new_append().create_writer()
-        writer.append((1, "a"))
-        await writer.flush()
+        await write(table, [(1, "a")])
         scanner = await table.new_scan().create_log_scanner()
         scanner.subscribe_buckets({0: fluss.EARLIEST_OFFSET})
         assert (await scanner.poll(5000)).count() == 1

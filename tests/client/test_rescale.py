@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.client.support import write
 from tests.server.log_support import running_server
 
 import fluss as blocking
@@ -25,6 +26,7 @@ from fluss.protocol import apis, fluss_pb2
 from fluss.server.local import LocalServer
 
 ROWS = 40
+Connection = fluss.FlussConnection
 
 
 def schema(*primary_key: str) -> Schema:
@@ -48,7 +50,7 @@ def path(database: str) -> TablePath:
     return TablePath(database, "t")
 
 
-async def create(connection: fluss.FlussConnection, path: TablePath, descriptor: TableDescriptor) -> None:
+async def create(connection: Connection, path: TablePath, descriptor: TableDescriptor) -> None:
     """Make a table with the partitions `old` of 2 buckets and `new` of 5."""
     admin = connection.get_admin()
     await admin.create_database(path.database_name)
@@ -62,11 +64,11 @@ def rows_of(partition: str) -> list[dict[str, object]]:
     return [{"k": k, "v": f"v{k}", "p": partition} for k in range(ROWS)]
 
 
-async def counts(connection: fluss.FlussConnection, path: TablePath) -> dict[str, int | None]:
+async def counts(connection: Connection, path: TablePath) -> dict[str, int | None]:
     return {p.partition_name: p.bucket_count for p in await connection.get_admin().list_partition_infos(path)}
 
 
-async def read_all(table: fluss.FlussTable, connection: fluss.FlussConnection) -> dict[TableBucket, list[int]]:
+async def read_all(table: fluss.FlussTable, connection: Connection) -> dict[TableBucket, list[int]]:
     info = table.get_table_info()
     scanner = await table.new_scan().create_log_scanner()
     partitions = await connection.get_admin().list_partition_infos(info.table_path)
@@ -81,7 +83,7 @@ async def read_all(table: fluss.FlussTable, connection: fluss.FlussConnection) -
     return found
 
 
-async def test_each_partition_keeps_its_count(connection: fluss.FlussConnection, path: TablePath) -> None:
+async def test_each_partition_keeps_its_count(connection: Connection, path: TablePath) -> None:
     await create(connection, path, KEYED)
     assert await counts(connection, path) == {"old": 2, "new": 5}
     admin = connection.get_admin()
@@ -94,14 +96,10 @@ async def test_each_partition_keeps_its_count(connection: fluss.FlussConnection,
         await admin.list_partition_offsets(path, "old", [2], fluss.OffsetSpec.latest())
 
 
-async def test_a_log_is_routed_by_the_counts_of_its_partitions(
-    connection: fluss.FlussConnection, path: TablePath
-) -> None:
+async def test_a_log_is_routed_by_the_counts_of_its_partitions(connection: Connection, path: TablePath) -> None:
     await create(connection, path, LOG)
     table = await connection.get_table(path)
-    async with table.new_append().create_writer() as writer:
-        for row in rows_of("old") + rows_of("new"):
-            writer.append(row)
+    await write(table, rows_of("old") + rows_of("new"))
     found = await read_all(table, connection)
     by_partition = {p.partition_id: p for p in await connection.get_admin().list_partition_infos(path)}
     for bucket, keys in found.items():
@@ -111,13 +109,11 @@ async def test_a_log_is_routed_by_the_counts_of_its_partitions(
     assert {bucket.bucket_id for bucket in found} > {0, 1}
 
 
-async def test_keys_are_found_in_every_way(connection: fluss.FlussConnection, path: TablePath) -> None:
+async def test_keys_are_found_in_every_way(connection: Connection, path: TablePath) -> None:
     await create(connection, path, KEYED)
     table = await connection.get_table(path)
     rows = rows_of("old") + rows_of("new")
-    async with table.new_upsert().create_writer() as writer:
-        for row in rows:
-            writer.upsert(row)
+    await write(table, rows)
     lookuper = table.new_lookup().create_lookuper()
     assert [await lookuper.lookup({"k": row["k"], "p": row["p"]}) for row in rows] == rows
     assert (await lookuper.lookup_many([(row["k"], row["p"]) for row in rows])).to_pylist() == rows
@@ -130,20 +126,18 @@ async def test_keys_are_found_in_every_way(connection: fluss.FlussConnection, pa
     assert sum(map(len, (await read_all(table, connection)).values())) == 2 * ROWS
 
 
-async def test_prefixes_are_found(connection: fluss.FlussConnection, path: TablePath) -> None:
+async def test_prefixes_are_found(connection: Connection, path: TablePath) -> None:
     keyed = TableDescriptor(schema("k", "v", "p"), partition_keys=["p"], bucket_count=2, bucket_keys=["k"])
     await create(connection, path, keyed)
     table = await connection.get_table(path)
-    async with table.new_upsert().create_writer() as writer:
-        for row in rows_of("old") + rows_of("new"):
-            writer.upsert(row)
+    await write(table, rows_of("old") + rows_of("new"))
     lookuper = table.new_lookup().lookup_by(["k", "p"]).create_lookuper()
     for row in rows_of("old") + rows_of("new"):
         assert await lookuper.lookup({"k": row["k"], "p": row["p"]}) == [row]
 
 
 async def test_a_writer_from_before_the_change_routes_by_the_new_count(
-    config: fluss.Config, connection: fluss.FlussConnection, path: TablePath
+    config: fluss.Config, connection: Connection, path: TablePath
 ) -> None:
     """On the event loop rows wait until their partition is known; rows given after them wait too."""
     admin = connection.get_admin()
@@ -177,7 +171,7 @@ def test_threads_look_a_partition_up_before_they_route_rows(embedded_server: Loc
 
 
 async def test_rows_of_a_partition_that_does_not_exist_fail(
-    config: fluss.Config, connection: fluss.FlussConnection, path: TablePath
+    config: fluss.Config, connection: Connection, path: TablePath
 ) -> None:
     await create(connection, path, KEYED)
     config = config.copy()
@@ -192,7 +186,7 @@ async def test_rows_of_a_partition_that_does_not_exist_fail(
 
 
 async def test_rows_for_a_partition_that_came_again_with_another_count_fail(
-    config: fluss.Config, connection: fluss.FlussConnection, path: TablePath
+    config: fluss.Config, connection: Connection, path: TablePath
 ) -> None:
     await create(connection, path, KEYED)
     admin = connection.get_admin()
@@ -243,9 +237,7 @@ def test_a_table_is_written_read_and_followed_through_the_change(
 
 
 @pytest.mark.parametrize("count", [None, 2, 6])
-async def test_the_server_refuses_other_counts(
-    connection: fluss.FlussConnection, path: TablePath, count: int | None
-) -> None:
+async def test_the_server_refuses_other_counts(connection: Connection, path: TablePath, count: int | None) -> None:
     """A client that sends none is too old for a table with different counts."""
     await create(connection, path, KEYED)
     [new] = [p for p in await connection.get_admin().list_partition_infos(path) if p.partition_name == "new"]
@@ -328,7 +320,7 @@ REQUESTS = _requests()
     ],
 )
 async def test_what_cannot_be_altered(
-    connection: fluss.FlussConnection, path: TablePath, descriptor: TableDescriptor, count: int, reason: str
+    connection: Connection, path: TablePath, descriptor: TableDescriptor, count: int, reason: str
 ) -> None:
     admin = connection.get_admin()
     await admin.create_database(path.database_name)

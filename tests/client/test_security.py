@@ -32,15 +32,8 @@ def sasl_server():
 
 
 def login(address, user, password):
-    return fluss.Config(
-        {
-            "bootstrap.servers": address,
-            "security.protocol": "sasl",
-            "security.sasl.mechanism": "PLAIN",
-            "security.sasl.username": user,
-            "security.sasl.password": password,
-        }
-    )
+    options = {"protocol": "sasl", "sasl.mechanism": "PLAIN", "sasl.username": user, "sasl.password": password}
+    return fluss.Config({"bootstrap.servers": address, **{f"security.{key}": options[key] for key in options}})
 
 
 async def test_right_password(sasl_server):

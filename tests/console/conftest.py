@@ -38,6 +38,11 @@ class Answer:
     def json(self) -> Any:
         return json.loads(self.body)
 
+    def refused(self, status: int = 400) -> str:
+        """The error of a request that is refused."""
+        assert self.status == status, self.body
+        return str(self.json["error"])
+
 
 class Browser:
     """Speaks HTTP to a console as a browser does: keeps the cookie, and sends what scripts of the page send."""
@@ -139,8 +144,6 @@ def server_with_console(folder: Path, *arguments: str) -> Iterator[Running]:
         text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
     try:
         ready, console = process.stdout.readline().split(), process.stdout.readline().split()
         assert ready[0] == "ready"

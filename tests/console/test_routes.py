@@ -96,9 +96,7 @@ def test_rows_with_filter_and_columns(browser: Browser, orders: str) -> None:
     assert found["columns"] == ["id", "price"]
     assert sorted(row[0] for row in found["rows"]) == list(range(481, 490))
     assert found["cursor"] is None
-    answer = browser.get("rows", table=orders, where="prize > 1")
-    assert answer.status == 400
-    assert "prize" in answer.json["error"]
+    assert "prize" in browser.get("rows", table=orders, where="prize > 1").refused()
     assert browser.get("rows", table="fluss.nothing").status == 404
     assert [browser.get("rows", table=orders, snapshot=one).status for one in ("x", "²")] == [400, 400]
 
@@ -149,9 +147,7 @@ def test_lookup_and_edit(browser: Browser, orders: str) -> None:
     assert browser.post("rows/delete", **change, version=version).status == 200
     assert browser.post("lookup", table=orders, key={"id": "700"}).json == {"row": None, "version": None}
     assert browser.post("rows/update", **first).json["row"] is None
-    wrong = browser.post("rows/save", table=orders, row={"id": "seven"})
-    assert wrong.status == 400
-    assert "seven" in wrong.json["error"]
+    assert "seven" in browser.post("rows/save", table=orders, row={"id": "seven"}).refused()
     assert browser.post("rows/save", table=orders, row={"id": "1", MARKUP: "1"}).status == 400
 
 
@@ -213,9 +209,8 @@ def test_of_many_changes_of_a_key_the_newest_are_kept(
     monkeypatch.setattr(data, "rows_of", lambda rows: [converted.append(rows.num_rows), *rows_of(rows)][1:])
     with running_console(Settings(running.server, port=0)) as console:
         found = Browser(console.port).open().post("rows/history", table="fluss.counter", key={"id": 1}).json
-    assert [(one["old"], one["new"]) for one in found["changes"]] == [
-        ([1, n - 1], [1, n]) for n in range(1_002, 502, -1)
-    ]
+    changes = [(one["old"], one["new"]) for one in found["changes"]]
+    assert changes == [([1, n - 1], [1, n]) for n in range(1_002, 502, -1)]
     assert not found["complete"]
     assert sum(converted) <= 1_001 + 3 * 2  # of the first batch only what can be shown
 
@@ -227,9 +222,8 @@ def test_live_changes(browser: Browser, orders: str, db: fluss.Database) -> None
         time.sleep(0.3)
         db.table("orders").update(3, price=99.0)
         event = next(event for event in stream if event["changes"])
-        assert event["changes"][0]["kind"] == "update"
-        assert event["changes"][0]["old"] == [3, "tea 3", 1.5]
-        assert event["changes"][0]["new"] == [3, "tea 3", 99.0]
+        change = event["changes"][0]
+        assert (change["kind"], change["old"], change["new"]) == ("update", [3, "tea 3", 1.5], [3, "tea 3", 99.0])
         position = event["position"]
         db.table("orders").delete(3)
         event = next(event for event in stream if event["changes"])
@@ -292,9 +286,8 @@ def test_one_stream_has_all_that_a_browser_follows(browser: Browser, running: Ru
 
 
 def test_sql(browser: Browser, orders: str) -> None:
-    found = browser.post(
-        "sql", tab="t", query="select item, count(*) as n from orders group by item order by item"
-    ).json
+    query = "select item, count(*) as n from orders group by item order by item"
+    found = browser.post("sql", tab="t", query=query).json
     assert found["columns"] == ["item", "n"]
     assert found["rows"][0] == ["tea 0", 72]
     assert not found["more"]
@@ -333,11 +326,8 @@ def test_sql_writes_no_file_beside_what_does_not_fit_in_memory(browser: Browser,
 
     [[folder]] = ask("select current_setting('temp_directory')").json["rows"]
     assert ask("select 1").json["rows"] == [[1]]
-    for query in (
-        f"analyze copy orders to '{folder}/x.csv'",
-        f"(analyze) copy orders to '{folder}/x.csv'",
-        "checkpoint",
-    ):
+    copy = f"copy orders to '{folder}/x.csv'"
+    for query in (f"analyze {copy}", f"(analyze) {copy}", "checkpoint"):
         assert "is refused" in ask(f"explain {query}").json["error"]
     for query in ("explain select 1", "explain analyze (select 1)", "explain (format json) select 1"):
         assert ask(query).status == 200, query
@@ -361,11 +351,9 @@ def test_sql_export(browser: Browser, orders: str) -> None:
 def test_an_error_while_rows_are_read_is_reported_and_ends_no_session(browser: Browser) -> None:
     assert browser.post("sql", tab="x", query="create macro beans() as 7").status == 200
     failing = "select if(range = {}, error('no such bean'), range) as n from range(900_000)"
-    refused = browser.post("sql", tab="x", query=failing.format(0))
-    assert (refused.status, "no such bean" in refused.json["error"]) == (400, True)
+    assert "no such bean" in browser.post("sql", tab="x", query=failing.format(0)).refused()
     found = browser.post("sql", tab="x", query=failing.format(899_999)).json
-    refused = browser.post("sql/export", tab="x", result=found["result"], format="csv")
-    assert (refused.status, "no such bean" in refused.json["error"]) == (400, True)
+    assert "no such bean" in browser.post("sql/export", tab="x", result=found["result"], format="csv").refused()
     assert browser.post("sql", tab="x", query="select beans()").json["rows"] == [[7]]
 
 
@@ -402,9 +390,8 @@ def test_sql_can_be_cancelled_and_does_not_block_other_tabs(browser: Browser, or
 @pytest.mark.slow
 def test_sql_that_needs_too_much_memory_ends_alone(browser: Browser, orders: str) -> None:
     assert browser.post("sql", tab="other", query="create temp table kept as select 1").status == 200
-    refused = browser.post("sql", tab="big", query="select repeat('x', 50000000) from range(60)")
-    assert refused.status == 400
-    assert "memory" in refused.json["error"].lower()
+    query = "select repeat('x', 50000000) from range(60)"
+    assert "memory" in browser.post("sql", tab="big", query=query).refused().lower()
     assert browser.post("sql", tab="big", query="select 1").status == 200
     assert browser.post("sql", tab="other", query="select * from kept").json["rows"] == [[1]]
 
@@ -468,8 +455,8 @@ def test_storage(browser: Browser, orders: str) -> None:
 
 def test_partitions(browser: Browser, db: fluss.Database) -> None:
     table = db.create_table("days", "n bigint, day string not null", partition_by="day")
-    table.add_partition({"day": "a"})
-    table.add_partition({"day": "b"})
+    for day in ("a", "b"):
+        table.add_partition({"day": day})
     table.append([{"n": 1, "day": "a"}, {"n": 2, "day": "b"}])
     buckets = browser.get("storage", table="fluss.days").json["buckets"]
     assert sorted((one["partition"], one["latest"]) for one in buckets) == [("a", 1), ("b", 1)]
@@ -575,11 +562,9 @@ def test_every_route_has_a_test() -> None:
 
 
 def test_a_failing_request_tells_what_is_wrong(browser: Browser) -> None:
-    answer = browser.get("rows")
-    assert answer.status == 400
-    assert "'table'" in answer.json["error"]
+    assert "'table'" in browser.get("rows").refused()
     headers = {"Content-Type": "application/json", "X-Fluss-Console": "1"}
     assert browser.send("POST", "/api/sql", b"[1]", headers).status == 400
     assert browser.send("POST", "/api/sql", b"{", headers).status == 400
     large = browser.send("POST", "/api/sql", b'"' + b"x" * 5_000_000 + b'"', headers)
-    assert (large.status, large.json["error"]) == (400, "The request is larger than 4 MB.")
+    assert large.refused() == "The request is larger than 4 MB."

@@ -10,6 +10,11 @@ import pytest
 import fluss
 
 
+def columns(table: fluss.Table) -> str:
+    """The columns with their types, as in a statement that creates the table."""
+    return ", ".join(f"{name} {kind}" for name, kind in table.schema.get_columns())
+
+
 @pytest.fixture(scope="session")
 def db_server() -> Iterator[fluss.LocalServer]:
     with fluss.LocalServer() as server:

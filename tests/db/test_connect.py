@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.ports import free_port
+from tests.ports import free_port, silent_address
 from tests.waiting import wait_for
 
 import fluss
@@ -107,7 +107,6 @@ def test_the_server_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
         time.sleep(60)
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
         server_pid = int(child.stdout.readline())
         child.send_signal(signal.SIGKILL)
         child.wait()
@@ -258,12 +257,10 @@ def test_an_address_nothing_listens_on_fails_in_time_and_says_what_to_start() ->
 
 
 def test_an_address_that_never_answers_fails_in_time() -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
+    with silent_address() as address:
         started = time.monotonic()
         with pytest.raises(fluss.NetworkError, match=r"within 0\.3 s"):
-            fluss.connect(f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.3)
+            fluss.connect(address, timeout=0.3)
         assert time.monotonic() - started < 20
 
 
@@ -437,7 +434,6 @@ def test_a_program_that_joined_takes_over(tmp_path: Path) -> None:
     first = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert first.stdout is not None
     assert first.stdout.readline() == "ready\n"
     with fluss.connect(folder) as db:
         address, table = db.address, db.table("t")

@@ -22,13 +22,8 @@ from fluss.db import read_ahead
 from fluss.db.read_plan import Read, plan_read
 from fluss.errors import ConnectionClosedError, FlussError, InvalidArgumentError
 
-ROWS = pa.table(
-    {
-        "id": pa.array(range(20), pa.int64()),
-        "item": ["tea", "milk", None, "rum"] * 5,
-        "price": pa.array([float(number) for number in range(19)] + [math.nan]),
-    }
-)
+PRICES = [*map(float, range(19)), math.nan]
+ROWS = pa.table({"id": pa.array(range(20), pa.int64()), "item": ["tea", "milk", None, "rum"] * 5, "price": PRICES})
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.threads import in_thread
 
 import fluss
 import fluss.aio
@@ -66,17 +67,10 @@ def test_the_changes_of_a_primary_key_table(db: fluss.Database) -> None:
     table.upsert((1, "b"))
     table.delete(1)
     a, b = {"id": 1, "v": "a"}, {"id": 1, "v": "b"}
-    assert [(change.kind, change.row) for change in table.follow("earliest", stop_at_end=True)] == [
-        ("insert", a),
-        ("update_before", a),
-        ("update_after", b),
-        ("delete", b),
-    ]
-    assert [(change.kind, change.old, change.new) for change in table.changes()] == [
-        ("insert", None, a),
-        ("update", a, b),
-        ("delete", b, None),
-    ]
+    followed = [(change.kind, change.row) for change in table.follow("earliest", stop_at_end=True)]
+    assert followed == [("insert", a), ("update_before", a), ("update_after", b), ("delete", b)]
+    changes = [(change.kind, change.old, change.new) for change in table.changes()]
+    assert changes == [("insert", None, a), ("update", a, b), ("delete", b, None)]
 
 
 @pytest.mark.parametrize("paired", [False, True])
@@ -109,10 +103,8 @@ def test_it_goes_on_while_rows_come(db: fluss.Database) -> None:
             table.append((i,))
             time.sleep(0.005)
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    found = [change.row["id"] for change in itertools.islice(table.follow(), 20)]
-    thread.join()
+    with in_thread(write):
+        found = [change.row["id"] for change in itertools.islice(table.follow(), 20)]
     assert sorted(found) == list(range(20))
 
 
@@ -162,18 +154,16 @@ def test_new_and_dropped_partitions(db: fluss.Database) -> None:
         time.sleep(0.2)
         table.append([(1, "mon"), (2, "tue")])
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    for change in follow:
-        seen.append(change.row["id"])
-        if len(seen) == 2:
-            table.append((3, "wed"))
-        if len(seen) == 3:
-            table.drop_partition("mon")
-            table.append((4, "thu"))
-        if len(seen) == 4:
-            break
-    thread.join()
+    with in_thread(write):
+        for change in follow:
+            seen.append(change.row["id"])
+            if len(seen) == 2:
+                table.append((3, "wed"))
+            if len(seen) == 3:
+                table.drop_partition("mon")
+                table.append((4, "thu"))
+            if len(seen) == 4:
+                break
     follow.close()
     assert sorted(seen) == [1, 2, 3, 4]
     position = change.position
@@ -307,9 +297,11 @@ async def test_loops_that_are_cancelled_at_any_moment(db: fluss.Database, argume
 
         chance = random.Random(7)
         reading = None
+        patience = 1.0  # grows: on a busy machine a step may take longer than any of the times below
         while reading is None or reading.cancelled():
             reading = asyncio.ensure_future(read())
-            await asyncio.sleep(chance.choice([0, 0.0005, 0.002]))
+            await asyncio.sleep(chance.choice([0, 0.0005, 0.002]) * patience)
+            patience *= 1.01
             reading.cancel()
             await asyncio.wait((reading,), timeout=5)
         await reading
@@ -379,15 +371,12 @@ def test_full_reads_every_change_that_happens_meanwhile(db: fluss.Database) -> N
             table.delete([turn])
         table.upsert((-1, 0))
 
-    thread = threading.Thread(target=write)
-    thread.start()
     seen = []
-    with table.follow(timeout=30) as follow:
+    with in_thread(write), table.follow(timeout=30) as follow:
         for change in follow:
             seen.append(change)
             if change.row["id"] == -1:
                 break
-    thread.join()
     # The last row of one bucket came: the others are read to their ends.
     seen += list(table.follow(seen[-1].position, stop_at_end=True))
     assert rows_of(seen) == {row["id"]: row["v"] for row in table.to_pylist()}
@@ -455,11 +444,8 @@ def test_positions_within_the_current_rows(db: fluss.Database) -> None:
 
 
 def test_expired_changes(tmp_path: Path) -> None:
-    options = {
-        "log.segment.file-size": "64kb",
-        "log.retention.check-interval": "100 ms",
-        "kv.snapshot.interval": "100 ms",
-    }
+    short = ("log.retention.check-interval", "kv.snapshot.interval")
+    options = {"log.segment.file-size": "64kb", **dict.fromkeys(short, "100 ms")}
     with fluss.LocalServer(tmp_path, options=options) as server, fluss.connect(server.bootstrap_servers) as db:
         table = db.create_table("t", "id int, v int", primary_key="id", properties={"table.log.ttl": "1ms"})
         log = db.create_table("log", "id int, v int", properties={"table.log.ttl": "1ms"})

@@ -84,21 +84,12 @@ def other_writer(db: fluss.Database, name: str, written: list[int]) -> AbstractC
 
 
 ids = st.integers(0, 15)
-rows = st.lists(
-    st.fixed_dictionaries(
-        {"id": ids, "day": st.sampled_from(DAYS), "v": st.none() | st.sampled_from([0.0, 1.5, -2.0])}
-    ),
-    max_size=12,
-)
+values = st.none() | st.sampled_from([0.0, 1.5, -2.0])
+rows = st.lists(st.fixed_dictionaries({"id": ids, "day": st.sampled_from(DAYS), "v": values}), max_size=12)
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("write"), rows),
-        st.tuples(st.just("write"), rows),
-        st.tuples(st.just("delete"), rows),
-        st.tuples(st.just("update"), rows),
-        st.tuples(st.just("column"), st.just([])),
-        st.tuples(st.just("check"), st.just([])),
-        st.tuples(st.just("tier"), st.just([])),
+        *(st.tuples(st.just(kind), rows) for kind in ("write", "write", "delete", "update")),
+        *(st.tuples(st.just(kind), st.just([])) for kind in ("column", "check", "tier")),
     ),
     min_size=3,
     max_size=8,

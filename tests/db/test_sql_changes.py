@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.db.conftest import columns
 
 import fluss
 from fluss.errors import (
@@ -30,10 +31,11 @@ COLUMNS = "id bigint, item string, n int, price double"
 NOT_NULL_REFUSED = (InvalidArgumentError, duckdb.ParserException)
 """Of ADD COLUMN: before 2.0, DuckDB itself does not read it."""
 ROWS = [(number, ["tea", "rum", None][number % 3], number * 2, number / 4) for number in range(8)]
+Orders = fluss.Table[Any]
 
 
 @pytest.fixture
-def orders(db: fluss.Database) -> fluss.Table[Any]:
+def orders(db: fluss.Database) -> Orders:
     table = db.create_table("orders", COLUMNS, primary_key="id", buckets=2)
     table.upsert(ROWS)
     return table
@@ -51,9 +53,7 @@ def rows(db: fluss.Database, table: str = "orders") -> list[tuple[Any, ...]]:
         'with recursive a as (select 1), "ORDERS"(id) as (select 99) delete from orders',
     ],
 )
-def test_a_query_of_with_is_not_taken_for_the_table(
-    db: fluss.Database, orders: fluss.Table[Any], statement: str
-) -> None:
+def test_a_query_of_with_is_not_taken_for_the_table(db: fluss.Database, orders: Orders, statement: str) -> None:
     before = rows(db)
     with pytest.raises(InvalidArgumentError, match="WITH gives this name to a query"):
         db.sql(statement)
@@ -102,19 +102,13 @@ def test_a_query_of_with_is_not_taken_for_the_table(
     ],
 )  # fmt: skip
 def test_rows_change(
-    db: fluss.Database,
-    orders: fluss.Table[Any],
-    statement: str,
-    parameters: Any,
-    count: int,
-    query: str,
-    expected: list[tuple[Any, ...]],
+    db: fluss.Database, orders: Orders, statement: str, parameters: Any, count: int, query: str, expected: list[Any]
 ) -> None:
     assert db.sql(statement, parameters).fetchall() == [(count,)]
     assert db.sql(query).fetchall() == expected
 
 
-def test_an_update_changes_only_the_columns_it_sets(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+def test_an_update_changes_only_the_columns_it_sets(db: fluss.Database, orders: Orders) -> None:
     required = db.create_table("required", "id bigint, item string not null, n int", primary_key="id")
     required.upsert([(1, "a", 1), (2, "b", 2)])
     assert db.sql("update required set n = 5 where id = 1").fetchall() == [(1,)]
@@ -125,7 +119,7 @@ def test_an_update_changes_only_the_columns_it_sets(db: fluss.Database, orders: 
     assert orders.get(1) == {"id": 1, "item": "rum", "n": 0, "price": 0.25}
 
 
-def test_updates_of_one_database_do_not_lose_each_other(db: fluss.Database, orders: fluss.Table[Any]) -> None:
+def test_updates_of_one_database_do_not_lose_each_other(db: fluss.Database, orders: Orders) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: db.sql("update orders set n = n + 1 where id = 0"), range(12)))
     assert db.sql("select n from orders where id = 0").fetchall() == [(12,)]
@@ -145,13 +139,8 @@ def test_tables_are_created_changed_and_dropped(db: fluss.Database) -> None:
         "seen timestamptz) with ('bucket.num' = 3, 'table.log.ttl' = '3d')"
     )
     table = db.table("made")
-    assert [f"{name} {kind}" for name, kind in table.schema.get_columns()] == [
-        "id bigint NOT NULL",
-        "name string NOT NULL",
-        "cost decimal(10,2)",
-        "tags array<string>",
-        "seen timestamp_ltz",
-    ]
+    expected = "id bigint NOT NULL, name string NOT NULL, cost decimal(10,2), tags array<string>, seen timestamp_ltz"
+    assert columns(table) == expected
     assert (table.primary_key, table.info.num_buckets) == (["id"], 3)
     assert table.info.properties["table.log.ttl"] == "3d"
     db.sql("insert into made values (1, 'a', 2.5, ['x'], '2024-01-01 10:00:00+02')")
@@ -216,19 +205,16 @@ def test_keys_in_nanoseconds(db: fluss.Database, zone: str | None) -> None:
     assert table.to_arrow()["at"].combine_chunks() == times[1:]
 
 
-def test_explain_shows_how_the_rows_are_found(db: fluss.Database, orders: fluss.Table[Any]) -> None:
-    for statement in (
-        "update orders set n = 1 where id = 3",
-        "delete from orders where id = 3",
-        "from orders where id = 3",
-    ):
-        assert '"id" = 3' in db.sql(f"explain {statement}").fetchall()[0][1].replace("id=3", '"id" = 3')
+def test_explain_shows_how_the_rows_are_found(db: fluss.Database, orders: Orders) -> None:
+    for statement in ("update orders set n = 1", "delete from orders", "from orders"):
+        plan = db.sql(f"explain {statement} where id = 3").fetchall()[0][1]
+        assert '"id" = 3' in plan.replace("id=3", '"id" = 3')
     with pytest.raises(InvalidArgumentError, match="EXPLAIN ANALYZE would change"):
         db.sql("explain analyze delete from orders")
     assert len(orders) == len(ROWS)
 
 
-def test_counting_all_rows_reads_none(db: fluss.Database, orders: fluss.Table[Any], monkeypatch: Any) -> None:
+def test_counting_all_rows_reads_none(db: fluss.Database, orders: Orders, monkeypatch: Any) -> None:
     monkeypatch.setattr("fluss.db.dataset.DatasetSource.batches", None)
     assert db.sql("select count(*) from orders").fetchall() == [(8,)]
     named = db.sql("SELECT COUNT(*) AS many FROM fluss.orders;")
@@ -270,9 +256,7 @@ def test_counting_all_rows_reads_none(db: fluss.Database, orders: fluss.Table[An
         ("drop view orders", InvalidArgumentError, "write DROP TABLE fluss.orders"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_changed(
-    db: fluss.Database, orders: fluss.Table[Any], statement: str, error: Any, message: str
-) -> None:
+def test_what_cannot_be_changed(db: fluss.Database, orders: Orders, statement: str, error: Any, message: str) -> None:
     db.create_table("log", "n int")
     db.create_table("first", "n int", primary_key="n", properties={"table.merge-engine": "first_row"})
     with pytest.raises(error, match=message):
@@ -371,16 +355,14 @@ def test_statements_on_a_lake_leave_the_rows_that_duckdb_leaves(
     "statement",
     ["begin", "begin transaction; insert into orders values (99, 'x', 1, 1.0); rollback", "commit", "rollback"],
 )
-def test_transactions_are_refused(db: fluss.Database, orders: fluss.Table[Any], statement: str) -> None:
+def test_transactions_are_refused(db: fluss.Database, orders: Orders, statement: str) -> None:
     with pytest.raises(InvalidArgumentError, match="no transactions: each statement is durable when it returns"):
         db.sql(statement)
     assert orders.get(99) is None
     assert len(rows(db)) == len(ROWS)  # no transaction of DuckDB is open either
 
 
-def test_an_export_that_would_hold_no_table_is_refused(
-    db: fluss.Database, orders: fluss.Table[Any], tmp_path: Path
-) -> None:
+def test_an_export_that_would_hold_no_table_is_refused(db: fluss.Database, orders: Orders, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"EXPORT DATABASE.*COPY orders TO.*fluss backup"):
         db.sql(f"export database '{tmp_path / 'out'}'")
     assert not (tmp_path / "out").exists()

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pydantic
 import pytest
+from tests.db.conftest import columns
 
 import fluss
 import fluss.aio
@@ -37,10 +38,6 @@ class Event(pydantic.BaseModel):
     note: str | None = None
 
 
-def columns(table: fluss.Table) -> dict[str, str]:
-    return dict(table.schema.get_columns())
-
-
 def test_from_text(db: fluss.Database) -> None:
     table = db.create_table(
         "t",
@@ -50,7 +47,7 @@ def test_from_text(db: fluss.Database) -> None:
         comment="people",
         properties={"table.log.ttl": "3d", "team": "web"},
     )
-    assert columns(table) == {"id": "bigint NOT NULL", "name": "string", "tags": "array<string>"}
+    assert columns(table) == "id bigint NOT NULL, name string, tags array<string>"
     assert (table.primary_key, table.info.num_buckets, table.info.comment) == (["id"], 3, "people")
     assert table.info.properties["table.log.ttl"] == "3d"
     assert table.info.custom_properties["team"] == "web"
@@ -58,24 +55,16 @@ def test_from_text(db: fluss.Database) -> None:
 
 def test_from_schemas(db: fluss.Database) -> None:
     arrow = pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.float64())])
-    assert columns(db.create_table("a", arrow, primary_key=["id"])) == {"id": "int NOT NULL", "v": "double"}
+    assert columns(db.create_table("a", arrow, primary_key=["id"])) == "id int NOT NULL, v double"
     assert columns(db.create_table("b", fluss.Schema(arrow), primary_key="id")) == columns(db.a)
-    assert columns(db.create_table("c", {"id": "bigint", "v": pa.string()})) == {"id": "bigint", "v": "string"}
+    assert columns(db.create_table("c", {"id": "bigint", "v": pa.string()})) == "id bigint, v string"
 
 
 def test_from_models(db: fluss.Database) -> None:
-    orders = db.create_table("orders", Order, primary_key="id")
-    assert columns(orders) == {
-        "id": "bigint NOT NULL",
-        "item": "string NOT NULL",
-        "price": "decimal(10,2)",
-        "tags": "array<string NOT NULL>",
-    }
-    assert columns(db.create_table("events", Event)) == {
-        "id": "bigint NOT NULL",
-        "at": "timestamp_ltz NOT NULL",
-        "note": "string",
-    }
+    orders = columns(db.create_table("orders", Order, primary_key="id"))
+    assert orders == "id bigint NOT NULL, item string NOT NULL, price decimal(10,2), tags array<string NOT NULL>"
+    events = columns(db.create_table("events", Event))
+    assert events == "id bigint NOT NULL, at timestamp_ltz NOT NULL, note string"
 
 
 ROWS = [{"id": 1, "item": "tea", "price": 2.5}, {"id": 2, "item": None, "price": None}]
@@ -97,7 +86,7 @@ ROWS = [{"id": 1, "item": "tea", "price": 2.5}, {"id": 2, "item": None, "price":
 )
 def test_from_data_which_is_loaded(db: fluss.Database, make) -> None:
     table = db.create_table("t", make(), primary_key="id", buckets=2)
-    assert columns(table) == {"id": "bigint NOT NULL", "item": "string", "price": "double"}
+    assert columns(table) == "id bigint NOT NULL, item string, price double"
     assert sorted(table.to_pylist(), key=lambda row: row["id"]) == ROWS
 
 
@@ -107,7 +96,7 @@ def test_from_a_frame_with_categories_unsigned_numbers_and_an_index(db: fluss.Da
         index=pd.Index([10, 20, 30], name="id"),
     )
     table = db.create_table("t", frame, primary_key="id")
-    assert columns(table) == {"id": "bigint NOT NULL", "kind": "string", "size": "smallint"}
+    assert columns(table) == "id bigint NOT NULL, kind string, size smallint"
     assert table.get(30) == {"id": 30, "kind": "a", "size": 255}
 
 
@@ -115,15 +104,11 @@ def test_an_index_with_a_name_is_data_too(db: fluss.Database) -> None:
     sold = pd.DataFrame({"item": ["tea", "tea", "jam"], "day": [1, 1, 2], "price": [1.0, 2.0, 3.0]})
     totals = sold.groupby(["item", "day"]).sum()
     table = db.create_table("t", totals)
-    assert columns(table) == {"item": "string", "day": "bigint", "price": "double"}
+    assert columns(table) == "item string, day bigint, price double"
     table.append(totals)
     assert table.to_pandas(where="item = 'jam'").values.tolist() == [["jam", 2, 3.0]] * 2
-    assert columns(db.create_table("named", sold.rename_axis("item"), replace=True)) == {
-        "item": "string",
-        "day": "bigint",
-        "price": "double",
-    }
-    assert columns(db.create_table("plain", sold[sold.price > 1])) == columns(db.table("named"))
+    for name, frame in (("named", sold.rename_axis("item")), ("plain", sold[sold.price > 1])):
+        assert columns(db.create_table(name, frame)) == "item string, day bigint, price double"
 
 
 def test_names_of_columns_that_are_no_texts(db: fluss.Database) -> None:
@@ -144,18 +129,15 @@ def test_categories_inside_lists_and_structs(db: fluss.Database) -> None:
     kinds = {"a": pl.List(pl.Categorical), "b": pl.Struct({"k": pl.Enum(["x", "y"])})}
     frame = pl.DataFrame({"a": [["x", None], None], "b": [{"k": "y"}, {"k": None}]}, schema=kinds)
     table = db.create_table("t", frame)
-    assert columns(table) == {"a": "array<string>", "b": "row<k: string>"}
+    assert columns(table) == "a array<string>, b row<k: string>"
     assert table.to_pylist() == frame.to_dicts()
 
 
 def test_from_python_types(db: fluss.Database) -> None:
     table = db.create_table("t", {"id": int, "at": dt.datetime, "tags": list[str], "note": str | None})
-    assert columns(table) == {"id": "bigint", "at": "timestamp", "tags": "array<string NOT NULL>", "note": "string"}
-    assert columns(db.create_table("text", "a str, at datetime, more datetime(3)")) == {
-        "a": "string",
-        "at": "timestamp",
-        "more": "timestamp(3)",
-    }
+    assert columns(table) == "id bigint, at timestamp, tags array<string NOT NULL>, note string"
+    text = db.create_table("text", "a str, at datetime, more datetime(3)")
+    assert columns(text) == "a string, at timestamp, more timestamp(3)"
 
 
 @pytest.mark.parametrize(
@@ -190,13 +172,13 @@ def test_exist_ok_and_replace(db: fluss.Database) -> None:
     with pytest.raises(fluss.TableAlreadyExistError, match="exist_ok=True"):
         db.create_table("t", "a int")
     assert db.create_table("t", "a int not null", exist_ok=True).columns == ["a"]
-    for columns, key, problem in [
+    for asked, key, problem in [
         ("a int, b string", None, "other columns: b string was asked for, and it has no such column"),
         ("a bigint", None, "other columns: a bigint was asked for, and it has it as int"),
         ("a int", "a", "another primary key: none"),
     ]:
         with pytest.raises(fluss.InvalidArgumentError, match=problem):
-            db.create_table("t", columns, primary_key=key, exist_ok=True)
+            db.create_table("t", asked, primary_key=key, exist_ok=True)
     assert db.create_table("t", [{"a": 7}], exist_ok=True).columns == ["a"], "whose type is not that of the data"
     with pytest.raises(fluss.InvalidArgumentError, match="other columns: b string was asked for"):
         db.create_table("t", [{"a": 7, "b": "x"}], exist_ok=True)
@@ -255,11 +237,8 @@ def test_names(db: fluss.Database) -> None:
         assert db.tables() == ["orders"]
         assert db.tables("shop") == ["orders"]
         assert {"fluss", "shop"} <= set(db.databases())  # those of groups and of other tests are there too
-        assert "orders" in db
-        assert "shop.orders" in db
-        assert "nothing" not in db
-        assert "no.thing" not in db
-        assert 7 not in db
+        names = ("orders", "shop.orders", "nothing", "no.thing", 7)
+        assert [name in db for name in names] == [True, True, False, False, False]
         assert db.table("shop.orders").columns == db["shop.orders"].columns == ["b"]
         assert db.orders.columns == ["a"]
         assert db.table(fluss.TablePath("shop", "orders")).name == "shop.orders"
@@ -295,11 +274,9 @@ def test_columns_are_added(db: fluss.Database) -> None:
     table.add_column("at", pa.timestamp("us"))
     assert table.columns == ["id", "note", "price", "at"]
     table.upsert({"id": 2, "note": "x", "price": 1.5}, missing="null")
-    assert sorted(table.to_pylist(), key=lambda row: row["id"]) == [
-        {"id": 1, "note": None, "price": None, "at": None},
-        {"id": 2, "note": "x", "price": 1.5, "at": None},
-    ]
-    assert table.get(1) == {"id": 1, "note": None, "price": None, "at": None}
+    first, second = {"id": 1, "note": None, "price": None, "at": None}, {"id": 2, "note": "x", "price": 1.5, "at": None}
+    assert sorted(table.to_pylist(), key=lambda row: row["id"]) == [first, second]
+    assert table.get(1) == first
 
 
 def test_columns_that_another_program_added_are_read(db: fluss.Database, db_server: fluss.LocalServer) -> None:

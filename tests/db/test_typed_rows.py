@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pydantic
 import pytest
+from tests.db.conftest import columns
 
 import fluss
 from fluss.db.models import as_mapping
@@ -99,14 +100,10 @@ class Visit(pydantic.BaseModel):
 
 def test_times_of_pydantic(db: fluss.Database) -> None:
     visits = db.create_table("visits", Visit, primary_key="id")
-    assert dict(visits.schema.get_columns()) == {
-        "id": "bigint NOT NULL",
-        "at": "timestamp_ltz NOT NULL",
-        "aware": "timestamp_ltz NOT NULL",
-        "naive": "timestamp",
-        "days": "array<date NOT NULL> NOT NULL",
-        "times": "array<timestamp_ltz NOT NULL> NOT NULL",
-    }
+    assert columns(visits) == (
+        "id bigint NOT NULL, at timestamp_ltz NOT NULL, aware timestamp_ltz NOT NULL, naive timestamp, "
+        "days array<date NOT NULL> NOT NULL, times array<timestamp_ltz NOT NULL> NOT NULL"
+    )
     text = "2026-07-01T12:00:00+02:00"
     row = Visit(id=1, at=text, aware=text, naive="2026-07-01T12:00:00", days=["2026-07-01"], times=[text])
     visits.upsert(row)
@@ -241,14 +238,10 @@ def test_other_annotations(db: fluss.Database) -> None:
         d: bytes
         e: pd.Timestamp
 
-    schema = db.create_table("t", Many).schema
-    assert dict(schema.get_columns()) == {
-        "a": "map<string NOT NULL,bigint NOT NULL> NOT NULL",
-        "b": "array<bigint NOT NULL> NOT NULL",
-        "c": "string NOT NULL",
-        "d": "bytes NOT NULL",
-        "e": "timestamp NOT NULL",
-    }
+    assert columns(db.create_table("t", Many)) == (
+        "a map<string NOT NULL,bigint NOT NULL> NOT NULL, b array<bigint NOT NULL> NOT NULL, c string NOT NULL, "
+        "d bytes NOT NULL, e timestamp NOT NULL"
+    )
     db.t.append(Many({"x": 1}, (1, 2), Colour.RED, b"z", pd.Timestamp("2026-07-01 12:00")))
     assert db.t.to_pylist()[0]["c"] == "red"
 

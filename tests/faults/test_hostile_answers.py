@@ -25,14 +25,24 @@ from fluss.records import encode_arrow_body, seal_log_batch
 def changed(api, change):
     """A judge that changes the server's answers to an API."""
 
-    def judge(api_key, body):
-        if api_key != api.key:
-            return None
+    def answer(body):
         message = api.response.FromString(bytes(body))
         change(message)
-        return Answer(message)
+        return message
 
-    return judge
+    return replaced(api, answer)
+
+
+def replaced(api, answer):
+    """A judge that gives other answers than the server does to an API."""
+    return lambda api_key, body: Answer(answer(body)) if api_key == api.key else None
+
+
+def of_bucket(body, **fields):
+    """The answer of a fetch from one bucket, with other fields."""
+    [table] = decode_fetch_log_response(body)
+    part = replace(table.buckets[0], **fields)
+    return b"".join(map(bytes, encode_fetch_log_response([FetchedTable(table.table_id, [part])])))
 
 
 async def rows_of(conn, path, buckets=2):
@@ -124,17 +134,15 @@ async def test_a_server_that_gives_the_same_rows_again_and_again(proxy, through)
     """A read that has an end makes no progress by rows it has already."""
     first = []
 
-    def repeat(api_key, body):
-        if api_key != apis.FETCH_LOG.key:
-            return None
+    def repeat(body):
         first.append(bytes(body))
-        return Answer(first[0])
+        return first[0]
 
     async with through(**{"request-timeout": 1000}) as (conn, path):
         await fill(conn, path)
         table = await conn.get_table(path)
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-        proxy.on_response = repeat
+        proxy.on_response = replaced(apis.FETCH_LOG, repeat)
         with pytest.raises(fluss.DeadlineExceededError, match=r"came to offset 100 and no further within 2000 ms"):
             async for _ in table.new_scan().read_batches({bucket: 0}, {bucket: 101}):
                 pass
@@ -143,17 +151,14 @@ async def test_a_server_that_gives_the_same_rows_again_and_again(proxy, through)
 
 @pytest.mark.timeout(20)
 async def test_a_server_that_points_to_remote_files_without_new_rows(proxy, through):
-    def point(api_key, body):
-        if api_key != apis.FETCH_LOG.key:
-            return None
-        [table] = decode_fetch_log_response(body)
-        info = pb.PbRemoteLogFetchInfo(remote_log_tablet_dir="/nowhere", first_start_pos=0)
-        part = replace(table.buckets[0], records=None, remote_log_fetch_info=info)
-        return Answer(b"".join(map(bytes, encode_fetch_log_response([FetchedTable(table.table_id, [part])]))))
+    info = pb.PbRemoteLogFetchInfo(remote_log_tablet_dir="/nowhere", first_start_pos=0)
+
+    def point(body):
+        return of_bucket(body, records=None, remote_log_fetch_info=info)
 
     async with through(**{"request-timeout": 1000}) as (conn, path):
         await fill(conn, path)
-        proxy.on_response = point
+        proxy.on_response = replaced(apis.FETCH_LOG, point)
         with pytest.raises(fluss.DeadlineExceededError, match=r"came to offset 0 and no further within 2000 ms"):
             await rows_of(conn, path, buckets=1)
 
@@ -164,11 +169,8 @@ async def test_batches_that_grow_without_bound_are_not_all_decoded_ahead(proxy, 
     noise = np.random.default_rng(1)
 
     def batch(number):
-        body = encode_arrow_body(
-            pa.record_batch(
-                {"id": noise.integers(0, 2**62, rows), "name": [None] * (rows - 1) + ["a" * 16_000_000]}, schema=FIELDS
-            )
-        )
+        columns = {"id": noise.integers(0, 2**62, rows), "name": [None] * (rows - 1) + ["a" * 16_000_000]}
+        body = encode_arrow_body(pa.record_batch(columns, schema=FIELDS))
         parts = b"".join(map(bytes, seal_log_batch(body, schema_id=1)))
         return struct.pack("<q", number * rows) + parts[8:]
 
@@ -182,9 +184,7 @@ async def test_batches_that_grow_without_bound_are_not_all_decoded_ahead(proxy, 
             return Answer(message)
         if api_key != apis.FETCH_LOG.key:
             return None
-        [table] = decode_fetch_log_response(body)
-        bucket = replace(table.buckets[0], records=[records], high_watermark=count * rows)
-        return Answer(b"".join(map(bytes, encode_fetch_log_response([FetchedTable(table.table_id, [bucket])]))))
+        return Answer(of_bucket(body, records=[records], high_watermark=count * rows))
 
     async with through() as (conn, path):
         await fill(conn, path)
@@ -210,16 +210,11 @@ async def test_batches_that_grow_without_bound_are_not_all_decoded_ahead(proxy, 
     ids=["NUL in a name", "name that leads out", "NUL in a path", "NUL in a store"],
 )
 async def test_snapshots_whose_files_have_impossible_names(proxy, through, remote, local, error):
-    def answer(api_key, body):
-        if api_key != apis.GET_KV_SNAPSHOT_METADATA.key:
-            return None
-        response = pb.GetKvSnapshotMetadataResponse(log_offset=0)
-        response.snapshot_files.add(remote_path=remote, local_file_name=local)
-        return Answer(response)
-
+    response = pb.GetKvSnapshotMetadataResponse(log_offset=0)
+    response.snapshot_files.add(remote_path=remote, local_file_name=local)
     async with through(keys=["id"], **{"fs.s3.endpoint": "http://127.0.0.1:1"}) as (conn, path):
         table = await conn.get_table(path)
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-        proxy.on_response = answer
+        proxy.on_response = replaced(apis.GET_KV_SNAPSHOT_METADATA, lambda body: response)
         with pytest.raises(error, match="snapshot 7"):
             await table.new_scan().create_bucket_batch_scanner(bucket, snapshot_id=7).to_arrow()

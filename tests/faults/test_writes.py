@@ -97,7 +97,7 @@ async def test_a_fault_loses_and_doubles_nothing(proxy, writing, log_of, way, fa
 
 
 async def test_a_lost_answer_is_asked_for_again_after_the_request_timeout(proxy, writing, log_of):
-    async with writing(**{"request-timeout": 300, "writer.delivery-timeout-ms": 20000}) as (conn, path, writer):
+    async with writing(**{"request-timeout": 1000, "writer.delivery-timeout-ms": 20000}) as (conn, path, writer):
         proxy.on_response = times(1, Fault.DROP, PRODUCE)
         writer.append((1, "a"))
         await writer.flush()
@@ -106,7 +106,7 @@ async def test_a_lost_answer_is_asked_for_again_after_the_request_timeout(proxy,
 
 async def test_a_lost_answer_holds_back_what_would_lie_too_far_ahead(proxy, writing, log_of):
     """The server remembers the last five numbers of a writer: a sixth must not be used while the first is unknown."""
-    async with writing(**{**SMALL_BATCHES, "request-timeout": 300, "writer.delivery-timeout-ms": 20000}) as (
+    async with writing(**{**SMALL_BATCHES, "request-timeout": 1000, "writer.delivery-timeout-ms": 20000}) as (
         conn,
         path,
         writer,

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.interop.cluster import Server
 from tests.interop.peers import Peer, PeerError
-from tests.interop.tables import needs
+from tests.interop.tables import needs, table
 
 _counter = itertools.count(1)
 
@@ -70,6 +70,10 @@ class Context:
         options = {"bucketing": self.bucketing} if self.bucketing and "bucketing" in peer.capabilities else {}
         peer.connect(self.server.plain, **options)
 
+    def call(self, op: str, **arguments: Any) -> Any:
+        """A command to the client under test."""
+        return self.client.call(op, **arguments)
+
     def create(self, table: dict[str, Any]) -> dict[str, Any]:
         """Creates the table (by the helper where the client cannot say it) and waits until it can be used."""
         creator = self.client if needs(table) <= self.client.capabilities else self.helper
@@ -85,6 +89,10 @@ class Context:
             creator.call("create_table", table=table)
             self.wait_ready(table)
         return table
+
+    def table(self, name: str, columns: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+        """Creates a table of the database of the scenario."""
+        return self.create(table(self.database, name, columns, **options))
 
     def wait_ready(self, table: dict[str, Any], partition: str | None = None, timeout_s: float = 30) -> None:
         """Until every bucket has a leader that answers; a real cluster elects them after the call has returned."""

@@ -20,7 +20,6 @@ from tests.interop.tables import (
     nested_columns,
     nested_rows,
     required,
-    table,
 )
 
 # Encoded keys with a byte >= 0x80 among the last one to three: the Java client and the wheels send them to different
@@ -60,8 +59,8 @@ def _logs(c: Context) -> None:
         extra = nested_rows()
         columns = columns + nested_columns()
         rows = [row + extra[i % len(extra)] for i, row in enumerate(rows)]
-    one = c.create(table(c.database, "flat", columns, buckets=1))
-    c.client.call("append", table=one, rows=rows)
+    one = c.table("flat", columns, buckets=1)
+    c.call("append", table=one, rows=rows)
     same(c.rows(one, len(rows), c.helper), rows, "log rows the other client reads")
     c.helper.call("append", table=one, rows=rows[:2])
     same(c.rows(one, len(rows) + 2), rows + rows[:2], "log rows of both clients")
@@ -74,9 +73,9 @@ def _keys(c: Context) -> None:
     large = numbers if traps else [number for number in numbers if number >= 0]
     for name, kind, keys in (("by_int", INT, numbers), ("by_bigint", BIGINT, large), ("by_text", STRING, texts)):
         columns: list[dict[str, Any]] = [column("k", required(kind)), column("v", STRING), column("n", BIGINT)]
-        one = c.create(table(c.database, name, columns, primary_key=["k"], buckets=7))
+        one = c.table(name, columns, primary_key=["k"], buckets=7)
         rows = [[key, f"value of {key}", i] for i, key in enumerate(keys)]
-        c.client.call("upsert", table=one, rows=rows)
+        c.call("upsert", table=one, rows=rows)
         found = c.helper.call("lookup", table=one, keys=[[key] for key in keys])
         same(found, rows, f"{name}: rows the other client looks up")
         # The other client changes half of them and removes one: a stray bucket would leave two rows of one key.
@@ -84,7 +83,7 @@ def _keys(c: Context) -> None:
         c.helper.call("upsert", table=one, rows=changed)
         c.helper.call("delete", table=one, keys=[[keys[0]]])
         expected = [None] + [[k, f"changed {k}", -i] if i % 2 else rows[i] for i, k in enumerate(keys) if i]
-        same(c.client.call("lookup", table=one, keys=[[key] for key in keys]), expected, f"{name}: after changes")
+        same(c.call("lookup", table=one, keys=[[key] for key in keys]), expected, f"{name}: after changes")
         if "changelog" in c.helper.capabilities:
             records = c.scan(one, len(rows) + 2 * len(changed) + 1, c.helper)
             kinds = sorted(record[3] for record in records)
@@ -96,9 +95,9 @@ def _composite(c: Context) -> None:
     columns = [column("region", required(STRING)), column("user", required(INT)), column("event", required(BIGINT)),
                *flat_columns()]  # fmt: skip
     key = ["region", "user", "event"]
-    one = c.create(table(c.database, "composite", columns, primary_key=key, bucket_keys=key[:2], buckets=3))
+    one = c.table("composite", columns, primary_key=key, bucket_keys=key[:2], buckets=3)
     rows = [["US", 1, i, *row] for i, row in enumerate(flat_rows())]
-    c.client.call("upsert", table=one, rows=rows)
+    c.call("upsert", table=one, rows=rows)
     same(c.helper.call("lookup", table=one, keys=[row[:3] for row in rows]), rows, "composite keys, every type")
     if "prefix_lookup" in c.helper.capabilities:
         found = c.helper.call("prefix_lookup", table=one, by=key[:2], keys=[["US", 1], ["US", 2]])
@@ -109,11 +108,11 @@ def _partitions(c: Context) -> None:
     columns = [column("id", required(INT)), column("day", required(DATE)), column("shop", required(STRING)),
                column("v", BIGINT)]  # fmt: skip
     key = ["id", "day", "shop"]
-    one = c.create(table(c.database, "parts", columns, primary_key=key, partition_keys=key[1:], buckets=2))
+    one = c.table("parts", columns, primary_key=key, partition_keys=key[1:], buckets=2)
     for day in ("2024-01-15", "2024-01-16"):
         c.create_partition(one, {"day": day, "shop": "a-1"})
     rows = [[i, 19737 + i % 2, "a-1", i * i] for i in range(10)]
-    c.client.call("upsert", table=one, rows=rows)
+    c.call("upsert", table=one, rows=rows)
     names = ["2024-01-15$a-1", "2024-01-16$a-1"]
     same(c.helper.call("list_partitions", table=one), names, "partitions the other client sees")
     same(c.helper.call("lookup", table=one, keys=[row[:3] for row in rows]), rows, "rows of partitions")

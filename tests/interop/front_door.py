@@ -78,7 +78,6 @@ def _keyed(db: fluss.Database) -> None:
     state: dict[int, Any] = {}
     for change in changes:
         row = change.new or change.old
-        assert row is not None
         same(state.get(row["id"]), change.old, f"the old row of key {row['id']}")
         state[row["id"]] = change.new
     same(len([row for row in state.values() if row is not None]), 497, "rows after all changes")

@@ -61,7 +61,7 @@ def scenario(name: str, *requires: str) -> Callable[[Callable[[Context], None]],
 
 @scenario("databases")
 def databases(c: Context) -> None:
-    call, name = c.client.call, c.database + "_x"
+    call, name = c.call, c.database + "_x"
     same(call("database_exists", db=name), False, "an unknown database exists")
     call("create_database", db=name, comment="a comment", custom={"k1": "v1", "k2": "v2"})
     same(call("database_exists", db=name), True, "the new database exists")
@@ -87,7 +87,7 @@ def databases(c: Context) -> None:
 
 @scenario("tables")
 def tables(c: Context) -> None:
-    call = c.client.call
+    call = c.call
     one = table(
         c.database, "t", [column("id", required(INT)), column("name", STRING)], primary_key=["id"], buckets=3,
         comment="about t", custom={"owner": "me"},
@@ -125,7 +125,7 @@ def tables(c: Context) -> None:
 
 @scenario("server nodes")
 def server_nodes(c: Context) -> None:
-    nodes = c.client.call("server_nodes")
+    nodes = c.call("server_nodes")
     kinds = [node[0].upper().replace("_", "") for node in nodes]
     same(sum("COORDINATOR" in kind for kind in kinds), 1, "coordinators")
     same(any("TABLET" in kind for kind in kinds), True, "a tablet server is listed")
@@ -134,8 +134,8 @@ def server_nodes(c: Context) -> None:
 
 @scenario("no lake snapshot")
 def no_lake_snapshot(c: Context) -> None:
-    one = c.create(table(c.database, "t", [column("id", INT)], buckets=1))
-    refused({40, 53}, "the lake snapshot of a table without one", lambda: c.client.call("lake_snapshot", table=one))
+    one = c.table("t", [column("id", INT)], buckets=1)
+    refused({40, 53}, "the lake snapshot of a table without one", lambda: c.call("lake_snapshot", table=one))
 
 
 # -------------------------------------------------------------------- values
@@ -143,17 +143,17 @@ def no_lake_snapshot(c: Context) -> None:
 
 @scenario("log table, every flat type")
 def log_types(c: Context) -> None:
-    one = c.create(table(c.database, "t", flat_columns(), buckets=1))
+    one = c.table("t", flat_columns(), buckets=1)
     rows = flat_rows()
-    c.client.call("append", table=one, rows=rows)
+    c.call("append", table=one, rows=rows)
     same(c.rows(one, len(rows)), rows, "rows read back")
 
 
 @scenario("log table, every flat type, as Arrow", "arrow")
 def log_types_arrow(c: Context) -> None:
-    one = c.create(table(c.database, "t", flat_columns(), buckets=1))
+    one = c.table("t", flat_columns(), buckets=1)
     rows = flat_rows()
-    c.client.call("append", table=one, rows=rows, way="batch")
+    c.call("append", table=one, rows=rows, way="batch")
     same(c.rows(one, len(rows), way="batches"), rows, "rows read back as batches")
     same(c.rows(one, len(rows), way="to_arrow"), rows, "rows read back as one table")
     same(c.rows(one, len(rows)), rows, "rows read back one by one")
@@ -161,22 +161,18 @@ def log_types_arrow(c: Context) -> None:
 
 @scenario("primary-key table, every flat type")
 def key_types(c: Context) -> None:
-    one = c.create(
-        table(c.database, "t", [column("id", required(INT)), *flat_columns()], primary_key=["id"], buckets=1)
-    )
+    one = c.table("t", [column("id", required(INT)), *flat_columns()], primary_key=["id"], buckets=1)
     rows = [[i, *row] for i, row in enumerate(flat_rows())]
-    c.client.call("upsert", table=one, rows=rows)
+    c.call("upsert", table=one, rows=rows)
     keys = [[row[0]] for row in rows]
-    same(c.client.call("lookup", table=one, keys=[*keys, [99]]), [*rows, None], "rows looked up")
+    same(c.call("lookup", table=one, keys=[*keys, [99]]), [*rows, None], "rows looked up")
 
 
 @scenario("nanosecond timestamps", "arrow")
 def nanoseconds(c: Context) -> None:
-    one = c.create(
-        table(c.database, "t", [column("id", INT), column("t", timestamp(9)), column("z", timestamp_ltz(9))], buckets=1)
-    )
+    one = c.table("t", [column("id", INT), column("t", timestamp(9)), column("z", timestamp_ltz(9))], buckets=1)
     rows = [[1, [1705321845123, 456789], [1705321845123, 1]], [2, None, None]]
-    c.client.call("append", table=one, rows=rows, way="batch")
+    c.call("append", table=one, rows=rows, way="batch")
     same(c.rows(one, 2, way="batches"), rows, "rows read back")
 
 
@@ -184,58 +180,56 @@ def nanoseconds(c: Context) -> None:
 def before_1970(c: Context) -> None:
     columns = [column("id", required(INT)), column("t", timestamp(6)), column("z", timestamp_ltz(6))]
     rows = [[1, [-1, 999000], [-1, 999000]], [2, [-62135596800000, 0], [-62135596800000, 0]]]
-    log = c.create(table(c.database, "l", columns, buckets=1))
-    c.client.call("append", table=log, rows=rows)
+    log = c.table("l", columns, buckets=1)
+    c.call("append", table=log, rows=rows)
     same(c.rows(log, 2), rows, "rows read from the log")
-    keyed = c.create(table(c.database, "k", columns, primary_key=["id"], buckets=1))
-    c.client.call("upsert", table=keyed, rows=rows)
-    same(c.client.call("lookup", table=keyed, keys=[[1], [2]]), rows, "rows looked up")
+    keyed = c.table("k", columns, primary_key=["id"], buckets=1)
+    c.call("upsert", table=keyed, rows=rows)
+    same(c.call("lookup", table=keyed, keys=[[1], [2]]), rows, "rows looked up")
 
 
 @scenario("fixed-length types", "binary")
 def fixed_length(c: Context) -> None:
     columns = [column("id", required(INT)), column("b", binary(4))]
     rows = [[1, "00010203"], [2, None]]
-    log = c.create(table(c.database, "l", columns, buckets=1))
-    c.client.call("append", table=log, rows=rows)
+    log = c.table("l", columns, buckets=1)
+    c.call("append", table=log, rows=rows)
     same(c.rows(log, 2), rows, "rows read from the log")
-    keyed = c.create(table(c.database, "k", columns, primary_key=["id"], buckets=1))
-    c.client.call("upsert", table=keyed, rows=rows)
-    same(c.client.call("lookup", table=keyed, keys=[[1], [2]]), rows, "rows looked up")
+    keyed = c.table("k", columns, primary_key=["id"], buckets=1)
+    c.call("upsert", table=keyed, rows=rows)
+    same(c.call("lookup", table=keyed, keys=[[1], [2]]), rows, "rows looked up")
 
 
 @scenario("CHAR", "char")
 def chars(c: Context) -> None:
     columns = [column("id", required(INT)), column("c", char(5))]
     rows = [[1, "ab"], [2, "grüße"], [3, None]]
-    keyed = c.create(table(c.database, "k", columns, primary_key=["id"], buckets=1))
-    c.client.call("upsert", table=keyed, rows=rows)
-    same(c.client.call("lookup", table=keyed, keys=[[1], [2], [3]]), rows, "rows looked up")
+    keyed = c.table("k", columns, primary_key=["id"], buckets=1)
+    c.call("upsert", table=keyed, rows=rows)
+    same(c.call("lookup", table=keyed, keys=[[1], [2], [3]]), rows, "rows looked up")
 
 
 @scenario("nested types in a log table", "nested")
 def nested_log(c: Context) -> None:
-    one = c.create(table(c.database, "t", nested_columns(), buckets=1))
+    one = c.table("t", nested_columns(), buckets=1)
     rows = nested_rows()
-    c.client.call("append", table=one, rows=rows)
+    c.call("append", table=one, rows=rows)
     same(c.rows(one, len(rows)), rows, "rows read back")
 
 
 @scenario("nested types in a primary-key table", "nested")
 def nested_key(c: Context) -> None:
-    one = c.create(
-        table(c.database, "t", [column("id", required(INT)), *nested_columns()], primary_key=["id"], buckets=1)
-    )
+    one = c.table("t", [column("id", required(INT)), *nested_columns()], primary_key=["id"], buckets=1)
     rows = [[i, *row] for i, row in enumerate(nested_rows())]
-    c.client.call("upsert", table=one, rows=rows)
-    same(c.client.call("lookup", table=one, keys=[[row[0]] for row in rows]), rows, "rows looked up")
+    c.call("upsert", table=one, rows=rows)
+    same(c.call("lookup", table=one, keys=[[row[0]] for row in rows]), rows, "rows looked up")
 
 
 @scenario("arrays of rows", "nested")
 def arrays_of_rows(c: Context) -> None:
-    one = c.create(table(c.database, "t", [column("id", INT), column("rs", array(row_of(a=INT, b=STRING)))], buckets=1))
+    one = c.table("t", [column("id", INT), column("rs", array(row_of(a=INT, b=STRING)))], buckets=1)
     rows = [[1, [[1, "x"], [None, None]]], [2, []], [3, None], [4, [None, [2, ""]]]]
-    c.client.call("append", table=one, rows=rows)
+    c.call("append", table=one, rows=rows)
     same(c.rows(one, 4), rows, "rows read back")
 
 
@@ -246,11 +240,11 @@ _PAIR = [column("id", INT), column("name", STRING)]
 
 @scenario("every way to write", "arrow")
 def ways_to_write(c: Context) -> None:
-    one = c.create(table(c.database, "t", _PAIR, buckets=1))
+    one = c.table("t", _PAIR, buckets=1)
     expected = []
     for i, way in enumerate(("rows", "lists", "batch", "arrow", "pandas")):
         rows = [[i * 10 + k, f"{way}-{k}"] for k in range(3)]
-        c.client.call("append", table=one, rows=rows, way=way)
+        c.call("append", table=one, rows=rows, way=way)
         expected += rows
     same(c.rows(one, len(expected)), expected, "rows in the order written")
 
@@ -258,8 +252,8 @@ def ways_to_write(c: Context) -> None:
 @scenario("projection")
 def projection(c: Context) -> None:
     columns = [column("a", INT), column("b", STRING), column("c", BIGINT), column("d", STRING)]
-    one = c.create(table(c.database, "t", columns, buckets=1))
-    c.client.call("append", table=one, rows=[[i, f"b{i}", i * 100, None if i % 2 else "d"] for i in range(4)])
+    one = c.table("t", columns, buckets=1)
+    c.call("append", table=one, rows=[[i, f"b{i}", i * 100, None if i % 2 else "d"] for i in range(4)])
     same(c.rows(one, 4, project=["b", "c"]), [[f"b{i}", i * 100] for i in range(4)], "two columns")
     same(c.rows(one, 4, project=["d", "a"]), [[None if i % 2 else "d", i] for i in range(4)], "in another order")
     same(c.rows(one, 4, project=["c"]), [[i * 100] for i in range(4)], "one column")
@@ -267,10 +261,10 @@ def projection(c: Context) -> None:
 
 @scenario("start offsets")
 def start_offsets(c: Context) -> None:
-    one = c.create(table(c.database, "t", _PAIR, buckets=1))
+    one = c.table("t", _PAIR, buckets=1)
     rows = [[i, str(i)] for i in range(6)]
-    c.client.call("append", table=one, rows=rows[:4])
-    c.client.call("append", table=one, rows=rows[4:])
+    c.call("append", table=one, rows=rows[:4])
+    c.call("append", table=one, rows=rows[4:])
     same(
         c.scan(one, 4, start={"0": 2}),
         [[None, 0, i, "+A", rows[i]] for i in range(2, 6)],
@@ -284,7 +278,7 @@ def filters(c: Context) -> None:
     one = c.create(table(c.database, "t", _PAIR, buckets=1, properties={"table.statistics.columns": "*"})
                    if c.server.name == "ours" else table(c.database, "t", _PAIR, buckets=1))  # fmt: skip
     for start in (0, 100, 200):
-        c.client.call("append", table=one, rows=[[start + k, f"n{start + k}"] for k in range(5)])
+        c.call("append", table=one, rows=[[start + k, f"n{start + k}"] for k in range(5)])
     wanted = ["and", ["greater_or_equal", "id", 100], ["less_than", "id", 103]]
     found = c.rows(one, 3, filter=wanted, idle_ms=2000)
     # The server may hand out more than asked (it prunes whole batches); the rows that match must all be there.
@@ -295,35 +289,33 @@ def filters(c: Context) -> None:
 
 @scenario("limit scan", "limit_scan")
 def limit_scan(c: Context) -> None:
-    log = c.create(table(c.database, "l", _PAIR, buckets=1))
-    c.client.call("append", table=log, rows=[[i, f"r{i}"] for i in range(5)])
-    found = c.client.call("limit_scan", table=log, bucket=0, limit=3)
+    log = c.table("l", _PAIR, buckets=1)
+    c.call("append", table=log, rows=[[i, f"r{i}"] for i in range(5)])
+    found = c.call("limit_scan", table=log, bucket=0, limit=3)
     same(found, [[i, f"r{i}"] for i in (2, 3, 4)], "the last three rows of the log")
-    same(c.client.call("limit_scan", table=log, bucket=0, limit=9, project=["name"]), [[f"r{i}"] for i in range(5)],
+    same(c.call("limit_scan", table=log, bucket=0, limit=9, project=["name"]), [[f"r{i}"] for i in range(5)],
          "all rows, one column")  # fmt: skip
-    keyed = c.create(
-        table(c.database, "k", [column("id", required(INT)), column("name", STRING)], primary_key=["id"], buckets=1)
-    )
-    c.client.call("upsert", table=keyed, rows=[[i, f"r{i}"] for i in range(5)])
-    same(sorted(c.client.call("limit_scan", table=keyed, bucket=0, limit=3)), [[i, f"r{i}"] for i in range(3)],
+    keyed = c.table("k", [column("id", required(INT)), column("name", STRING)], primary_key=["id"], buckets=1)
+    c.call("upsert", table=keyed, rows=[[i, f"r{i}"] for i in range(5)])
+    same(sorted(c.call("limit_scan", table=keyed, bucket=0, limit=3)), [[i, f"r{i}"] for i in range(3)],
          "three rows of the keyed table")  # fmt: skip
-    empty = c.create(table(c.database, "e", _PAIR, buckets=1))
-    same(c.client.call("limit_scan", table=empty, bucket=0, limit=3), [], "rows of an empty table")
+    empty = c.table("e", _PAIR, buckets=1)
+    same(c.call("limit_scan", table=empty, bucket=0, limit=3), [], "rows of an empty table")
 
 
 @scenario("offsets")
 def offsets(c: Context) -> None:
-    one = c.create(table(c.database, "t", _PAIR, buckets=2))
+    one = c.table("t", _PAIR, buckets=2)
 
     def ask(spec: object) -> object:
-        return c.client.call("list_offsets", table=one, buckets=[0, 1], spec=spec)
+        return c.call("list_offsets", table=one, buckets=[0, 1], spec=spec)
 
     same(ask("earliest"), [[0, 0], [1, 0]], "earliest of an empty table")
     same(ask("latest"), [[0, 0], [1, 0]], "latest of an empty table")
     before = int(time.time() * 1000)
     time.sleep(0.05)
     for i in range(4):
-        c.client.call("append", table=one, rows=[[i, "x"], [i, "y"]])
+        c.call("append", table=one, rows=[[i, "x"], [i, "y"]])
     time.sleep(0.1)
     after = int(time.time() * 1000)
     time.sleep(0.05)
@@ -337,21 +329,21 @@ def offsets(c: Context) -> None:
 
 @scenario("empty batches", "arrow")
 def empty_batches(c: Context) -> None:
-    one = c.create(table(c.database, "t", _PAIR, buckets=1))
-    c.client.call("append", table=one, rows=[], way="arrow")
-    c.client.call("append", table=one, rows=[[1, "a"]], way="batch")
-    c.client.call("append", table=one, rows=[], way="arrow")
-    c.client.call("append", table=one, rows=[[2, "b"]], way="batch")
+    one = c.table("t", _PAIR, buckets=1)
+    c.call("append", table=one, rows=[], way="arrow")
+    c.call("append", table=one, rows=[[1, "a"]], way="batch")
+    c.call("append", table=one, rows=[], way="arrow")
+    c.call("append", table=one, rows=[[2, "b"]], way="batch")
     same(c.rows(one, 2), [[1, "a"], [2, "b"]], "rows around the empty batches")
 
 
 @scenario("large batches")
 def large_batches(c: Context) -> None:
-    one = c.create(table(c.database, "t", [column("id", INT), column("text", STRING)], buckets=1))
+    one = c.table("t", [column("id", INT), column("text", STRING)], buckets=1)
     rows = [[i, f"{i:08d}" * 40] for i in range(8000)]
     way = {"way": "batch"} if "arrow" in c.client.capabilities else {}
     for start in range(0, len(rows), 4000):
-        c.client.call("append", table=one, rows=rows[start : start + 4000], **way)
+        c.call("append", table=one, rows=rows[start : start + 4000], **way)
     found = c.scan(one, len(rows))
     same(len(found), len(rows), "number of rows")
     same([record[2] for record in found], list(range(len(rows))), "offsets without a gap")
@@ -363,10 +355,10 @@ def large_batches(c: Context) -> None:
 def remote_segments(c: Context) -> None:
     properties = {"table.log.arrow.compression.type": "NONE", "table.log.tiered.local-segments": "1"}
     columns = [column("id", INT), column("text", STRING)]
-    one = c.create(table(c.database, "t", columns, buckets=1, properties=properties))
+    one = c.table("t", columns, buckets=1, properties=properties)
     rows = [[i, f"{i:08d}" * 250] for i in range(2000)]
     for start in range(0, len(rows), 250):
-        c.client.call("append", table=one, rows=rows[start : start + 250])
+        c.call("append", table=one, rows=rows[start : start + 250])
     _wait_until_remote(c)
     found = c.scan(one, len(rows))
     same([record[2] for record in found], list(range(len(rows))), "offsets without a gap")
@@ -390,13 +382,11 @@ def _wait_until_remote(c: Context) -> None:
 
 @scenario("many buckets")
 def many_buckets(c: Context) -> None:
-    one = c.create(
-        table(c.database, "t", [column("id", required(INT)), column("v", BIGINT)], primary_key=["id"], buckets=16)
-    )
+    one = c.table("t", [column("id", required(INT)), column("v", BIGINT)], primary_key=["id"], buckets=16)
     rows = [[i, i * i] for i in range(120)]
-    c.client.call("upsert", table=one, rows=rows)
-    same(c.client.call("lookup", table=one, keys=[[row[0]] for row in rows[::6]]), rows[::6], "rows looked up")
-    latest = c.client.call("list_offsets", table=one, buckets=list(range(16)), spec="latest")
+    c.call("upsert", table=one, rows=rows)
+    same(c.call("lookup", table=one, keys=[[row[0]] for row in rows[::6]]), rows[::6], "rows looked up")
+    latest = c.call("list_offsets", table=one, buckets=list(range(16)), spec="latest")
     same(sum(offset for _, offset in latest), 120, "records in all buckets")
     same(sum(offset > 0 for _, offset in latest) >= 12, True, "the buckets share the rows")
 
@@ -405,17 +395,17 @@ def many_buckets(c: Context) -> None:
 def compression(c: Context) -> None:
     for kind in ("NONE", "LZ4_FRAME", "ZSTD"):
         properties = {"table.log.arrow.compression.type": kind}
-        one = c.create(table(c.database, "t_" + kind.lower(), _PAIR, buckets=1, properties=properties))
+        one = c.table("t_" + kind.lower(), _PAIR, buckets=1, properties=properties)
         rows = [[i, "abc" * 50] for i in range(50)]
-        c.client.call("append", table=one, rows=rows)
+        c.call("append", table=one, rows=rows)
         same(c.rows(one, 50), rows, f"rows compressed with {kind}")
 
 
 @scenario("indexed log format", "indexed_log")
 def indexed_log(c: Context) -> None:
-    one = c.create(table(c.database, "t", _PAIR, buckets=1, properties={"table.log.format": "INDEXED"}))
+    one = c.table("t", _PAIR, buckets=1, properties={"table.log.format": "INDEXED"})
     rows = [[i, f"n{i}"] for i in range(5)] + [[None, None]]
-    c.client.call("append", table=one, rows=rows)
+    c.call("append", table=one, rows=rows)
     same(c.rows(one, 6), rows, "rows read back")
 
 
@@ -425,8 +415,8 @@ def indexed_log(c: Context) -> None:
 @scenario("partitioned log table")
 def partitioned_log(c: Context) -> None:
     columns = [column("id", INT), column("region", STRING), column("v", BIGINT)]
-    one = c.create(table(c.database, "t", columns, partition_keys=["region"], buckets=1))
-    call = c.client.call
+    one = c.table("t", columns, partition_keys=["region"], buckets=1)
+    call = c.call
     same(call("list_partitions", table=one), [], "partitions of a new table")
     c.create_partition(one, {"region": "US"})
     c.create_partition(one, {"region": "EU"})
@@ -453,27 +443,25 @@ def partitioned_log(c: Context) -> None:
 def partitioned_key(c: Context) -> None:
     columns = [column("id", required(INT)), column("dt", required(STRING)), column("region", required(STRING)),
                column("v", BIGINT)]  # fmt: skip
-    one = c.create(
-        table(c.database, "t", columns, primary_key=["id", "dt", "region"], partition_keys=["dt", "region"], buckets=2)
-    )
+    one = c.table("t", columns, primary_key=["id", "dt", "region"], partition_keys=["dt", "region"], buckets=2)
     for dt in ("2024-01-15", "2024-01-16"):
         c.create_partition(one, {"dt": dt, "region": "EMEA"})
-    same(c.client.call("list_partitions", table=one), ["2024-01-15$EMEA", "2024-01-16$EMEA"], "partition names")
+    same(c.call("list_partitions", table=one), ["2024-01-15$EMEA", "2024-01-16$EMEA"], "partition names")
     rows = [[i, f"2024-01-1{5 + i % 2}", "EMEA", i] for i in range(8)]
-    c.client.call("upsert", table=one, rows=rows)
+    c.call("upsert", table=one, rows=rows)
     keys = [row[:3] for row in rows]
-    same(c.client.call("lookup", table=one, keys=keys), rows, "rows looked up")
-    same(c.client.call("lookup", table=one, keys=[[1, "1999-01-01", "EMEA"]]), [None], "in an unknown partition")
-    c.client.call("delete", table=one, keys=[keys[0]])
-    same(c.client.call("lookup", table=one, keys=keys[:3]), [None, *rows[1:3]], "after a delete")
+    same(c.call("lookup", table=one, keys=keys), rows, "rows looked up")
+    same(c.call("lookup", table=one, keys=[[1, "1999-01-01", "EMEA"]]), [None], "in an unknown partition")
+    c.call("delete", table=one, keys=[keys[0]])
+    same(c.call("lookup", table=one, keys=keys[:3]), [None, *rows[1:3]], "after a delete")
 
 
 @scenario("partitions made by writing", "dynamic_partitions")
 def dynamic_partitions(c: Context) -> None:
     columns = [column("id", INT), column("day", required(INT))]
-    one = c.create(table(c.database, "t", columns, partition_keys=["day"], buckets=1))
-    c.client.call("append", table=one, rows=[[1, 20240101], [2, 20240102]])
-    same(c.client.call("list_partitions", table=one), ["20240101", "20240102"], "partitions")
+    one = c.table("t", columns, partition_keys=["day"], buckets=1)
+    c.call("append", table=one, rows=[[1, 20240101], [2, 20240102]])
+    same(c.call("list_partitions", table=one), ["20240101", "20240102"], "partitions")
     same([record[4] for record in c.scan(one, 2)], [[1, 20240101], [2, 20240102]], "rows")
 
 
@@ -484,8 +472,8 @@ _KEYED = [column("id", required(INT)), column("name", STRING), column("v", BIGIN
 
 @scenario("upsert, delete, lookup")
 def upserts(c: Context) -> None:
-    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=3))
-    call = c.client.call
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=3)
+    call = c.call
     call("upsert", table=one, rows=[[1, "a", 10], [2, "b", 20], [3, "c", None]])
     same(
         call("lookup", table=one, keys=[[1], [2], [3], [4]]), [[1, "a", 10], [2, "b", 20], [3, "c", None], None], "rows"
@@ -499,38 +487,30 @@ def upserts(c: Context) -> None:
 def composite_keys(c: Context) -> None:
     columns = [column("region", required(STRING)), column("score", BIGINT), column("user", required(INT)),
                column("event", required(BIGINT))]  # fmt: skip
-    one = c.create(
-        table(
-            c.database, "t", columns, primary_key=["region", "user", "event"], bucket_keys=["region", "user"], buckets=3
-        )
-    )
+    one = c.table("t", columns, primary_key=["region", "user", "event"], bucket_keys=["region", "user"], buckets=3)
     rows = [["US", 1, 10, 100], ["US", 2, 10, 101], ["EU", 3, 10, 100], ["Ümläut", 4, -1, -1]]
-    c.client.call("upsert", table=one, rows=rows)
+    c.call("upsert", table=one, rows=rows)
     keys = [[row[0], row[2], row[3]] for row in rows]
-    same(c.client.call("lookup", table=one, keys=keys), rows, "rows looked up")
-    c.client.call("delete", table=one, keys=[keys[1]])
-    same(c.client.call("lookup", table=one, keys=keys[:2]), [rows[0], None], "after a delete")
+    same(c.call("lookup", table=one, keys=keys), rows, "rows looked up")
+    c.call("delete", table=one, keys=[keys[1]])
+    same(c.call("lookup", table=one, keys=keys[:2]), [rows[0], None], "after a delete")
 
 
 @scenario("prefix lookup", "prefix_lookup")
 def prefix_lookup(c: Context) -> None:
     columns = [column("region", required(STRING)), column("user", required(INT)), column("event", required(BIGINT)),
                column("v", STRING)]  # fmt: skip
-    one = c.create(
-        table(
-            c.database, "t", columns, primary_key=["region", "user", "event"], bucket_keys=["region", "user"], buckets=3
-        )
-    )
+    one = c.table("t", columns, primary_key=["region", "user", "event"], bucket_keys=["region", "user"], buckets=3)
     rows = [["US", 1, 1, "a"], ["US", 1, 2, "b"], ["US", 2, 1, "c"], ["EU", 1, 1, "d"]]
-    c.client.call("upsert", table=one, rows=rows)
-    found = c.client.call("prefix_lookup", table=one, by=["region", "user"], keys=[["US", 1], ["EU", 1], ["EU", 9]])
+    c.call("upsert", table=one, rows=rows)
+    found = c.call("prefix_lookup", table=one, by=["region", "user"], keys=[["US", 1], ["EU", 1], ["EU", 9]])
     same([sorted(part) for part in found], [rows[:2], [rows[3]], []], "rows by prefix")
 
 
 @scenario("partial update", "partial_update")
 def partial_update(c: Context) -> None:
-    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
-    call = c.client.call
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=1)
+    call = c.call
     call("upsert", table=one, rows=[[1, "a", 10], [2, "b", 20]])
     call("upsert", table=one, columns=["id", "v"], rows=[[1, 11], [3, 33]])
     same(call("lookup", table=one, keys=[[1], [2], [3]]), [[1, "a", 11], [2, "b", 20], [3, None, 33]], "rows")
@@ -540,8 +520,8 @@ def partial_update(c: Context) -> None:
 
 @scenario("changelog", "changelog")
 def changelog(c: Context) -> None:
-    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
-    call = c.client.call
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=1)
+    call = c.call
     call("upsert", table=one, rows=[[1, "a", 10]])
     call("upsert", table=one, rows=[[2, "b", 20]])
     call("upsert", table=one, rows=[[1, "A", 11]])
@@ -560,26 +540,20 @@ def changelog(c: Context) -> None:
 
 @scenario("changelog without old images", "changelog")
 def changelog_wal(c: Context) -> None:
-    one = c.create(
-        table(c.database, "t", _KEYED, primary_key=["id"], buckets=1, properties={"table.changelog.image": "WAL"})
-    )
-    c.client.call("upsert", table=one, rows=[[1, "a", 10]])
-    c.client.call("upsert", table=one, rows=[[1, "A", 11]])
-    c.client.call("delete", table=one, keys=[[1]])
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=1, properties={"table.changelog.image": "WAL"})
+    c.call("upsert", table=one, rows=[[1, "a", 10]])
+    c.call("upsert", table=one, rows=[[1, "A", 11]])
+    c.call("delete", table=one, keys=[[1]])
     found = [record[3:] for record in c.scan(one, 3)]
     same(found, [["+U", [1, "a", 10]], ["+U", [1, "A", 11]], ["-D", [1, "A", 11]]], "changes")
 
 
 @scenario("delete of a missing key, then a write", "changelog")
 def delete_missing(c: Context) -> None:
-    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
-    c.client.call("delete", table=one, keys=[[5]])
-    c.client.call("upsert", table=one, rows=[[1, "a", 10]])
-    same(
-        c.client.call("list_offsets", table=one, buckets=[0], spec="latest"),
-        [[0, 2]],
-        "the empty change took an offset",
-    )
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=1)
+    c.call("delete", table=one, keys=[[5]])
+    c.call("upsert", table=one, rows=[[1, "a", 10]])
+    same(c.call("list_offsets", table=one, buckets=[0], spec="latest"), [[0, 2]], "the empty change took an offset")
     same([record[2:] for record in c.scan(one, 1)], [[1, "+I", [1, "a", 10]]], "changes")
 
 
@@ -588,22 +562,20 @@ def delete_missing(c: Context) -> None:
 
 @scenario("merge engine first_row")
 def first_row(c: Context) -> None:
-    one = c.create(
-        table(c.database, "t", _KEYED, primary_key=["id"], buckets=1, properties={"table.merge-engine": "first_row"})
-    )
-    c.client.call("upsert", table=one, rows=[[1, "first", 1], [2, "only", 2]])
-    c.client.call("upsert", table=one, rows=[[1, "second", 3]])
-    c.client.call("delete", table=one, keys=[[2]])
-    same(c.client.call("lookup", table=one, keys=[[1], [2]]), [[1, "first", 1], [2, "only", 2]], "rows")
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=1, properties={"table.merge-engine": "first_row"})
+    c.call("upsert", table=one, rows=[[1, "first", 1], [2, "only", 2]])
+    c.call("upsert", table=one, rows=[[1, "second", 3]])
+    c.call("delete", table=one, keys=[[2]])
+    same(c.call("lookup", table=one, keys=[[1], [2]]), [[1, "first", 1], [2, "only", 2]], "rows")
 
 
 @scenario("merge engine versioned")
 def versioned(c: Context) -> None:
     properties = {"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "v"}
-    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1, properties=properties))
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=1, properties=properties)
     for row in ([1, "five", 5], [1, "three", 3], [1, "five again", 5]):
-        c.client.call("upsert", table=one, rows=[row])
-    same(c.client.call("lookup", table=one, keys=[[1]]), [[1, "five again", 5]], "the newest version")
+        c.call("upsert", table=one, rows=[row])
+    same(c.call("lookup", table=one, keys=[[1]]), [[1, "five again", 5]], "the newest version")
 
 
 @scenario("merge engine aggregation")
@@ -618,38 +590,34 @@ def aggregation(c: Context) -> None:
         column("money", decimal(10, 2), agg={"type": "sum"}),
         column("last", STRING),
     ]
-    one = c.create(
-        table(c.database, "t", columns, primary_key=["id"], buckets=1, properties={"table.merge-engine": "aggregation"})
-    )
-    c.client.call("upsert", table=one, rows=[[1, 10, 5, 5, "a", "x", "1.50", "p"]])
-    c.client.call(
-        "upsert", table=one, rows=[[1, 7, 9, 9, "b", "y", "2.25", "q"], [1, None, 1, 1, "c", "z", None, None]]
-    )
-    same(c.client.call("lookup", table=one, keys=[[1]]), [[1, 17, 9, 1, "a;b;c", "x", "3.75", "q"]], "the merged row")
+    one = c.table("t", columns, primary_key=["id"], buckets=1, properties={"table.merge-engine": "aggregation"})
+    c.call("upsert", table=one, rows=[[1, 10, 5, 5, "a", "x", "1.50", "p"]])
+    c.call("upsert", table=one, rows=[[1, 7, 9, 9, "b", "y", "2.25", "q"], [1, None, 1, 1, "c", "z", None, None]])
+    same(c.call("lookup", table=one, keys=[[1]]), [[1, 17, 9, 1, "a;b;c", "x", "3.75", "q"]], "the merged row")
 
 
 @scenario("deletes ignored or disabled")
 def delete_behaviour(c: Context) -> None:
     def keyed(name: str, behaviour: str) -> dict[str, object]:
         properties = {"table.delete.behavior": behaviour}
-        return c.create(table(c.database, name, _KEYED, primary_key=["id"], buckets=1, properties=properties))
+        return c.table(name, _KEYED, primary_key=["id"], buckets=1, properties=properties)
 
     ignored = keyed("ignored", "IGNORE")
-    c.client.call("upsert", table=ignored, rows=[[1, "a", 1]])
-    c.client.call("delete", table=ignored, keys=[[1]])
-    same(c.client.call("lookup", table=ignored, keys=[[1]]), [[1, "a", 1]], "the row stays")
+    c.call("upsert", table=ignored, rows=[[1, "a", 1]])
+    c.call("delete", table=ignored, keys=[[1]])
+    same(c.call("lookup", table=ignored, keys=[[1]]), [[1, "a", 1]], "the row stays")
     disabled = keyed("disabled", "DISABLE")
-    c.client.call("upsert", table=disabled, rows=[[1, "a", 1]])
-    refused(57, "a delete where it is disabled", lambda: c.client.call("delete", table=disabled, keys=[[1]]))
+    c.call("upsert", table=disabled, rows=[[1, "a", 1]])
+    refused(57, "a delete where it is disabled", lambda: c.call("delete", table=disabled, keys=[[1]]))
 
 
 @scenario("auto-increment column", "auto_increment", "partial_update")
 def auto_increment(c: Context) -> None:
     columns = [column("name", required(STRING)), column("v", INT), column("uid", BIGINT)]
-    one = c.create(table(c.database, "t", columns, primary_key=["name"], buckets=1, auto_increment="uid"))
-    c.client.call("upsert", table=one, columns=["name", "v"], rows=[["a", 1]])
-    c.client.call("upsert", table=one, columns=["name", "v"], rows=[["b", 2], ["a", 3]])
-    found = c.client.call("lookup", table=one, keys=[["a"], ["b"]])
+    one = c.table("t", columns, primary_key=["name"], buckets=1, auto_increment="uid")
+    c.call("upsert", table=one, columns=["name", "v"], rows=[["a", 1]])
+    c.call("upsert", table=one, columns=["name", "v"], rows=[["b", 2], ["a", 3]])
+    found = c.call("lookup", table=one, keys=[["a"], ["b"]])
     same([row[:2] for row in found], [["a", 3], ["b", 2]], "rows")
     same(found[0][2] is not None and found[0][2] < found[1][2], True, f"numbers grow: {found}")
 
@@ -659,33 +627,33 @@ def auto_increment(c: Context) -> None:
 
 @scenario("schema evolution of a log", "evolution")
 def evolution_log(c: Context) -> None:
-    one = c.create(table(c.database, "t", _PAIR, buckets=1))
-    c.client.call("append", table=one, rows=[[1, "old"]])
+    one = c.table("t", _PAIR, buckets=1)
+    c.call("append", table=one, rows=[[1, "old"]])
     two = _add_column(c, one, column("extra", BIGINT))
-    c.client.call("append", table=two, rows=[[2, "new", 22]])
-    same(c.client.call("table_info", table=two)["schema_id"], 2, "schema id")
+    c.call("append", table=two, rows=[[2, "new", 22]])
+    same(c.call("table_info", table=two)["schema_id"], 2, "schema id")
     same(c.rows(two, 2), [[1, "old", None], [2, "new", 22]], "rows of both schemas")
 
 
 @scenario("schema evolution of a log, projected", "evolution_projected")
 def evolution_projected(c: Context) -> None:
-    one = c.create(table(c.database, "t", _PAIR, buckets=1))
-    c.client.call("append", table=one, rows=[[1, "old"]])
+    one = c.table("t", _PAIR, buckets=1)
+    c.call("append", table=one, rows=[[1, "old"]])
     two = _add_column(c, one, column("extra", BIGINT))
-    c.client.call("append", table=two, rows=[[2, "new", 22]])
+    c.call("append", table=two, rows=[[2, "new", 22]])
     same(c.rows(two, 2, project=["name", "id"]), [["old", 1], ["new", 2]], "two old columns of both schemas")
     same(c.rows(two, 2, project=["extra", "id"]), [[None, 1], [22, 2]], "an old and a new column of both schemas")
 
 
 @scenario("schema evolution of a keyed table", "evolution")
 def evolution_key(c: Context) -> None:
-    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
-    c.client.call("upsert", table=one, rows=[[1, "old", 1]])
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=1)
+    c.call("upsert", table=one, rows=[[1, "old", 1]])
     two = _add_column(c, one, column("extra", STRING))
-    c.client.call("upsert", table=two, rows=[[2, "new", 2, "x"]])
-    same(c.client.call("lookup", table=two, keys=[[1], [2]]), [[1, "old", 1, None], [2, "new", 2, "x"]], "rows")
+    c.call("upsert", table=two, rows=[[2, "new", 2, "x"]])
+    same(c.call("lookup", table=two, keys=[[1], [2]]), [[1, "old", 1, None], [2, "new", 2, "x"]], "rows")
     if "changelog" in c.client.capabilities:
-        c.client.call("upsert", table=two, rows=[[1, "newer", 1, "y"]])
+        c.call("upsert", table=two, rows=[[1, "newer", 1, "y"]])
         found = [record[3:] for record in c.scan(two, 4)]
         expected = [["+I", [1, "old", 1, None]], ["+I", [2, "new", 2, "x"]], ["-U", [1, "old", 1, None]],
                     ["+U", [1, "newer", 1, "y"]]]  # fmt: skip
@@ -699,15 +667,15 @@ def evolution_key(c: Context) -> None:
 def snapshot_then_log(c: Context) -> None:
     """Every flat type, several buckets, deletes: the snapshot, and the log from its offset, give the present rows."""
     columns = [column("k", required(INT)), *flat_columns()]
-    one = c.create(table(c.database, "t", columns, primary_key=["k"], buckets=2))
+    one = c.table("t", columns, primary_key=["k"], buckets=2)
     rows = [[i, *row] for i, row in enumerate(flat_rows() * 3)]
-    c.client.call("upsert", table=one, rows=rows)
-    c.client.call("delete", table=one, keys=[[0]])
+    c.call("upsert", table=one, rows=rows)
+    c.call("delete", table=one, keys=[[0]])
     stored = _snapshots_with(c, one, len(rows) - 1)
     same(sorted(stored["rows"], key=_first), sorted(rows[1:], key=_first), "rows of the snapshots")
     changed = [[1, *rows[2][1:]], [500, *rows[3][1:]]]
-    c.client.call("upsert", table=one, rows=changed)
-    c.client.call("delete", table=one, keys=[[2]])
+    c.call("upsert", table=one, rows=changed)
+    c.call("delete", table=one, keys=[[2]])
     present = {row[0]: row for row in stored["rows"]}
     starts = {str(bucket): offset for bucket, _, offset in stored["snapshots"] if offset is not None}
     for record in c.scan(one, 4, start=starts):
@@ -722,37 +690,37 @@ def snapshot_then_log(c: Context) -> None:
 @scenario("snapshot of nested types", "snapshots", "nested")
 def snapshot_nested(c: Context) -> None:
     columns = [column("k", required(INT)), *nested_columns()]
-    one = c.create(table(c.database, "t", columns, primary_key=["k"], buckets=1))
+    one = c.table("t", columns, primary_key=["k"], buckets=1)
     rows = [[i, *row] for i, row in enumerate(nested_rows())]
-    c.client.call("upsert", table=one, rows=rows)
+    c.call("upsert", table=one, rows=rows)
     same(_snapshots_with(c, one, len(rows))["rows"], rows, "rows of the snapshot")
 
 
 @scenario("snapshot over two schemas", "snapshots", "evolution")
 def snapshot_evolved(c: Context) -> None:
-    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
-    c.client.call("upsert", table=one, rows=[[1, "old", 1], [2, "old", 2]])
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=1)
+    c.call("upsert", table=one, rows=[[1, "old", 1], [2, "old", 2]])
     two = _add_column(c, one, column("extra", STRING))
-    c.client.call("upsert", table=two, rows=[[2, "new", 2, "x"]])
+    c.call("upsert", table=two, rows=[[2, "new", 2, "x"]])
     expected = [[1, "old", 1, None], [2, "new", 2, "x"]]
     stored = _snapshots_with(c, two, 2, lambda rows: rows == expected)
     same(stored["rows"], expected, "rows of both schemas")
     (newest,) = stored["snapshots"]
-    found = c.client.call("snapshot_scan", table=two, bucket=0, snapshot=newest[1], project=["extra", "id"])
+    found = c.call("snapshot_scan", table=two, bucket=0, snapshot=newest[1], project=["extra", "id"])
     same(found, [[None, 1], ["x", 2]], "two columns")
 
 
 @scenario("snapshots of a large bucket", "snapshots")
 def snapshot_large(c: Context) -> None:
     """Our server moves such a bucket to disk: its snapshots are checkpoints that share files, not exports."""
-    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=1)
     rows: list[list[object]] = [[i, "x" * 60, i] for i in range(20_000)]
     for start in range(0, len(rows), 5_000):
-        c.client.call("upsert", table=one, rows=rows[start : start + 5_000])
+        c.call("upsert", table=one, rows=rows[start : start + 5_000])
     same(sorted(_snapshots_with(c, one, len(rows))["rows"]), rows, "rows")
     changed = [[i, "changed", -i] for i in range(0, 20_000, 1_000)]
-    c.client.call("upsert", table=one, rows=changed)
-    c.client.call("delete", table=one, keys=[[1]])
+    c.call("upsert", table=one, rows=changed)
+    c.call("delete", table=one, keys=[[1]])
     expected = {row[0]: row for row in rows} | {row[0]: row for row in changed}
     del expected[1]
     found = _snapshots_with(c, one, len(expected), lambda rows: [row[1] for row in rows].count("changed") == 20)
@@ -762,34 +730,30 @@ def snapshot_large(c: Context) -> None:
 @scenario("snapshots of partitions", "snapshots")
 def snapshot_partitions(c: Context) -> None:
     columns = [column("id", required(INT)), column("p", required(STRING)), column("v", STRING)]
-    one = c.create(
-        table(c.database, "t", columns, primary_key=["id", "p"], partition_keys=["p"], bucket_keys=["id"], buckets=1)
-    )
+    one = c.table("t", columns, primary_key=["id", "p"], partition_keys=["p"], bucket_keys=["id"], buckets=1)
     for name in ("a", "b"):
         c.create_partition(one, {"p": name})
-    c.client.call("upsert", table=one, rows=[[1, "a", "x"], [1, "b", "y"], [2, "b", "z"]])
+    c.call("upsert", table=one, rows=[[1, "a", "x"], [1, "b", "y"], [2, "b", "z"]])
     same(_snapshots_with(c, one, 1, partition="a")["rows"], [[1, "a", "x"]], "rows of the first partition")
     same(_snapshots_with(c, one, 2, partition="b")["rows"], [[1, "b", "y"], [2, "b", "z"]], "rows of the second")
 
 
 @scenario("snapshot that is not there", "snapshots")
 def snapshot_missing(c: Context) -> None:
-    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
-    same(c.client.call("kv_snapshots", table=one), [[0, None, None]], "snapshots of an empty table")
-    refused(
-        41, "reading one that never was", lambda: c.client.call("snapshot_scan", table=one, bucket=0, snapshot=12345)
-    )
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=1)
+    same(c.call("kv_snapshots", table=one), [[0, None, None]], "snapshots of an empty table")
+    refused(41, "reading one that never was", lambda: c.call("snapshot_scan", table=one, bucket=0, snapshot=12345))
 
 
 @scenario("all rows of a keyed table", "full_scan")
 def full_scan(c: Context) -> None:
     """Listed by the server, or put together from the newest snapshot and the log where it cannot list them."""
-    one = c.create(table(c.database, "t", _KEYED, primary_key=["id"], buckets=1))
-    c.client.call("upsert", table=one, rows=[[i, "old", i] for i in range(50)])
+    one = c.table("t", _KEYED, primary_key=["id"], buckets=1)
+    c.call("upsert", table=one, rows=[[i, "old", i] for i in range(50)])
     _snapshots_with(c, one, 50)
-    c.client.call("upsert", table=one, rows=[[7, "new", 7], [50, "new", 50]])
-    c.client.call("delete", table=one, keys=[[8]])
-    rows, snapshot = c.client.call("full_scan", table=one, bucket=0)
+    c.call("upsert", table=one, rows=[[7, "new", 7], [50, "new", 50]])
+    c.call("delete", table=one, keys=[[8]])
+    rows, snapshot = c.call("full_scan", table=one, bucket=0)
     expected = {i: [i, "old", i] for i in range(50)} | {7: [7, "new", 7], 50: [50, "new", 50]}
     del expected[8]
     same(sorted(rows), sorted(expected.values()), "rows")
@@ -813,12 +777,12 @@ def _snapshots_with(
     deadline = time.monotonic() + 40
     rows: list[list[object]] = []
     while time.monotonic() < deadline:
-        found = c.client.call("kv_snapshots", table=one, **more)
+        found = c.call("kv_snapshots", table=one, **more)
         rows = []
         try:
             for bucket, snapshot, _ in found:
                 if snapshot is not None:
-                    rows += c.client.call("snapshot_scan", table=one, bucket=bucket, snapshot=snapshot, **more)
+                    rows += c.call("snapshot_scan", table=one, bucket=bucket, snapshot=snapshot, **more)
         except PeerError as error:
             if error.code != 41:  # it was removed meanwhile
                 raise
@@ -834,7 +798,7 @@ def _add_column(c: Context, one: dict[str, object], added: dict[str, object]) ->
     two = {**one, "columns": [*one["columns"], added]}  # type: ignore[misc]
     # Tablet servers of a real cluster learn of the new schema a moment after the call has returned.
     deadline = time.monotonic() + 10
-    while c.client.call("table_info", table=two)["schema_id"] != 2:
+    while c.call("table_info", table=two)["schema_id"] != 2:
         if time.monotonic() > deadline:
             raise Mismatch("the new schema did not show up")
         time.sleep(0.1)
@@ -843,8 +807,8 @@ def _add_column(c: Context, one: dict[str, object], added: dict[str, object]) ->
 
 @scenario("altering a table", "alter")
 def alter(c: Context) -> None:
-    call = c.client.call
-    one = c.create(table(c.database, "t", _PAIR, buckets=1, custom={"gone": "1"}))
+    call = c.call
+    one = c.table("t", _PAIR, buckets=1, custom={"gone": "1"})
     call("alter_table", table=one, set={"owner": "me"}, reset=["gone"])
     same(call("table_info", table=one)["custom"], {"owner": "me"}, "custom properties")
     refused(56, "a property that is fixed", lambda: call("alter_table", table=one, set={"table.log.format": "INDEXED"}))
@@ -861,10 +825,10 @@ def alter(c: Context) -> None:
 def sasl_good(c: Context) -> None:
     c.client.connect(c.server.sasl, user="admin", password=USERS["admin"])
     one = c.create_as_is(table(c.database, "t", _PAIR, buckets=1))
-    c.client.call("append", table=one, rows=[[1, "a"]])
+    c.call("append", table=one, rows=[[1, "a"]])
     same(c.rows(one, 1), [[1, "a"]], "rows through the SASL listener")
     c.client.connect(c.server.sasl, user="alice", password=USERS["alice"])
-    same(c.client.call("database_exists", db="no_such_database"), False, "what another user sees")
+    same(c.call("database_exists", db="no_such_database"), False, "what another user sees")
 
 
 @scenario("SASL, bad credentials")
@@ -884,11 +848,11 @@ def sasl_bad(c: Context) -> None:
 
 @scenario("access control")
 def access_control(c: Context) -> None:
-    one = c.create(table(c.database, "t", _PAIR, buckets=1))
-    keyed = c.create(table(c.database, "k", _KEYED, primary_key=["id"], buckets=1))
-    c.client.call("append", table=one, rows=[[1, "a"]])
-    c.client.call("upsert", table=keyed, rows=[[1, "a", 1]])
-    call = c.client.call
+    one = c.table("t", _PAIR, buckets=1)
+    keyed = c.table("k", _KEYED, primary_key=["id"], buckets=1)
+    c.call("append", table=one, rows=[[1, "a"]])
+    c.call("upsert", table=keyed, rows=[[1, "a", 1]])
+    call = c.call
     c.client.connect(c.server.sasl, user="alice", password=USERS["alice"])
     refused(48, "alice creating a database", lambda: call("create_database", db=c.database + "_alice"))
     refused(48, "alice describing the table", lambda: call("table_info", table=one))
@@ -917,7 +881,7 @@ def sasl_texts(c: Context) -> None:
 @scenario("authorization matrix", "wire")
 def authorization_matrix(c: Context) -> None:
     """Every API with every single right: as our table of rights says, on our server and on the real one."""
-    keyed = c.create(table(c.database, "k", _KEYED, primary_key=["id"], buckets=1))
+    keyed = c.table("k", _KEYED, primary_key=["id"], buckets=1)
     server = c.server
     wrong = asyncio.run(rights.differences(server.plain, server.sasl, c.database, keyed["name"], server=server.name))
     if wrong:

@@ -224,17 +224,3 @@ def rows_of(table: pa.Table, columns: Sequence[str] | None = None) -> list[dict[
 
 def row(i: int, version: int = 0, **more: Any) -> dict[str, Any]:
     return {"id": i, **more, "name": f"user-{i}" + (f"-{version}" if version else ""), "score": i / 2 + version}
-
-
-__all__ = [
-    "PARTITIONED",
-    "PACKAGES",
-    "ROW",
-    "LakeHarness",
-    "every_format",
-    "every_format_and_key",
-    "in_small_files",
-    "lake_server_options",
-    "row",
-    "rows_of",
-]

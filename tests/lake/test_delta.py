@@ -61,7 +61,6 @@ def test_any_version_that_comes_between_ends_the_round(delta: LakeHarness) -> No
     delta.append(path, [row(2)])
     stale: Any = delta.table(path)
     known = delta.session.lake_snapshot(path)
-    assert known is not None
     # The version is read, and another one comes before this one is written.
     tiered_after = stale.tiered_after
 

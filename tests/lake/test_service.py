@@ -5,22 +5,34 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from tests.lake.support import PARTITIONED, ROW, LakeHarness, every_format, row, rows_of
+from tests.lake.support import (
+    PARTITIONED,
+    ROW,
+    LakeHarness,
+    every_format,
+    lake_harness,
+    lake_server_options,
+    row,
+    rows_of,
+)
 from tests.waiting import wait_for
 
 from fluss.errors import FlussError, UnknownTableOrBucketError
 from fluss.lake import tasks
 from fluss.lake.layout import lake_config
+from fluss.lake.registry import open_lake
 from fluss.lake.rounds import Round, RoundSettings
 from fluss.lake.service import ServiceSettings, TieringService
 from fluss.lake.tasks import BucketResult, BucketTask, LocalRunner
 from fluss.metadata import TablePath
+from fluss.server.local import LocalServer
 
 FAST = ServiceSettings(heartbeat_s=0.2, poll_s=0.1, backoff_s_min=0.3, backoff_s_max=0.6)
 
@@ -36,10 +48,16 @@ class Events:
         return [f for n, f in self.all if n == name and (path is None or f.get("table") == str(path))]
 
 
-def running(service: TieringService) -> threading.Thread:
+@contextmanager
+def running(service: TieringService, seconds_max: float = 20) -> Iterator[threading.Thread]:
+    """Let a service work in a thread."""
     thread = threading.Thread(target=service.run_forever)
     thread.start()
-    return thread
+    try:
+        yield thread
+    finally:
+        service.stop()
+        thread.join(seconds_max)
 
 
 def drop_lake_table(paimon: LakeHarness, path: TablePath) -> None:
@@ -52,20 +70,15 @@ def test_serves_tables_until_it_is_stopped(paimon: LakeHarness) -> None:
     log, pk = paimon.create("log"), paimon.create("pk", primary_keys=["id"])
     events = Events()
     service = TieringService(paimon.client, tables=[log, pk], settings=FAST, progress=events)
-    thread = running(service)
-    try:
+    with running(service) as thread:
         for step in range(3):
             paimon.append(log, [row(i) for i in range(step * 10, step * 10 + 10)])
             paimon.upsert(pk, [row(i, step) for i in range(10)])
             wait_for(lambda: rows_of(paimon.alone(log), ROW.names) == [row(i) for i in range(step * 10 + 10)])  # noqa: B023
             wait_for(lambda: rows_of(paimon.alone(pk), ROW.names) == [row(i, step) for i in range(10)])  # noqa: B023
-    finally:
-        service.stop()
-        thread.join(20)
     assert not thread.is_alive()
     assert not events.of("failed")
-    stats = [f["rows"] for f in events.of("finished", log)]
-    assert sum(stats) == 30
+    assert sum(f["rows"] for f in events.of("finished", log)) == 30
 
 
 def test_a_table_that_fails_backs_off_and_the_others_go_on(paimon: LakeHarness) -> None:
@@ -77,22 +90,16 @@ def test_a_table_that_fails_backs_off_and_the_others_go_on(paimon: LakeHarness) 
     drop_lake_table(paimon, bad)
     events = Events()
     service = TieringService(paimon.client, tables=[bad, good], settings=FAST, progress=events)
-    thread = running(service)
-    try:
+    with running(service):
         wait_for(lambda: len(events.of("failed", bad)) >= 3)
         wait_for(lambda: rows_of(paimon.alone(good), ROW.names) == [row(1), row(2)])
         failures = events.of("failed", bad)
         assert "does not exist in the Paimon catalog" in failures[0]["reason"]
         assert [f["retry_in_s"] for f in failures[:3]] == [0.3, 0.6, 0.6], "longer each time, up to a limit"
-    finally:
-        service.stop()
-        thread.join(20)
 
 
 def test_once_brings_all_chosen_tables_up_to_date_and_tells_what_failed(paimon: LakeHarness) -> None:
-    slow = paimon.create("slow", **{"table.datalake.freshness": "1h"})
-    bad = paimon.create("bad", **{"table.datalake.freshness": "1h"})
-    other = paimon.create("other", **{"table.datalake.freshness": "1h"})
+    slow, bad, other = (paimon.create(name, **{"table.datalake.freshness": "1h"}) for name in ("slow", "bad", "other"))
     for path in (slow, bad, other):
         paimon.append(path, [row(1)])
     paimon.tier(bad)
@@ -169,9 +176,6 @@ def test_a_lake_table_created_anew_is_noticed(lake: LakeHarness) -> None:
     lake.tier(path)
     lake.append(path, [row(2)])
     info = lake.session.info(path)
-    from fluss.lake.layout import lake_config
-    from fluss.lake.registry import open_lake
-
     with open_lake(lake_config(info)) as opened:
         if lake.lake_format == "paimon":
             drop_lake_table(lake, path)
@@ -262,32 +266,20 @@ def test_a_range_that_cannot_be_read_leaves_no_hole(paimon: LakeHarness, monkeyp
 
 
 def test_a_killed_server_is_waited_for(tmp_path: Any) -> None:
-    from tests.lake.support import lake_server_options
-
-    from fluss.lake.tasks import LakeSession
-    from fluss.server.local import LocalServer
-
     warehouse = tmp_path / "lake"
     server = LocalServer(tmp_path / "data", port=0, options=lake_server_options("paimon", warehouse)).start()
     port = int(server.bootstrap_servers.rsplit(":", 1)[1])
-    harness = LakeHarness(
-        "paimon", server, warehouse, LakeSession({"bootstrap.servers": server.bootstrap_servers}), "d"
-    )
-    harness.create_database()
-    path = harness.create("t")
-    harness.append(path, [row(1)])
     events = Events()
-    service = TieringService(harness.client, settings=FAST, progress=events)
-    thread = running(service)
     try:
-        wait_for(lambda: bool(events.of("finished", path)))
-        server.crash()
-        server._port = port
-        server.start()
-        harness.append(path, [row(2)])
-        wait_for(lambda: rows_of(harness.alone(path), ROW.names) == [row(1), row(2)], 40)
+        with lake_harness(server, "paimon", warehouse, "d") as harness:
+            path = harness.create("t")
+            harness.append(path, [row(1)])
+            with running(TieringService(harness.client, settings=FAST, progress=events), 30):
+                wait_for(lambda: bool(events.of("finished", path)))
+                server.crash()
+                server._port = port
+                server.start()
+                harness.append(path, [row(2)])
+                wait_for(lambda: rows_of(harness.alone(path), ROW.names) == [row(1), row(2)], 40)
     finally:
-        service.stop()
-        thread.join(30)
-        harness.session.close()
         server.kill()

@@ -43,7 +43,8 @@ from fluss.lake.api import LakeBucket
 from fluss.lake.layout import LakeConfig, lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.rounds import RoundSettings
-from fluss.metadata import Column, OffsetSpec, TableInfo
+from fluss.lake.tasks import BucketTask, run_task
+from fluss.metadata import Column, OffsetSpec, TableBucket, TableInfo
 
 
 def run(lake: LakeHarness, coro: Any) -> Any:
@@ -96,12 +97,8 @@ def test_paimon_options(paimon: LakeHarness) -> None:
     assert options["partition.legacy-name"] == "false"
     assert options["fluss.table.datalake.freshness"] == "1s"
     assert not any("warehouse" in name for name in options), "catalog settings are no part of the table"
-    bad = TableDescriptor(
-        Schema(ROW),
-        bucket_count=1,
-        properties={"table.datalake.enabled": "true"},
-        custom_properties={"paimon.bucket": "7"},
-    )
+    on, custom = {"table.datalake.enabled": "true"}, {"paimon.bucket": "7"}
+    bad = TableDescriptor(Schema(ROW), bucket_count=1, properties=on, custom_properties=custom)
     with pytest.raises(InvalidConfigError, match="bucket"):
         run(paimon, paimon.session.admin.create_table(TablePath(paimon.database, "bad"), bad))
 
@@ -147,18 +144,11 @@ def test_columns_the_lake_did_not_get_yet_are_added_by_the_round(lake: LakeHarne
     path = lake.create("late")
     lake.append(path, [row(1)])
     snapshot_id = lake.tier(path).snapshot_id
-    assert snapshot_id is not None
     info = lake.session.info(path)
     columns = [Column(column.name, column.data_type) for column in info.schema.columns]
     columns.append(Column("extra", DataTypes.string()))
-    wider = TableInfo(
-        path,
-        info.table_id,
-        2,
-        info.descriptor.replace(schema=Schema.of(columns)),
-        info.created_time,
-        info.modified_time,
-    )
+    descriptor = info.descriptor.replace(schema=Schema.of(columns))
+    wider = TableInfo(path, info.table_id, 2, descriptor, info.created_time, info.modified_time)
     with open_lake(lake_config(info)) as opened:
         table = opened.table(path)
         assert [column.name for column in table.missing_columns(wider)] == ["extra"]
@@ -293,7 +283,6 @@ def test_maintenance(lake: LakeHarness, primary_keys: list[str] | None) -> None:
     assert lake.union(path) == truth
     # Nothing but what is used is left on the disk.
     snapshot = lake.session.lake_snapshot(path)
-    assert snapshot is not None
     assert lake.table(path).stats(snapshot.snapshot_id).files == stats.files
 
 
@@ -394,7 +383,6 @@ def test_a_commit_whose_answer_got_lost(
         patch.setattr(found, method, staticmethod(twice) if lake.lake_format == "lance" else twice)
         report = lake.tier(path)
     snapshot = lake.session.lake_snapshot(path)
-    assert snapshot is not None
     assert snapshot.snapshot_id == report.snapshot_id
     lake.append(path, [row(2)])
     lake.tier(path)
@@ -479,9 +467,6 @@ def test_listed_rows_when_the_lake_is_turned_on_late(paimon: LakeHarness) -> Non
     path = paimon.create("listed", primary_keys=["id"], buckets=1)
     paimon.upsert(path, [row(i) for i in range(20)])
     info = paimon.session.info(path)
-    from fluss.lake.tasks import BucketTask, run_task
-    from fluss.metadata import TableBucket
-
     bucket = TableBucket(info.table_id, 0)
     task = BucketTask(paimon.client, lake_config(info), path, info.table_id, bucket, (), -2, 20, listed=True)
     result = run_task(task)

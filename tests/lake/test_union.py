@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +17,15 @@ from tests.lake.support import (
     LakeHarness,
     every_format,
     every_format_and_key,
+    lake_harness,
     row,
     rows_of,
     system_columns,
 )
 from tests.waiting import wait_for
 
-from fluss.errors import (
-    InvalidArgumentError,
-    LakeSnapshotNotExistError,
-    LogOffsetOutOfRangeError,
-    TableNotExistError,
-)
+import fluss
+from fluss.errors import InvalidArgumentError, LakeSnapshotNotExistError, LogOffsetOutOfRangeError, TableNotExistError
 from fluss.lake.layout import LakeConfig
 from fluss.lake.tasks import LakeSession
 from fluss.lake.union import plan_union, read_union_split, union_read_once
@@ -82,13 +81,10 @@ def test_log_table_with_bucket_key(lake: LakeHarness, bucket_keys: list[str]) ->
     lake.append(path, [row(i) for i in range(200, 260)])
     assert lake.union(path) == [row(i) for i in range(260)]
     assert rows_of(lake.alone(path), ROW.names) == [row(i) for i in range(200)]
-    plan = plan_union(lake.session, lake.session.info(path))
-    for split in plan.splits:
-        for part in split.lake:
-            assert part.bucket is not None
-            table = lake.table(path)
-            for batch in table.read(part, lake.session.info(path), ["id"]):
-                assert batch.num_rows
+    info, table = lake.session.info(path), lake.table(path)
+    for part in (part for split in plan_union(lake.session, info).splits for part in split.lake):
+        assert part.bucket is not None
+        assert all(batch.num_rows for batch in table.read(part, info, ["id"]))
 
 
 def test_primary_key_table(lake: LakeHarness) -> None:
@@ -202,9 +198,6 @@ def test_columns_that_the_lake_adds(lake: LakeHarness) -> None:
 
 
 async def test_a_plain_scanner_includes_the_lake(paimon: LakeHarness) -> None:
-
-    import fluss
-
     log, pk = paimon.create("log"), paimon.create("pk", primary_keys=["id"])
     paimon.append(log, [row(i) for i in range(30)])
     paimon.upsert(pk, [row(i) for i in range(30)])
@@ -225,8 +218,6 @@ async def test_a_plain_scanner_includes_the_lake(paimon: LakeHarness) -> None:
 
 
 async def test_a_scanner_of_a_table_that_came_again_is_refused(paimon: LakeHarness) -> None:
-    import fluss
-
     path = paimon.create("again")
     with await fluss.FlussConnection.create(paimon.server.config()) as connection:
         table = await connection.get_table(path)
@@ -240,8 +231,6 @@ async def test_a_scanner_of_a_table_that_came_again_is_refused(paimon: LakeHarne
 
 def test_listed_rows(paimon: LakeHarness) -> None:
     """What is read of a primary-key bucket that is not in the lake and whose changelog does not reach back."""
-    from dataclasses import replace
-
     path = paimon.create("listed", primary_keys=["id"], buckets=1)
     paimon.upsert(path, [row(i) for i in range(20)], [{"id": 3}])
     plan = plan_union(paimon.session, paimon.session.info(path))
@@ -258,8 +247,6 @@ def test_listed_rows(paimon: LakeHarness) -> None:
 
 
 def test_a_listed_read_without_old_images_advises_what_helps(paimon: LakeHarness) -> None:
-    from dataclasses import replace
-
     wal = {"table.changelog.image": "WAL"}
     path = paimon.create("without_images", primary_keys=["id"], buckets=1, **wal)
     paimon.upsert(path, [row(i) for i in range(20)])
@@ -288,8 +275,6 @@ def test_a_whole_read_asks_for_the_table_once(paimon: LakeHarness, monkeypatch: 
 
 
 def test_parts_can_travel(lake: LakeHarness) -> None:
-    import pickle
-
     path = lake.create("travel", primary_keys=["id"])
     lake.upsert(path, [row(i) for i in range(40)])
     lake.tier(path)
@@ -345,31 +330,24 @@ def test_while_writes_go_on(lake: LakeHarness, primary_keys: list[str] | None) -
 @pytest.mark.parametrize("primary_keys", [None, ["id"]])
 def test_rows_deleted_from_the_log_after_the_plan_are_missed(tmp_path: Path, primary_keys: list[str] | None) -> None:
     """The rows of a key are listed then. Those of a log may be in the lake by now: the read fails."""
-    options = {
-        "log.segment.file-size": "2kb",
-        "log.retention.check-interval": "50ms",
-        "kv.snapshot.interval": "100ms",
-    }
+    options = {"log.segment.file-size": "2kb", "log.retention.check-interval": "50ms", "kv.snapshot.interval": "100ms"}
     rows = [row(i) for i in range(200)]
-    with LocalServer(tmp_path, options=options) as server:
-        client = {"bootstrap.servers": server.bootstrap_servers}
-        with LakeSession(client) as session:
-            lake = LakeHarness("paimon", server, tmp_path, session, "db")
-            lake.create_database()
-            path = lake.create("t", primary_keys=primary_keys, buckets=1, **{"table.datalake.enabled": "false"})
-            for start in range(0, 200, 20):
-                (lake.upsert if primary_keys else lake.append)(path, rows[start : start + 20])
-            info = session.info(path)
-            plan = plan_union(session, info)
-            [task] = lake.round()._plan(info, LakeConfig("paimon", {}), None)
-            assert not task.listed, "nothing is deleted yet"
-            session.run(session.admin.alter_table(path, set_properties={"table.log.ttl": "1ms"}))
-            wait_for(lambda: session.offsets(info, session.buckets(info), OffsetSpec.earliest())[task.bucket] > 0)
-            if primary_keys:
-                assert rows_of(pa.Table.from_batches(read_union_split(session, plan, plan.splits[0]))) == rows
-            else:
-                with pytest.raises(LogOffsetOutOfRangeError):
-                    list(read_union_split(session, plan, plan.splits[0]))
-            batches = session.iterate(session.scan(path).read_batches({task.bucket: task.start}, {task.bucket: 200}))
+    with LocalServer(tmp_path, options=options) as server, lake_harness(server, "paimon", tmp_path, "db") as lake:
+        session = lake.session
+        path = lake.create("t", primary_keys=primary_keys, buckets=1, **{"table.datalake.enabled": "false"})
+        for start in range(0, 200, 20):
+            (lake.upsert if primary_keys else lake.append)(path, rows[start : start + 20])
+        info = session.info(path)
+        plan = plan_union(session, info)
+        [task] = lake.round()._plan(info, LakeConfig("paimon", {}), None)
+        assert not task.listed, "nothing is deleted yet"
+        session.run(session.admin.alter_table(path, set_properties={"table.log.ttl": "1ms"}))
+        wait_for(lambda: session.offsets(info, session.buckets(info), OffsetSpec.earliest())[task.bucket] > 0)
+        if primary_keys:
+            assert rows_of(pa.Table.from_batches(read_union_split(session, plan, plan.splits[0]))) == rows
+        else:
             with pytest.raises(LogOffsetOutOfRangeError):
-                list(batches)
+                list(read_union_split(session, plan, plan.splits[0]))
+        batches = session.iterate(session.scan(path).read_batches({task.bucket: task.start}, {task.bucket: 200}))
+        with pytest.raises(LogOffsetOutOfRangeError):
+            list(batches)

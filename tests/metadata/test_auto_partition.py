@@ -17,6 +17,11 @@ from fluss.metadata.auto_partition import DEFAULT_TIME_FORMATS, PRECREATE_MAX
 NOW = datetime.datetime(2024, 1, 15, 10, 30)
 
 
+def strategy(**properties: str) -> AutoPartitionStrategy:
+    named = {f"table.auto-partition.{key.replace('_', '-')}": value for key, value in properties.items()}
+    return AutoPartitionStrategy.of(TableConfig({"table.auto-partition.enabled": "true", **named}), ["dt"])
+
+
 @pytest.mark.parametrize(
     ("unit", "value", "after"),
     [
@@ -28,14 +33,11 @@ NOW = datetime.datetime(2024, 1, 15, 10, 30)
     ],
 )
 def test_default_formats(unit: str, value: str, after: str) -> None:
-    strategy = AutoPartitionStrategy.of(
-        TableConfig({"table.auto-partition.enabled": "true", "table.auto-partition.time-unit": unit}), ["dt"]
-    )
-    assert strategy.value_at(NOW) == value
-    assert strategy.values_to_create(NOW) == [value, after]
-    assert strategy.key == "dt"
-    assert strategy.time_zone is None
-    strategy.check_new_value(value, NOW)
+    found = strategy(time_unit=unit)
+    assert found.value_at(NOW) == value
+    assert found.values_to_create(NOW) == [value, after]
+    assert (found.key, found.time_zone) == ("dt", None)
+    found.check_new_value(value, NOW)
 
 
 @given(
@@ -119,10 +121,6 @@ def test_hours_where_clocks_change() -> None:
 
 
 def test_retention() -> None:
-    def strategy(**properties: str) -> AutoPartitionStrategy:
-        named = {f"table.auto-partition.{key.replace('_', '-')}": value for key, value in properties.items()}
-        return AutoPartitionStrategy.of(TableConfig({"table.auto-partition.enabled": "true", **named}), ["dt"])
-
     assert strategy().earliest_retained(NOW) == "20240108"
     assert strategy(num_retention="0").earliest_retained(NOW) == "20240115"
     assert strategy(num_retention="-1").earliest_retained(NOW) is None
@@ -152,18 +150,9 @@ def test_several_keys() -> None:
     assert strategy.values_to_create(NOW) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "offset_minutes"),
-    [
-        ("UTC", 0),
-        ("Z", 0),
-        ("Asia/Shanghai", 480),
-        ("+08:00", 480),
-        ("GMT+8", 480),
-        ("UTC-05:30", -330),
-        ("+0530", 330),
-    ],
-)
+@pytest.mark.parametrize(("text", "offset_minutes"), [
+    ("UTC", 0), ("Z", 0), ("Asia/Shanghai", 480), ("+08:00", 480), ("GMT+8", 480), ("UTC-05:30", -330), ("+0530", 330),
+])  # fmt: skip
 def test_time_zones(text: str, offset_minutes: int) -> None:
     zone = parse_time_zone(text)
     assert zone.utcoffset(datetime.datetime(2024, 1, 1)) == datetime.timedelta(minutes=offset_minutes)

@@ -14,19 +14,11 @@ from fluss.metadata import TABLE_PROPERTIES, TableConfig, TablePath, TableProper
 from fluss.options import parse_duration_ms, parse_memory_size
 
 ALTERABLE = {
-    "table.datalake.enabled",
-    "table.datalake.historical-partition.enabled",
-    "table.datalake.freshness",
-    "table.datalake.auto-compaction",
-    "table.log.ttl",
-    "table.log.tiered.local-segments",
-    "table.log.local-ttl",
-    "table.auto-partition.enabled",
-    "table.auto-partition.num-retention",
-    "table.auto-partition.num-precreate",
-    "table.statistics.columns",
-    "table.kv.standby-replica.enabled",
-}
+    "table.datalake.enabled", "table.datalake.historical-partition.enabled", "table.datalake.freshness",
+    "table.datalake.auto-compaction", "table.log.ttl", "table.log.tiered.local-segments", "table.log.local-ttl",
+    "table.auto-partition.enabled", "table.auto-partition.num-retention", "table.auto-partition.num-precreate",
+    "table.statistics.columns", "table.kv.standby-replica.enabled",
+}  # fmt: skip
 
 
 def test_table() -> None:
@@ -41,25 +33,11 @@ def test_table() -> None:
         assert row.default is None or row.kind != "choice" or row.default in row.choices
 
 
-@pytest.mark.parametrize(
-    ("text", "expected_ms"),
-    [
-        ("7 d", 604_800_000),
-        ("7d", 604_800_000),
-        ("1 day", 86_400_000),
-        ("2 Days", 172_800_000),
-        ("3 min", 180_000),
-        ("3m", 180_000),
-        ("1 h", 3_600_000),
-        ("10 s", 10_000),
-        ("5 secs", 5_000),
-        ("0ms", 0),
-        (" 12 millis ", 12),
-        ("1500 µs", 1),
-        ("999 us", 0),
-        ("2000000 ns", 2),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected_ms"), [
+    ("7 d", 604_800_000), ("7d", 604_800_000), ("1 day", 86_400_000), ("2 Days", 172_800_000), ("3 min", 180_000),
+    ("3m", 180_000), ("1 h", 3_600_000), ("10 s", 10_000), ("5 secs", 5_000), ("0ms", 0), (" 12 millis ", 12),
+    ("1500 µs", 1), ("999 us", 0), ("2000000 ns", 2),
+])  # fmt: skip
 def test_durations(text: str, expected_ms: int) -> None:
     assert parse_duration_ms(text) == expected_ms
 
@@ -73,18 +51,10 @@ def test_texts_that_are_no_durations(text: str) -> None:
         parse_duration_ms(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("1024", 1024),
-        ("1b", 1),
-        ("64 kb", 65536),
-        ("1K", 1024),
-        ("32 mb", 32 * 1024**2),
-        ("1 gb", 1024**3),
-        ("2 tebibytes", 2 * 1024**4),
-    ],
-)
+@pytest.mark.parametrize(("text", "size"), [
+    ("1024", 1024), ("1b", 1), ("64 kb", 65536), ("1K", 1024), ("32 mb", 32 * 1024**2), ("1 gb", 1024**3),
+    ("2 tebibytes", 2 * 1024**4),
+])  # fmt: skip
 def test_memory_sizes(text: str, size: int) -> None:
     assert parse_memory_size(text) == size
 

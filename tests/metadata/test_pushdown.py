@@ -29,18 +29,9 @@ from fluss.metadata.partition import VARIANTS
 from fluss.metadata.predicate import resolved_expression
 from fluss.metadata.where import parse_where
 
-SCHEMA = Schema(
-    pa.schema(
-        [
-            ("id", pa.int32()),
-            ("kind", pa.string()),
-            ("x", pa.float64()),
-            ("day", pa.date32()),
-            ("at", pa.timestamp("ms")),
-            ("tags", pa.list_(pa.string())),
-        ]
-    )
-)
+FIELDS = [("id", pa.int32()), ("kind", pa.string()), ("x", pa.float64())]
+FIELDS += [("day", pa.date32()), ("at", pa.timestamp("ms")), ("tags", pa.list_(pa.string()))]
+SCHEMA = Schema(pa.schema(FIELDS))
 
 
 def where(text: str) -> Predicate:
@@ -172,22 +163,11 @@ def test_partition_values_come_back(data: st.DataObject, name: str, variant: str
     assert found == value or (isinstance(found, float) and math.isnan(found) and math.isnan(value))
 
 
-@pytest.mark.parametrize(
-    ("arrow_type", "text"),
-    [
-        (pa.int32(), "x"),
-        (pa.bool_(), "yes"),
-        (pa.date32(), "20240101"),
-        (pa.date32(), "2024-13-01"),
-        (pa.time32("ms"), "10:00"),
-        (pa.timestamp("ms"), "2024-01-01"),
-        (pa.float64(), "one"),
-        (pa.binary(), "0"),
-        (pa.int8(), "1000"),
-        (pa.int64(), str(1 << 63)),
-        (pa.timestamp("ns"), "9999-12-31-00-00-00_"),
-    ],
-)
+@pytest.mark.parametrize(("arrow_type", "text"), [
+    (pa.int32(), "x"), (pa.bool_(), "yes"), (pa.date32(), "20240101"), (pa.date32(), "2024-13-01"),
+    (pa.time32("ms"), "10:00"), (pa.timestamp("ms"), "2024-01-01"), (pa.float64(), "one"), (pa.binary(), "0"),
+    (pa.int8(), "1000"), (pa.int64(), str(1 << 63)), (pa.timestamp("ns"), "9999-12-31-00-00-00_"),
+])  # fmt: skip
 def test_texts_of_no_known_value(arrow_type: pa.DataType, text: str) -> None:
     """Servers let users create such partitions; filters still have to choose among the others."""
     data_type = data_type_from_arrow(arrow_type)
@@ -221,12 +201,8 @@ def filters(draw: st.DrawFn, depth: int = 3) -> Predicate:
     )
 
 
-rows = st.lists(
-    st.fixed_dictionaries(
-        {"id": st.none() | st.integers(0, 3), "kind": st.none() | texts, "x": st.none() | numbers},
-    ),
-    max_size=8,
-)
+fields = {"id": st.none() | st.integers(0, 3), "kind": st.none() | texts, "x": st.none() | numbers}
+rows = st.lists(st.fixed_dictionaries(fields), max_size=8)
 
 
 @settings(max_examples=200, deadline=None)

@@ -15,6 +15,7 @@ from fluss.errors import FormatError, InvalidArgumentError
 from fluss.metadata import DataTypes
 from fluss.metadata import types as t
 
+LOCAL_TIME = "TIMESTAMP_WITH_LOCAL_TIME_ZONE"
 ALL_TYPES: list[tuple[t.DataType, dict[str, Any], pa.DataType, str]] = [
     (t.BooleanType(), {"type": "BOOLEAN"}, pa.bool_(), "boolean"),
     (t.TinyIntType(), {"type": "TINYINT"}, pa.int8(), "tinyint"),
@@ -33,30 +34,10 @@ ALL_TYPES: list[tuple[t.DataType, dict[str, Any], pa.DataType, str]] = [
     (t.TimeType(3), {"type": "TIME_WITHOUT_TIME_ZONE", "precision": 3}, pa.time32("ms"), "time(3)"),
     (t.TimeType(6), {"type": "TIME_WITHOUT_TIME_ZONE", "precision": 6}, pa.time64("us"), "time(6)"),
     (t.TimeType(9), {"type": "TIME_WITHOUT_TIME_ZONE", "precision": 9}, pa.time64("ns"), "time(9)"),
-    (
-        t.TimestampType(6),
-        {"type": "TIMESTAMP_WITHOUT_TIME_ZONE", "precision": 6},
-        pa.timestamp("us"),
-        "timestamp",
-    ),
-    (
-        t.TimestampType(9),
-        {"type": "TIMESTAMP_WITHOUT_TIME_ZONE", "precision": 9},
-        pa.timestamp("ns"),
-        "timestamp(9)",
-    ),
-    (
-        t.TimestampLtzType(),
-        {"type": "TIMESTAMP_WITH_LOCAL_TIME_ZONE", "precision": 6},
-        pa.timestamp("us", tz="UTC"),
-        "timestamp_ltz",
-    ),
-    (
-        t.TimestampLtzType(3),
-        {"type": "TIMESTAMP_WITH_LOCAL_TIME_ZONE", "precision": 3},
-        pa.timestamp("ms", tz="UTC"),
-        "timestamp_ltz(3)",
-    ),
+    (t.TimestampType(6), {"type": "TIMESTAMP_WITHOUT_TIME_ZONE", "precision": 6}, pa.timestamp("us"), "timestamp"),
+    (t.TimestampType(9), {"type": "TIMESTAMP_WITHOUT_TIME_ZONE", "precision": 9}, pa.timestamp("ns"), "timestamp(9)"),
+    (t.TimestampLtzType(), {"type": LOCAL_TIME, "precision": 6}, pa.timestamp("us", tz="UTC"), "timestamp_ltz"),
+    (t.TimestampLtzType(3), {"type": LOCAL_TIME, "precision": 3}, pa.timestamp("ms", tz="UTC"), "timestamp_ltz(3)"),
     (
         t.ArrayType(t.StringType(nullable=False)),
         {"type": "ARRAY", "element_type": {"type": "STRING", "nullable": False}},
@@ -129,32 +110,14 @@ def test_map_keys_are_never_null() -> None:
 
 
 def test_factory() -> None:
+    make = DataTypes
     built = [
-        DataTypes.boolean(),
-        DataTypes.tinyint(),
-        DataTypes.smallint(),
-        DataTypes.int(),
-        DataTypes.bigint(),
-        DataTypes.float(),
-        DataTypes.double(),
-        DataTypes.char(5),
-        DataTypes.string(),
-        DataTypes.binary(4),
-        DataTypes.bytes(),
-        DataTypes.decimal(10, 2),
-        DataTypes.date(),
-        DataTypes.time(),
-        DataTypes.time(3),
-        DataTypes.time(6),
-        DataTypes.time(9),
-        DataTypes.timestamp(),
-        DataTypes.timestamp(9),
-        DataTypes.timestamp_ltz(),
-        DataTypes.timestamp_ltz(3),
-        DataTypes.array(DataTypes.string().not_null()),
-        DataTypes.map(DataTypes.string(), DataTypes.int()),
-        DataTypes.row([DataTypes.field("seq", DataTypes.int()), t.DataField("label", DataTypes.string().not_null())]),
-    ]
+        make.boolean(), make.tinyint(), make.smallint(), make.int(), make.bigint(), make.float(), make.double(),
+        make.char(5), make.string(), make.binary(4), make.bytes(), make.decimal(10, 2), make.date(), make.time(),
+        make.time(3), make.time(6), make.time(9), make.timestamp(), make.timestamp(9), make.timestamp_ltz(),
+        make.timestamp_ltz(3), make.array(make.string().not_null()), make.map(make.string(), make.int()),
+        make.row([make.field("seq", make.int()), t.DataField("label", make.string().not_null())]),
+    ]  # fmt: skip
     assert built == [row[0] for row in ALL_TYPES]
 
 

@@ -34,6 +34,11 @@ def table(
 
 PK = ("id", "dt")
 AUTO = {"table.auto-partition.enabled": "true"}
+BY_DT = {**AUTO, "table.auto-partition.key": "dt"}
+INT_MAP = t.MapType(t.IntType(), t.IntType())
+VERSIONED = {"table.merge-engine": "versioned"}
+VERSION = "table.merge-engine.versioned.ver-column"
+HISTORICAL = {"table.datalake.historical-partition.enabled": "true"}
 
 GOOD: list[TableDescriptor] = [
     table(),
@@ -41,17 +46,13 @@ GOOD: list[TableDescriptor] = [
     table(pk=PK, partition_keys=["dt"], **AUTO),
     table(partition_keys=["dt"], **AUTO, **{"table.auto-partition.time-zone": "Asia/Shanghai"}),
     table(partition_keys=["dt"], **{"table.auto-partition.time-format": "yyyy-MM-dd"}),
-    table(
-        partition_keys=["dt", "v"],
-        **AUTO,
-        **{"table.auto-partition.key": "dt", "table.auto-partition.num-precreate": "0"},
-    ),
+    table(partition_keys=["dt", "v"], **BY_DT, **{"table.auto-partition.num-precreate": "0"}),
     table({"d": t.DateType()}, partition_keys=["d"], **AUTO, **{"table.auto-partition.time-format": "yyyy-MM-dd"}),
     table({"d": t.DateType()}, partition_keys=["d"]),
     table(pk=PK, **{"table.merge-engine": "first_row"}),
     table(pk=PK, **{"table.merge-engine": "first_row", "table.delete.behavior": "disable"}),
     table(pk=PK, **{"table.merge-engine": "aggregation", "table.delete.behavior": "allow"}),
-    table(pk=PK, **{"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "n"}),
+    table(pk=PK, **VERSIONED, **{VERSION: "n"}),
     table(pk=PK, **{"table.delete.behavior": "ALLOW"}),
     table(
         {"id": t.IntType(), "s": Column("s", t.StringType(), agg_function=AggFunction("listagg", {"delimiter": ";"}))},
@@ -70,11 +71,7 @@ GOOD: list[TableDescriptor] = [
         pk=PK,
         partition_keys=["dt"],
         **AUTO,
-        **{
-            "table.datalake.enabled": "true",
-            "table.datalake.format": "paimon",
-            "table.datalake.historical-partition.enabled": "true",
-        },
+        **{"table.datalake.enabled": "true", "table.datalake.format": "paimon", **HISTORICAL},
     ),
 ]
 
@@ -94,27 +91,15 @@ BAD: list[tuple[TableDescriptor, int, str]] = [
     (table({"_change_type": t.IntType()}), 15, "reserved"),
     (table({"a": t.ArrayType(t.MapType(t.IntType(), t.RowType()))}), 15, "a row needs a field"),
     (table({"a": t.ArrayType(t.IntType())}, bucket_keys=["a"]), 15, "Bucket key column 'a' has type array<int>"),
-    (
-        table({"m": t.MapType(t.IntType(), t.IntType()), "i": t.IntType()}, pk=("m", "i"), bucket_keys=["i"]),
-        15,
-        "Primary key",
-    ),
+    (table({"m": INT_MAP, "i": t.IntType()}, pk=("m", "i"), bucket_keys=["i"]), 15, "Primary key"),
     (table(**{"table.replication.factor": "0"}), 39, "must be greater than 0. It is 0"),
     (table(pk=PK, **{"table.log.format": "INDEXED"}), 39, "ARROW or COMPACTED"),
     (table(**{"table.log.arrow.compression.zstd.level": "23"}), 39, "from 1 to 22"),
     (table(pk=PK, **{"table.kv.format-version": "3"}), 39, "format-version' 3 is not supported"),
     (table(**{"table.merge-engine": "first_row"}), 39, "primary key only"),
-    (table(pk=PK, **{"table.merge-engine": "versioned"}), 39, "must be set for versioned merge engine"),
-    (
-        table(pk=PK, **{"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "x"}),
-        39,
-        "for versioned merge engine doesn't exist in schema",
-    ),
-    (
-        table(pk=PK, **{"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "v"}),
-        39,
-        "[INT, BIGINT, TIMESTAMP, TIMESTAMP_LTZ], but got STRING",
-    ),
+    (table(pk=PK, **VERSIONED), 39, "must be set for versioned merge engine"),
+    (table(pk=PK, **VERSIONED, **{VERSION: "x"}), 39, "for versioned merge engine doesn't exist in schema"),
+    (table(pk=PK, **VERSIONED, **{VERSION: "v"}), 39, "[INT, BIGINT, TIMESTAMP, TIMESTAMP_LTZ], but got STRING"),
     (table(pk=PK, **{"table.merge-engine": "aggregation", "table.changelog.image": "WAL"}), 39, "must be FULL"),
     (
         table({"id": t.IntType(), "s": Column("s", t.IntType(), agg_function=AggFunction("sum"))}, pk=("id",)),
@@ -133,7 +118,7 @@ BAD: list[tuple[TableDescriptor, int, str]] = [
     (table({"d": t.DecimalType(5, 2)}, partition_keys=["d"]), 15, "which partition keys cannot have"),
     (table(partition_keys=["dt"], **{"table.auto-partition.time-format": "MM"}), 15, "time-format'"),
     (table(partition_keys=["dt", "v"], **AUTO), 15, "'table.auto-partition.key' must be set"),
-    (table(partition_keys=["dt", "v"], **AUTO, **{"table.auto-partition.key": "dt"}), 15, "num-precreate' must be 0"),
+    (table(partition_keys=["dt", "v"], **BY_DT), 15, "num-precreate' must be 0"),
     (table(partition_keys=["dt"], **AUTO, **{"table.auto-partition.key": "x"}), 15, "not among the partition keys"),
     (table({"d": t.DateType()}, partition_keys=["d"], **AUTO), 15, "is of type DATE"),
     (
@@ -152,7 +137,7 @@ BAD: list[tuple[TableDescriptor, int, str]] = [
     (table(**{"table.statistics.columns": "id,id"}), 39, "twice"),
     (table({"b": t.BytesType()}, **{"table.statistics.columns": "b"}), 39, "has no statistics"),
     (
-        table(**{"table.datalake.historical-partition.enabled": "true"}),
+        table(**HISTORICAL),
         39,
         "needs 'table.auto-partition.enabled' true, 'table.datalake.enabled' true, 'table.datalake.format' paimon, "
         "a primary key, exactly one partition key",

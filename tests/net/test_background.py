@@ -43,14 +43,11 @@ async def double(number: int) -> int:
 
 
 def test_run_returns_results_and_raises_errors(thread: LoopThread) -> None:
-    async def fail() -> None:
-        raise KeyError("lost")
-
     assert "not started" in repr(thread)
     assert thread.run(double(4)) == 8
     assert "running" in repr(thread)
     with pytest.raises(KeyError, match="lost"):
-        thread.run(fail())
+        thread.run(fail(KeyError("lost")))
     assert thread.submit(double(5)).result(5) == 10
 
 
@@ -70,6 +67,10 @@ def test_many_threads_share_one_loop(thread: LoopThread) -> None:
     assert results == [n * 2 for n in range(50)]
 
 
+async def fail(error: BaseException) -> None:
+    raise error
+
+
 def test_timeout_cancels(thread: LoopThread) -> None:
     cancelled = threading.Event()
     with pytest.raises(DeadlineExceededError, match=r"did not finish within 0\.05 s"):
@@ -78,19 +79,13 @@ def test_timeout_cancels(thread: LoopThread) -> None:
 
 
 def test_a_timeout_of_the_coroutine_itself_is_passed_on(thread: LoopThread) -> None:
-    async def fail() -> None:
-        raise DeadlineExceededError("the server was slow")
-
     with pytest.raises(DeadlineExceededError, match="the server was slow"):
-        thread.run(fail(), timeout=5)
+        thread.run(fail(DeadlineExceededError("the server was slow")), timeout=5)
 
 
 def test_a_coroutine_that_cancels_itself(thread: LoopThread) -> None:
-    async def give_up() -> None:
-        raise asyncio.CancelledError
-
     with pytest.raises(concurrent.futures.CancelledError):
-        thread.run(give_up())
+        thread.run(fail(asyncio.CancelledError()))
 
 
 def test_an_interrupt_cancels(thread: LoopThread) -> None:

@@ -65,6 +65,10 @@ def shaken(behaviour: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Await
     return whole
 
 
+async def silent(session: Any) -> None:
+    await asyncio.sleep(30)
+
+
 async def forever(session: Any) -> None:
     while True:
         await session.next_request()
@@ -75,15 +79,28 @@ async def empty_answers(session: Any) -> None:
         session.answer(await session.next_request())
 
 
+def answering(*answers: Any, then: Callable[[Any], Awaitable[None]] = forever) -> Callable[[Any], Awaitable[None]]:
+    """Shake hands and answer the first requests with these messages, or with errors, (code, text)."""
+
+    async def behaviour(session: Any) -> None:
+        await session.shake_hands()
+        for answer in answers:
+            request = await session.next_request()
+            if isinstance(answer, tuple):
+                session.refuse(request, *answer)
+            else:
+                session.answer(request, answer)
+        await then(session)
+
+    return behaviour
+
+
 # ---- calls ----
 
 
 async def test_call_sends_and_returns_messages() -> None:
-    async def behaviour(session: Any) -> None:
-        session.answer(await session.next_request(), pb.ListTablesResponse(table_name=["a", "b"]))
-        session.answer(await session.next_request(), pb.InitWriterResponse(writer_id=7))
-
-    async with talking(shaken(behaviour), software_name="tester") as (connection, server):
+    behaviour = answering(pb.ListTablesResponse(table_name=["a", "b"]), pb.InitWriterResponse(writer_id=7))
+    async with talking(behaviour, software_name="tester") as (connection, server):
         response = await connection.call(apis.LIST_TABLES, pb.ListTablesRequest(database_name="fluss"))
         assert list(response.table_name) == ["a", "b"]
         assert (await connection.call(apis.INIT_WRITER)).writer_id == 7
@@ -139,7 +156,7 @@ async def test_begin_tells_the_waiter_once() -> None:
         session.answer(first, b"yes")
         session.answer(first, b"twice")
 
-    async with talking(shaken(behaviour)) as (connection, _server):
+    async with talking(shaken(behaviour)) as (connection, _):
         waiters = [Told(), Told(), Told()]
         for waiter in waiters:
             connection.begin(apis.LOOKUP, [b"question"], waiter)
@@ -160,7 +177,7 @@ async def test_begin_hears_of_a_lost_connection() -> None:
         await session.next_request()
         session.writer.close()
 
-    async with talking(shaken(behaviour)) as (connection, _server):
+    async with talking(shaken(behaviour)) as (connection, _):
         waiter = Told()
         connection.begin(apis.LOOKUP, [b"question"], waiter)
         await waiter.told.wait()
@@ -169,13 +186,7 @@ async def test_begin_hears_of_a_lost_connection() -> None:
 
 
 async def test_errors_of_the_server() -> None:
-    async def behaviour(session: Any) -> None:
-        session.refuse(await session.next_request(), 7, "No table x.")
-        session.refuse(await session.next_request(), 7)
-        session.refuse(await session.next_request(), 999, "new")
-        session.answer(await session.next_request())
-
-    async with talking(shaken(behaviour)) as (connection, _server):
+    async with talking(answering((7, "No table x."), (7,), (999, "new"), b"")) as (connection, _):
         with pytest.raises(TableNotExistError, match=r"No table x\."):
             await connection.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=T_LOG))
         with pytest.raises(TableNotExistError, match="does not exist"):
@@ -194,7 +205,7 @@ async def test_broken_bodies_fail_only_their_call() -> None:
         session.writer.write(b"".join(frames.encode_response(4711, [b"no such request"])))
         session.answer(await session.next_request(), pb.ListDatabasesResponse(database_name=["d"]))
 
-    async with talking(shaken(behaviour)) as (connection, _server):
+    async with talking(shaken(behaviour)) as (connection, _):
         with pytest.raises(FormatError, match="not a valid ListDatabasesResponse"):
             await connection.call(apis.LIST_DATABASES)
         with pytest.raises(FormatError, match="not a valid ErrorResponse"):
@@ -237,7 +248,7 @@ async def test_large_requests_and_answers() -> None:
 
     parts = [b"head", b"a" * 7_000_000, bytearray(b"small"), memoryview(b"b" * 5_000_000), b"c" * 70_000, b"tail"]
 
-    async with talking(shaken(behaviour)) as (connection, _server):
+    async with talking(shaken(behaviour)) as (connection, _):
         large = asyncio.ensure_future(connection.call_parts(apis.PRODUCE_LOG, parts))
         await asyncio.sleep(0)
         await connection.call(apis.LIST_DATABASES)
@@ -264,7 +275,7 @@ async def first_answer_late(session: Any) -> None:
 
 
 async def test_deadline_of_one_call() -> None:
-    async with talking(shaken(first_answer_late)) as (connection, _server):
+    async with talking(shaken(first_answer_late)) as (connection, _):
         with pytest.raises(DeadlineExceededError, match=r"did not answer FETCH_LOG within 30 ms") as caught:
             await connection.call_parts(apis.FETCH_LOG, [b"1"], timeout_ms=30)
         assert isinstance(caught.value, TimeoutError)
@@ -273,7 +284,7 @@ async def test_deadline_of_one_call() -> None:
 
 
 async def test_cancelled_calls_leave_nothing_behind() -> None:
-    async with talking(shaken(first_answer_late)) as (connection, _server):
+    async with talking(shaken(first_answer_late)) as (connection, _):
         call = asyncio.ensure_future(connection.call_parts(apis.FETCH_LOG, [b"1"]))
         await asyncio.sleep(0.01)
         assert len(connection._pending) == 1
@@ -292,7 +303,7 @@ async def test_a_lost_connection_fails_every_call() -> None:
         for _ in range(3):
             await session.next_request()
 
-    async with talking(shaken(behaviour)) as (connection, _server):
+    async with talking(shaken(behaviour)) as (connection, _):
         calls = [connection.call(apis.LIST_DATABASES) for _ in range(3)]
         errors = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(error) for error in errors] == [NetworkError] * 3
@@ -304,10 +315,8 @@ async def test_a_lost_connection_fails_every_call() -> None:
 
 
 async def test_a_call_between_loss_and_notice_fails_too() -> None:
-    async with talking(shaken(forever)) as (connection, _server):
-        transport = connection._transport._transport
-        assert transport is not None
-        transport.abort()
+    async with talking(shaken(forever)) as (connection, _):
+        connection._transport._transport.abort()
         with pytest.raises(NetworkError, match="was lost"):
             await connection.call(apis.LIST_DATABASES)
 
@@ -317,7 +326,7 @@ async def test_an_answer_cut_in_the_middle() -> None:
         request = await session.next_request()
         session.writer.write(b"".join(frames.encode_response(request.request_id, [bytes(100)]))[:50])
 
-    async with talking(shaken(behaviour)) as (connection, _server):
+    async with talking(shaken(behaviour)) as (connection, _):
         with pytest.raises(NetworkError, match="in the middle of a response"):
             await connection.call(apis.LIST_DATABASES)
 
@@ -329,7 +338,7 @@ async def test_server_failure_fails_every_call() -> None:
         session.writer.write(b"".join(frames.encode_server_failure(26, "disk gone")))
         await forever(session)
 
-    async with talking(shaken(behaviour)) as (connection, _server):
+    async with talking(shaken(behaviour)) as (connection, _):
         calls = [connection.call(apis.LIST_DATABASES) for _ in range(2)]
         errors = await asyncio.gather(*calls, return_exceptions=True)
         assert [(type(error), error.message) for error in errors] == [(StorageError, "disk gone")] * 2
@@ -361,17 +370,14 @@ async def test_servers_that_speak_something_else(data: bytes, message: str) -> N
 
 
 async def test_answers_have_a_limit() -> None:
-    async def behaviour(session: Any) -> None:
-        session.answer(await session.next_request(), bytes(20_000))
-
-    async with talking(shaken(behaviour), max_frame_bytes=10_000) as (connection, _server):
+    async with talking(answering(bytes(20_000)), max_frame_bytes=10_000) as (connection, _):
         with pytest.raises(FormatError, match="larger than the limit of 10000 bytes"):
             await connection.call(apis.LIST_DATABASES)
         assert connection.closed
 
 
 async def test_close_twice_and_use_after_close() -> None:
-    async with talking(shaken(forever)) as (connection, _server):
+    async with talking(shaken(forever)) as (connection, _):
         call = asyncio.ensure_future(connection.call(apis.LIST_DATABASES))
         await asyncio.sleep(0.01)
         await asyncio.gather(connection.close(), connection.close())
@@ -384,7 +390,7 @@ async def test_close_twice_and_use_after_close() -> None:
 
 
 async def test_close_for_a_reason_that_may_pass() -> None:
-    async with talking(shaken(forever)) as (connection, _server):
+    async with talking(shaken(forever)) as (connection, _):
         call = asyncio.ensure_future(connection.call_parts(apis.LOOKUP, [b"question"]))
         await asyncio.sleep(0)
         await connection.close(NetworkError("the server moved"))
@@ -399,10 +405,7 @@ async def test_close_for_a_reason_that_may_pass() -> None:
 
 
 async def test_closing_while_much_waits_to_be_sent() -> None:
-    async def behaviour(session: Any) -> None:
-        await asyncio.sleep(30)
-
-    async with talking(shaken(behaviour)) as (connection, _server):
+    async with talking(shaken(silent)) as (connection, _):
         call = asyncio.ensure_future(connection.call_parts(apis.PRODUCE_LOG, [bytes(30_000_000)]))
         await asyncio.sleep(0.05)
         started = time.monotonic()
@@ -437,9 +440,6 @@ async def test_connect_deadline() -> None:
 
 
 async def test_cancelled_open_closes_the_socket() -> None:
-    async def silent(session: Any) -> None:
-        await asyncio.sleep(30)
-
     async with serving(silent) as server:
         opening = asyncio.ensure_future(connect(server.port))
         await server.connected.wait()
@@ -452,8 +452,7 @@ async def test_cancelled_open_closes_the_socket() -> None:
 
 
 async def test_socket_options() -> None:
-    async with talking(shaken(forever)) as (connection, _server):
-        assert connection._transport._transport is not None
+    async with talking(shaken(forever)) as (connection, _):
         sock = connection._transport._transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
@@ -503,7 +502,7 @@ async def test_a_server_of_another_type(code: int, known: Any, expected: Any, pr
 
 
 async def test_a_server_that_names_no_type_is_accepted() -> None:
-    async with talking(shaken(forever), expected_server_type=ServerType.TABLET) as (connection, _server):
+    async with talking(shaken(forever), expected_server_type=ServerType.TABLET) as (connection, _):
         assert connection.server_type is None
 
 
@@ -564,12 +563,8 @@ async def test_plain_without_a_challenge() -> None:
 
 
 async def test_an_empty_challenge_is_acknowledged() -> None:
-    async def behaviour(session: Any) -> None:
-        session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b""))
-        session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b""))
-        await empty_answers(session)
-
-    async with talking(shaken(behaviour), credentials=ALICE) as (connection, server):
+    empty = pb.AuthenticateResponse(challenge=b"")
+    async with talking(answering(empty, empty, then=empty_answers), credentials=ALICE) as (connection, server):
         await connection.call(apis.LIST_DATABASES)
         assert tokens(server.sessions[0]) == [FIRST_TOKEN, ("PLAIN", b"")]
 
@@ -585,12 +580,8 @@ async def test_authentication_with_a_server_that_names_no_versions() -> None:
 
 
 async def test_a_wrong_password(caplog: pytest.LogCaptureFixture) -> None:
-    async def behaviour(session: Any) -> None:
-        session.refuse(await session.next_request(), 46, "Wrong user or password.")
-        await forever(session)
-
     with caplog.at_level(logging.DEBUG):
-        async with serving(shaken(behaviour)) as server:
+        async with serving(answering((46, "Wrong user or password."))) as server:
             with pytest.raises(AuthenticateError, match="Wrong user or password") as caught:
                 await connect(server.port, credentials=ALICE)
             assert ALICE.password not in repr(caught.value)
@@ -598,24 +589,16 @@ async def test_a_wrong_password(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_real_challenge_is_refused() -> None:
-    async def behaviour(session: Any) -> None:
-        session.answer(await session.next_request(), pb.AuthenticateResponse(challenge=b"prove it"))
-        await forever(session)
-
-    async with serving(shaken(behaviour)) as server:
+    async with serving(answering(pb.AuthenticateResponse(challenge=b"prove it"))) as server:
         with pytest.raises(AuthenticateError, match="sent a challenge, but PLAIN has none"):
             await connect(server.port, credentials=ALICE)
 
 
 async def test_the_server_asks_to_try_again(caplog: pytest.LogCaptureFixture) -> None:
-    async def behaviour(session: Any) -> None:
-        for _ in range(2):
-            session.refuse(await session.next_request(), 51, "busy")
-        await empty_answers(session)
-
     with caplog.at_level(logging.DEBUG):
         started = time.monotonic()
-        async with talking(shaken(behaviour), credentials=ALICE) as (_, server):
+        behaviour = answering((51, "busy"), (51, "busy"), then=empty_answers)
+        async with talking(behaviour, credentials=ALICE) as (_, server):
             assert 0.2 < time.monotonic() - started < 3  # 0.1 s and 0.2 s, each give or take a fifth
             assert tokens(server.sessions[0]) == [FIRST_TOKEN] * 3
     assert "asks to authenticate again" in caplog.text
@@ -668,8 +651,5 @@ def test_other_event_loops() -> None:
         async with talking(echo) as (connection, _):
             assert await connection.call_parts(apis.PRODUCE_LOG, [b"head", body]) == b"head" + body
 
-    loop = uvloop.new_event_loop()
-    try:
+    with contextlib.closing(uvloop.new_event_loop()) as loop:
         loop.run_until_complete(asyncio.wait_for(scenario(), 30))
-    finally:
-        loop.close()

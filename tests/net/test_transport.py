@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import random
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -20,10 +21,30 @@ def low_water(sock: socket.socket) -> int:
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
 
 
-async def ended(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
+Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def connected(peer: Peer, take: Callable[[memoryview], None]) -> AsyncIterator[FrameTransport]:
+    """A transport whose other end is `peer`, and which must not be lost."""
+    peers: list[asyncio.Task[None] | None] = []
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(asyncio.current_task())
+        await peer(reader, writer)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(served, "127.0.0.1", 0)
+    lost: list[FlussError] = []
+    made = FrameTransport("peer", FrameReader(), take, lost.append)
+    await asyncio.get_running_loop().create_connection(lambda: made, *server.sockets[0].getsockname())
+    yield made
+    assert not lost
+    await made.close()
+    server.close()
+    await asyncio.gather(*(task for task in peers if task is not None))
 
 
 @pytest.mark.parametrize("direct", [True, False])
@@ -39,33 +60,22 @@ async def test_parts_leave_in_order_through_a_slow_socket(direct: bool, monkeypa
     expected = b"".join(part for frame in frames for part in frame)
 
     received = bytearray()
-    peers: list[asyncio.Task[None] | None] = []
     complete = asyncio.Event()
 
-    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peers.append(asyncio.current_task())
+    async def peer(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         while len(received) < len(expected):
             received.extend(await reader.read(300_000))
             await asyncio.sleep(0)
         complete.set()
-        await ended(writer)
 
-    server = await asyncio.start_server(peer, "127.0.0.1", 0)
-    lost: list[FlussError] = []
-    made = FrameTransport("peer", FrameReader(), lambda frame: None, lost.append)
-    loop = asyncio.get_running_loop()
-    await loop.create_connection(lambda: made, *server.sockets[0].getsockname())
-    for frame in frames:
-        made.send(frame, sum(map(len, frame)))
-        if chance.random() < 0.2:
-            await asyncio.sleep(0)
-    await asyncio.wait_for(complete.wait(), 30)
-    assert bytes(received) == expected
-    assert not lost
-    await made.close()
+    async with connected(peer, lambda frame: None) as made:
+        for frame in frames:
+            made.send(frame, sum(map(len, frame)))
+            if chance.random() < 0.2:
+                await asyncio.sleep(0)
+        await asyncio.wait_for(complete.wait(), 30)
+        assert bytes(received) == expected
     assert made._direct is None
-    server.close()
-    await asyncio.gather(*(task for task in peers if task is not None))
 
 
 def test_the_reader_of_a_large_frame_is_woken_for_large_pieces() -> None:
@@ -94,29 +104,20 @@ async def test_a_large_frame_that_comes_slowly_arrives() -> None:
     payload = random.Random(4).randbytes(3 * WAKE_BYTES + 17)
 
     got: list[bytes] = []
-    peers: list[asyncio.Task[None] | None] = []
     done = asyncio.Event()
 
-    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peers.append(asyncio.current_task())
+    async def peer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         data = len(payload).to_bytes(4, "big") + payload
         for at in range(0, len(data), 90_000):
             writer.write(data[at : at + 90_000])
             await writer.drain()
             await asyncio.sleep(0.002)
         await done.wait()
-        await ended(writer)
 
     def take(frame: memoryview) -> None:
         got.append(bytes(frame))
         done.set()
 
-    server = await asyncio.start_server(peer, "127.0.0.1", 0)
-    lost: list[FlussError] = []
-    made = FrameTransport("peer", FrameReader(), take, lost.append)
-    await asyncio.get_running_loop().create_connection(lambda: made, *server.sockets[0].getsockname())
-    await asyncio.wait_for(done.wait(), 10)
-    assert got == [payload]
-    await made.close()
-    server.close()
-    await asyncio.gather(*(task for task in peers if task is not None))
+    async with connected(peer, take):
+        await asyncio.wait_for(done.wait(), 10)
+        assert got == [payload]

@@ -206,29 +206,20 @@ NAME_IS_X = pb.PbPredicate(
     ),
 )
 
-REQUESTS: dict[str, tuple[apis.Api, int, int, Message]] = {
-    "V1": (
-        apis.API_VERSIONS,
-        0,
-        0,
-        pb.ApiVersionsRequest(client_software_name="fluss-rust", client_software_version="1.0.0"),
-    ),
-    "V3": (apis.GET_METADATA, 0, 0, pb.MetadataRequest()),
-    "V5": (apis.GET_METADATA, 0, 1, pb.MetadataRequest(table_path=[T_LOG])),
+REQUESTS: dict[str, tuple[int, Message]] = {
+    "V1": (0, pb.ApiVersionsRequest(client_software_name="fluss-rust", client_software_version="1.0.0")),
+    "V3": (0, pb.MetadataRequest()),
+    "V5": (1, pb.MetadataRequest(table_path=[T_LOG])),
     "V6": (
-        apis.GET_METADATA,
-        0,
         0x15,
         pb.MetadataRequest(
             partitions_path=[pb.PbPhysicalTablePath(database_name="fluss", table_name="t_part", partition_name="2024")]
         ),
     ),
-    "V8": (apis.AUTHENTICATE, 0, 0, pb.AuthenticateRequest(protocol="PLAIN", token=b"\0alice\0secret")),
-    "V9": (apis.AUTHENTICATE, 0, 1, pb.AuthenticateRequest(protocol="PLAIN", token=b"")),
-    "V10": (apis.LIST_DATABASES, 0, 0, pb.ListDatabasesRequest()),
+    "V8": (0, pb.AuthenticateRequest(protocol="PLAIN", token=b"\0alice\0secret")),
+    "V9": (1, pb.AuthenticateRequest(protocol="PLAIN", token=b"")),
+    "V10": (0, pb.ListDatabasesRequest()),
     "V12": (
-        apis.CREATE_DATABASE,
-        0,
         1,
         pb.CreateDatabaseRequest(
             database_name="d1",
@@ -236,76 +227,33 @@ REQUESTS: dict[str, tuple[apis.Api, int, int, Message]] = {
             database_json=b'{"comment":"c1","custom_properties":{"a":"b"},"version":1}',
         ),
     ),
-    "V13": (
-        apis.CREATE_TABLE,
-        0,
-        2,
-        pb.CreateTableRequest(table_path=T_LOG, table_json=log_table_json(False), ignore_if_exists=True),
-    ),
-    "V14": (
-        apis.CREATE_TABLE,
-        0,
-        3,
-        pb.CreateTableRequest(table_path=T_LOG, table_json=log_table_json(True), ignore_if_exists=True),
-    ),
-    "V15": (
-        apis.CREATE_TABLE,
-        0,
-        6,
-        pb.CreateTableRequest(table_path=T_PK, table_json=PK_TABLE_JSON, ignore_if_exists=False),
-    ),
-    "V18": (
-        apis.CREATE_PARTITION,
-        0,
-        8,
-        pb.CreatePartitionRequest(table_path=T_PART, partition_spec=DS_2024, ignore_if_not_exists=True),
-    ),
-    "V19": (apis.LIST_PARTITION_INFOS, 0, 9, pb.ListPartitionInfosRequest(table_path=T_PART)),
-    "V20": (apis.INIT_WRITER, 0, 3, pb.InitWriterRequest(table_path=[T_LOG])),
-    "V24": (
-        apis.LOOKUP,
-        1,
-        0x13,
-        pb.LookupRequest(table_id=102, buckets_req=[pb.PbLookupReqForBucket(bucket_id=0, keys=[b"\x01"])]),
-    ),
+    "V13": (2, pb.CreateTableRequest(table_path=T_LOG, table_json=log_table_json(False), ignore_if_exists=True)),
+    "V14": (3, pb.CreateTableRequest(table_path=T_LOG, table_json=log_table_json(True), ignore_if_exists=True)),
+    "V15": (6, pb.CreateTableRequest(table_path=T_PK, table_json=PK_TABLE_JSON, ignore_if_exists=False)),
+    "V18": (8, pb.CreatePartitionRequest(table_path=T_PART, partition_spec=DS_2024, ignore_if_not_exists=True)),
+    "V19": (9, pb.ListPartitionInfosRequest(table_path=T_PART)),
+    "V20": (3, pb.InitWriterRequest(table_path=[T_LOG])),
+    "V24": (0x13, pb.LookupRequest(table_id=102, buckets_req=[pb.PbLookupReqForBucket(bucket_id=0, keys=[b"\x01"])])),
     "V25": (
-        apis.PREFIX_LOOKUP,
-        1,
         0x1D,
         pb.PrefixLookupRequest(table_id=105, buckets_req=[pb.PbPrefixLookupReqForBucket(bucket_id=0, keys=[b"\x01"])]),
     ),
-    "V26": (
-        apis.LIST_OFFSETS,
-        0,
-        6,
-        pb.ListOffsetsRequest(follower_server_id=-1, offset_type=1, table_id=101, bucket_id=[0]),
-    ),
+    "V26": (6, pb.ListOffsetsRequest(follower_server_id=-1, offset_type=1, table_id=101, bucket_id=[0])),
     "V27": (
-        apis.LIST_OFFSETS,
-        0,
         10,
         pb.ListOffsetsRequest(
             follower_server_id=-1, offset_type=2, table_id=101, bucket_id=[0], startTimestamp=1700000000000
         ),
     ),
     "V28": (
-        apis.LIST_OFFSETS,
-        0,
         0x1A,
         pb.ListOffsetsRequest(follower_server_id=-1, offset_type=1, table_id=103, partition_id=104, bucket_id=[0]),
     ),
-    "V29": (apis.GET_FILESYSTEM_SECURITY_TOKEN, 0, 11, pb.GetFileSystemSecurityTokenRequest()),
-    "V30": (apis.FETCH_LOG, 0, 12, fetch(projection_pushdown_enabled=False, fetch_offset=-2)),
-    "V32": (apis.FETCH_LOG, 0, 13, fetch(projection_pushdown_enabled=False, fetch_offset=2)),
-    "V33": (
-        apis.FETCH_LOG,
-        0,
-        15,
-        fetch(projection_pushdown_enabled=True, projected_fields=[1], fetch_offset=0),
-    ),
+    "V29": (11, pb.GetFileSystemSecurityTokenRequest()),
+    "V30": (12, fetch(projection_pushdown_enabled=False, fetch_offset=-2)),
+    "V32": (13, fetch(projection_pushdown_enabled=False, fetch_offset=2)),
+    "V33": (15, fetch(projection_pushdown_enabled=True, projected_fields=[1], fetch_offset=0)),
     "V34": (
-        apis.FETCH_LOG,
-        0,
         6,
         fetch(
             projection_pushdown_enabled=False,
@@ -316,25 +264,18 @@ REQUESTS: dict[str, tuple[apis.Api, int, int, Message]] = {
             filter_schema_id=1,
         ),
     ),
-    "V35": (apis.LIMIT_SCAN, 0, 0x1F, pb.LimitScanRequest(table_id=101, bucket_id=0, limit=10)),
-    "V36": (apis.GET_LAKE_SNAPSHOT, 0, 5, pb.GetLakeSnapshotRequest(table_path=T_LOG)),
-    "V37": (apis.DROP_TABLE, 0, 5, pb.DropTableRequest(table_path=T_LOG, ignore_if_not_exists=True)),
-    "V38": (
-        apis.DROP_DATABASE,
-        0,
-        6,
-        pb.DropDatabaseRequest(database_name="d1", ignore_if_not_exists=True, cascade=True),
-    ),
+    "V35": (0x1F, pb.LimitScanRequest(table_id=101, bucket_id=0, limit=10)),
+    "V36": (5, pb.GetLakeSnapshotRequest(table_path=T_LOG)),
+    "V37": (5, pb.DropTableRequest(table_path=T_LOG, ignore_if_not_exists=True)),
+    "V38": (6, pb.DropDatabaseRequest(database_name="d1", ignore_if_not_exists=True, cascade=True)),
 }
+VERSIONS = {"V24": 1, "V25": 1}
+"""Of requests that are not of version 0."""
 
-NODES_29123 = [
-    pb.PbServerNode(node_id=0, host="127.0.0.1", port=29123),
-    pb.PbServerNode(node_id=1, host="127.0.0.1", port=29124),
-]
-NODES_29223 = [
-    pb.PbServerNode(node_id=0, host="127.0.0.1", port=29223),
-    pb.PbServerNode(node_id=1, host="127.0.0.1", port=29224),
-]
+NODES_29123, NODES_29223 = (
+    [pb.PbServerNode(node_id=number, host="127.0.0.1", port=port + number) for number in (0, 1)]
+    for port in (29123, 29223)
+)
 
 RESPONSES: dict[str, tuple[int, Message]] = {
     frame_hex: (request_id, message)
@@ -400,7 +341,8 @@ RESPONSES: dict[str, tuple[int, Message]] = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_request_frames(name: str) -> None:
-    api, version, request_id, message = REQUESTS[name]
+    request_id, message = REQUESTS[name]
+    api, version = next(api for api in apis.APIS.values() if api.request is type(message)), VERSIONS.get(name, 0)
     request = frames.parse_request(only_frame(frame(name)))
     assert (request.api_key, request.version, request.request_id) == (api.key, version, request_id)
     assert api.request.FromString(bytes(request.body)) == message

@@ -33,11 +33,7 @@ def glued(parts: list[Part]) -> LogBatch:
 
 @pytest.mark.parametrize(
     ("source", "expected"),
-    [
-        ("ARROW_PLAIN", "PROJECTED"),
-        ("CHANGELOG", "CHANGELOG_PROJECTED"),
-        ("V1_STATISTICS", "V1_PROJECTED"),
-    ],
+    [("ARROW_PLAIN", "PROJECTED"), ("CHANGELOG", "CHANGELOG_PROJECTED"), ("V1_STATISTICS", "V1_PROJECTED")],
 )
 def test_projections_of_a_java_server(source: str, expected: str) -> None:
     theirs = LogBatch(vectors.LOG_BATCHES[expected])
@@ -90,19 +86,9 @@ def test_columns_that_are_younger_than_the_batch_are_null(name: str, positions: 
     assert pa.ipc.open_stream(stream).read_next_batch().num_rows == whole.num_rows
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ARROW_PLAIN",
-        "ARROW_PLAIN_64",
-        "ARROW_NULLS",
-        "ARROW_ZSTD_RAW",
-        "ARROW_ZSTD",
-        "ARROW_ZSTD_64",
-        "ARROW_LZ4",
-        "V2",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "ARROW_PLAIN", "ARROW_PLAIN_64", "ARROW_NULLS", "ARROW_ZSTD_RAW", "ARROW_ZSTD", "ARROW_ZSTD_64", "ARROW_LZ4", "V2",
+])  # fmt: skip
 @pytest.mark.parametrize("position", [0, 1])
 def test_projections_of_every_kind_of_batch(name: str, position: int) -> None:
     batch = LogBatch(vectors.LOG_BATCHES[name])

@@ -173,23 +173,14 @@ def test_decimals_and_booleans() -> None:
     assert statistics.column("d") == (0, rows[0][1], rows[1][1])
 
 
-SCHEMA = Schema.of(
-    [
-        Column("n", t.IntType()),
-        Column("s", t.StringType()),
-        Column("d", t.DoubleType()),
-        Column("day", t.DateType()),
-        Column("other", t.IntType()),
-    ]
-)
+COLUMNS = [Column("n", t.IntType()), Column("s", t.StringType()), Column("d", t.DoubleType())]
+SCHEMA = Schema.of([*COLUMNS, Column("day", t.DateType()), Column("other", t.IntType())])
 ROWS: list[tuple[Any, ...]] = [(10, "bar", 1.5, 19_000, 1), (20, "foo", 2.5, 19_010, 2), (None, None, None, None, 3)]
 
 
 def statistics_of(rows: list[tuple[Any, ...]], schema: Schema = SCHEMA, setting: str = "n,s,d,day") -> Statistics:
     columns = statistics_columns(schema, setting.split(","))
-    statistics = Statistics.parse(build_statistics(to_batch(schema, rows), schema, columns), schema)
-    assert statistics is not None
-    return statistics
+    return parsed(build_statistics(to_batch(schema, rows), schema, columns), schema)
 
 
 STATISTICS = statistics_of(ROWS)
@@ -331,7 +322,7 @@ def predicates(draw: st.DrawFn, depth: int = 2) -> Predicate:
     predicates(),
 )
 def test_no_batch_with_a_matching_row_is_skipped(rows: list[tuple[Any, ...]], predicate: Predicate) -> None:
-    schema = Schema.of([Column("n", t.IntType()), Column("s", t.StringType()), Column("d", t.DoubleType())])
+    schema = Schema.of(COLUMNS)
     batch = to_batch(schema, rows)
     matching = pa.Table.from_batches([batch]).filter(predicate.to_arrow_expression(schema)).num_rows
     if matching:

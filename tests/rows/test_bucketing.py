@@ -62,19 +62,10 @@ def test_longer_keys(key: bytes, count: int, fluss: int, paimon: int, iceberg: i
     assert bucket_of(key, count, "iceberg") == iceberg
 
 
-@pytest.mark.parametrize(
-    ("key", "java", "pyfluss"),
-    [
-        ("7f", 346, 346),
-        ("8001", 18, 783),
-        ("ac02", 325, 427),
-        ("e807", 123, 441),
-        ("ffff03", 137, 6),
-        ("fbffffff0f", 277, 277),
-        ("ffffffff0f", 730, 730),
-        ("ffffffff07", 822, 822),
-    ],
-)
+@pytest.mark.parametrize(("key", "java", "pyfluss"), [
+    ("7f", 346, 346), ("8001", 18, 783), ("ac02", 325, 427), ("e807", 123, 441), ("ffff03", 137, 6),
+    ("fbffffff0f", 277, 277), ("ffffffff0f", 730, 730), ("ffffffff07", 822, 822),
+])  # fmt: skip
 def test_variants(key: str, java: int, pyfluss: int) -> None:
     data = bytes.fromhex(key)
     assert bucket_of(data, 1000) == java

@@ -27,28 +27,16 @@ CODERS = [compacted, indexed, aligned]
 Value = st.SearchStrategy[Any]
 
 scalar_types: st.SearchStrategy[t.DataType] = st.one_of(
-    st.sampled_from(
-        [
-            t.BooleanType(),
-            t.TinyIntType(),
-            t.SmallIntType(),
-            t.IntType(),
-            t.BigIntType(),
-            t.FloatType(),
-            t.DoubleType(),
-            t.StringType(),
-            t.BytesType(),
-            t.DateType(),
-            t.CharType(200),
-            t.BinaryType(3),
-            t.BinaryType(12),
-        ]
-    ),
+    st.sampled_from([
+        t.BooleanType(), t.TinyIntType(), t.SmallIntType(), t.IntType(), t.BigIntType(), t.FloatType(),
+        t.DoubleType(), t.StringType(), t.BytesType(), t.DateType(), t.CharType(200), t.BinaryType(3),
+        t.BinaryType(12),
+    ]),
     st.builds(t.TimeType, st.integers(0, 9)),
     st.builds(t.TimestampType, st.integers(0, 9)),
     st.builds(t.TimestampLtzType, st.integers(0, 9)),
     st.integers(1, 38).flatmap(lambda p: st.builds(t.DecimalType, st.just(p), st.integers(0, p))),
-).flatmap(lambda dtype: st.sampled_from([dtype, dtype.with_nullable(False)]))
+).flatmap(lambda dtype: st.sampled_from([dtype, dtype.with_nullable(False)]))  # fmt: skip
 
 all_types: st.SearchStrategy[t.DataType] = st.recursive(
     scalar_types,
@@ -291,14 +279,8 @@ def test_python_round_trip(table: tuple[list[t.DataType], list[tuple[Any, ...]]]
 
 
 def test_empty_batches() -> None:
-    types: list[t.DataType] = [
-        t.IntType(),
-        t.StringType(),
-        t.BinaryType(3),
-        t.ArrayType(t.IntType()),
-        t.DecimalType(30, 1),
-        t.BooleanType(),
-    ]
+    types: list[t.DataType] = [t.IntType(), t.StringType(), t.BinaryType(3)]
+    types += [t.ArrayType(t.IntType()), t.DecimalType(30, 1), t.BooleanType()]
     arrays = [to_arrow([], dtype) for dtype in types]
     assert len(encode_compacted(types, arrays)) == 0
     assert len(encode_aligned(types, arrays)) == 0

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -175,8 +176,6 @@ def test_arrays(dtype: t.DataType, items: list[Any], expected: str) -> None:
 
 
 def test_nan_in_arrays_is_canonical() -> None:
-    import struct
-
     odd = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0001))[0]
     row = compacted.encode_row([t.ArrayType(t.DoubleType())], [[odd]])
     assert row[-8:].hex() == "000000000000f87f"
@@ -349,41 +348,23 @@ def test_key_refusals() -> None:
 
 
 VECTORS_32 = [
-    (0, "00"),
-    (1, "01"),
-    (127, "7f"),
-    (128, "8001"),
-    (300, "ac02"),
-    (16384, "808001"),
-    (-1, "ffffffff0f"),
-    (2147483647, "ffffffff07"),
-    (-2147483648, "8080808008"),
-]
+    (0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (300, "ac02"), (16384, "808001"), (-1, "ffffffff0f"),
+    (2147483647, "ffffffff07"), (-2147483648, "8080808008"),
+]  # fmt: skip
 VECTORS_64 = [
-    (0, "00"),
-    (127, "7f"),
-    (128, "8001"),
-    (1705314600123, "bb89afe5d031"),
-    (-1, "ffffffffffffffffff01"),
-    (9223372036854775807, "ffffffffffffffff7f"),
-    (-9223372036854775808, "80808080808080808001"),
-]
+    (0, "00"), (127, "7f"), (128, "8001"), (1705314600123, "bb89afe5d031"), (-1, "ffffffffffffffffff01"),
+    (9223372036854775807, "ffffffffffffffff7f"), (-9223372036854775808, "80808080808080808001"),
+]  # fmt: skip
+VARINTS = [(write_varint32, read_varint32, *one) for one in VECTORS_32]
+VARINTS += [(write_varint64, read_varint64, *one) for one in VECTORS_64]
 
 
-@pytest.mark.parametrize(("value", "expected"), VECTORS_32)
-def test_varint32(value: int, expected: str) -> None:
+@pytest.mark.parametrize(("write", "read", "value", "expected"), VARINTS)
+def test_varints(write: Any, read: Any, value: int, expected: str) -> None:
     out = bytearray()
-    write_varint32(out, value)
+    write(out, value)
     assert out.hex() == expected
-    assert read_varint32(bytes(out) + b"\xff", 0) == (value, len(out))
-
-
-@pytest.mark.parametrize(("value", "expected"), VECTORS_64)
-def test_varint64(value: int, expected: str) -> None:
-    out = bytearray()
-    write_varint64(out, value)
-    assert out.hex() == expected
-    assert read_varint64(bytes(out) + b"\xff", 0) == (value, len(out))
+    assert read(bytes(out) + b"\xff", 0) == (value, len(out))
 
 
 def test_positions() -> None:
@@ -399,16 +380,13 @@ def test_cut_off(data: str) -> None:
         read_varint64(bytes.fromhex(data), 0)
 
 
-@pytest.mark.parametrize("data", ["ffffffff10", "ffffffffff01", "8080808080"])
-def test_varint32_too_large(data: str) -> None:
-    with pytest.raises(FormatError, match="does not fit 32 bits"):
-        read_varint32(bytes.fromhex(data), 0)
-
-
-@pytest.mark.parametrize("data", ["ffffffffffffffffff02", "ffffffffffffffffffff01"])
-def test_varint64_too_large(data: str) -> None:
-    with pytest.raises(FormatError, match="does not fit 64 bits"):
-        read_varint64(bytes.fromhex(data), 0)
+@pytest.mark.parametrize(("read", "bits", "data"), [
+    *((read_varint32, 32, data) for data in ("ffffffff10", "ffffffffff01", "8080808080")),
+    *((read_varint64, 64, data) for data in ("ffffffffffffffffff02", "ffffffffffffffffffff01")),
+])  # fmt: skip
+def test_varints_that_are_too_large(read: Any, bits: int, data: str) -> None:
+    with pytest.raises(FormatError, match=f"does not fit {bits} bits"):
+        read(bytes.fromhex(data), 0)
 
 
 def test_every_length_vectorised() -> None:

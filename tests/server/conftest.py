@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import OPENED, Client, connected, running_server
+from tests.server.log_support import OPENED, Client, FakeClock, connected, running_server
 
 from fluss.server.server import Server
 
@@ -18,6 +18,11 @@ def _harnesses_closed() -> Iterator[None]:
     while OPENED:
         harness = OPENED.pop()
         getattr(harness, "crash", harness.close)()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture

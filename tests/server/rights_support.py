@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf.message import Message
+from tests.server.catalog.support import spec
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.metadata import DataTypes, Schema, TableDescriptor, TablePath
@@ -21,6 +22,7 @@ PERMITTED, REFUSED, HIDDEN = "permitted", "refused", "hidden"
 UNKNOWN_CODES = frozenset(
     {ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION, ErrorCode.TABLE_NOT_EXIST, ErrorCode.DATABASE_NOT_EXIST}
 )
+KEY = {"keys": [b"\x01"]}
 OBSERVER = "carol"
 """A user with a rule on the table, so that there is a rule to list and to drop."""
 
@@ -77,10 +79,7 @@ def descriptor(*, lake: bool = False) -> TableDescriptor:
 
 
 def _part(target: Target) -> dict[str, Any]:
-    found: dict[str, Any] = {"bucket_id": target.bucket}
-    if target.partition_id is not None:
-        found["partition_id"] = target.partition_id
-    return found
+    return {"bucket_id": target.bucket, "partition_id": target.partition_id}
 
 
 def _heartbeat(target: Target) -> Message:
@@ -102,35 +101,32 @@ def _commit_inline(target: Target) -> Message:
     return request
 
 
+def _observer(target: Target) -> dict[str, Any]:
+    """What the rule of the observer and a filter for it have in common."""
+    name, kind = f"{target.database}.{target.table}", ResourceType.TABLE
+    return {"resource_name": name, "resource_type": kind, "principal_name": OBSERVER, "principal_type": "User"}
+
+
 def _rule(target: Target) -> pb.PbAclInfo:
-    return pb.PbAclInfo(
-        resource_name=f"{target.database}.{target.table}",
-        resource_type=ResourceType.TABLE,
-        principal_name=OBSERVER,
-        principal_type="User",
-        host="*",
-        operation_type=OperationType.READ,
-        permission_type=2,
-    )
+    return pb.PbAclInfo(**_observer(target), host="*", operation_type=OperationType.READ, permission_type=2)
 
 
 def _rule_filter(target: Target) -> pb.PbAclFilter:
-    return pb.PbAclFilter(
-        resource_name=f"{target.database}.{target.table}",
-        resource_type=ResourceType.TABLE,
-        principal_name=OBSERVER,
-        principal_type="User",
-        operation_type=1,
-        permission_type=1,
-    )
+    return pb.PbAclFilter(**_observer(target), operation_type=1, permission_type=1)
 
 
 def _metadata(target: Target) -> Message:
     return pb.MetadataRequest(table_path=[target.path])
 
 
-def _spec(**values: str) -> pb.PbPartitionSpec:
-    return pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key=k, value=v) for k, v in values.items()])
+def _by_path(api: apis.Api[Any, Any], seen: Callable[[Target, Any], bool] | None = None, **fields: Any) -> Sample:
+    """A request that names the table by its path."""
+    return Sample(api, lambda t: {"table_path": t.path, **fields}, seen)
+
+
+def _by_bucket(api: apis.Api[Any, Any], kind: type[Message], part: dict[str, Any], **fields: Any) -> Sample:
+    """A request about one bucket, of which `part` says more."""
+    return Sample(api, lambda t: {"table_id": t.table_id, "buckets_req": [kind(**_part(t), **part)], **fields})
 
 
 SAMPLES: tuple[Sample, ...] = (
@@ -146,60 +142,25 @@ SAMPLES: tuple[Sample, ...] = (
     Sample(apis.GET_DATABASE_INFO, lambda t: {"database_name": t.database}),
     Sample(apis.LIST_DATABASES, lambda t: {}, lambda t, answer: t.database in answer.database_name),
     Sample(apis.DATABASE_EXISTS, lambda t: {"database_name": t.database}, lambda t, answer: bool(answer.exists)),
-    Sample(
-        apis.CREATE_TABLE,
-        lambda t: {"table_path": t.path, "table_json": descriptor().to_json_bytes(), "ignore_if_exists": True},
-    ),
+    _by_path(apis.CREATE_TABLE, table_json=descriptor().to_json_bytes(), ignore_if_exists=True),
     # A table that does not exist: the right is needed all the same.
-    Sample(
-        apis.DROP_TABLE,
-        lambda t: {
-            "table_path": pb.PbTablePath(database_name=t.database, table_name=t.table),
-            "ignore_if_not_exists": True,
-        },
-        label="by name",
-    ),
-    Sample(
+    replace(_by_path(apis.DROP_TABLE, ignore_if_not_exists=True), label="by name"),
+    _by_path(
         apis.ALTER_TABLE,
-        lambda t: {
-            "table_path": t.path,
-            "ignore_if_not_exists": False,
-            "config_changes": [pb.PbAlterConfig(config_key="note", config_value="x", op_type=0)],
-        },
+        ignore_if_not_exists=False,
+        config_changes=[pb.PbAlterConfig(config_key="note", config_value="x", op_type=0)],
     ),
     Sample(apis.LIST_TABLES, lambda t: {"database_name": t.database}, lambda t, answer: t.table in answer.table_name),
-    Sample(apis.TABLE_EXISTS, lambda t: {"table_path": t.path}, lambda t, answer: bool(answer.exists)),
-    Sample(apis.GET_TABLE_INFO, lambda t: {"table_path": t.path}),
-    Sample(apis.GET_TABLE_SCHEMA, lambda t: {"table_path": t.path}),
+    _by_path(apis.TABLE_EXISTS, lambda t, answer: bool(answer.exists)),
+    _by_path(apis.GET_TABLE_INFO),
+    _by_path(apis.GET_TABLE_SCHEMA),
     Sample(apis.GET_METADATA, _metadata, lambda t, answer: len(answer.table_metadata) == 1),
-    Sample(apis.LIST_PARTITION_INFOS, lambda t: {"table_path": t.path}),
-    Sample(
-        apis.CREATE_PARTITION,
-        lambda t: {"table_path": t.path, "partition_spec": _spec(dt="x"), "ignore_if_not_exists": True},
-    ),
-    Sample(
-        apis.DROP_PARTITION,
-        lambda t: {"table_path": t.path, "partition_spec": _spec(dt="x"), "ignore_if_not_exists": True},
-    ),
+    _by_path(apis.LIST_PARTITION_INFOS),
+    _by_path(apis.CREATE_PARTITION, partition_spec=spec(dt="x"), ignore_if_not_exists=True),
+    _by_path(apis.DROP_PARTITION, partition_spec=spec(dt="x"), ignore_if_not_exists=True),
     Sample(apis.INIT_WRITER, lambda t: {"table_path": [t.path]}),
-    Sample(
-        apis.PRODUCE_LOG,
-        lambda t: {
-            "acks": -1,
-            "table_id": t.table_id,
-            "timeout_ms": 1000,
-            "buckets_req": [pb.PbProduceLogReqForBucket(**_part(t), records=b"")],
-        },
-    ),
-    Sample(
-        apis.PUT_KV,
-        lambda t: {
-            "acks": -1,
-            "table_id": t.table_id,
-            "timeout_ms": 1000,
-            "buckets_req": [pb.PbPutKvReqForBucket(**_part(t), records=b"")],
-        },
-    ),
+    _by_bucket(apis.PRODUCE_LOG, pb.PbProduceLogReqForBucket, {"records": b""}, acks=-1, timeout_ms=1000),
+    _by_bucket(apis.PUT_KV, pb.PbPutKvReqForBucket, {"records": b""}, acks=-1, timeout_ms=1000),
     Sample(
         apis.FETCH_LOG,
         lambda t: {
@@ -214,33 +175,14 @@ SAMPLES: tuple[Sample, ...] = (
             ],
         },
     ),
-    Sample(
-        apis.LOOKUP,
-        lambda t: {"table_id": t.table_id, "buckets_req": [pb.PbLookupReqForBucket(**_part(t), keys=[b"\x01"])]},
-    ),
-    Sample(
-        apis.LOOKUP,
-        lambda t: {
-            "table_id": t.table_id,
-            "buckets_req": [pb.PbLookupReqForBucket(**_part(t), keys=[b"\x01"], original_partition_name="2024")],
-        },
-    ),
-    Sample(
-        apis.LOOKUP,
-        lambda t: {
-            "table_id": t.table_id,
-            "buckets_req": [pb.PbLookupReqForBucket(**_part(t), keys=[b"\x01"])],
-            "insert_if_not_exists": True,
-            "acks": -1,
-            "timeout_ms": 1000,
-        },
+    _by_bucket(apis.LOOKUP, pb.PbLookupReqForBucket, KEY),
+    _by_bucket(apis.LOOKUP, pb.PbLookupReqForBucket, {**KEY, "original_partition_name": "2024"}),
+    replace(
+        _by_bucket(apis.LOOKUP, pb.PbLookupReqForBucket, KEY, insert_if_not_exists=True, acks=-1, timeout_ms=1000),
         writing=True,
         label="that inserts",
     ),
-    Sample(
-        apis.PREFIX_LOOKUP,
-        lambda t: {"table_id": t.table_id, "buckets_req": [pb.PbPrefixLookupReqForBucket(**_part(t), keys=[b"\x01"])]},
-    ),
+    _by_bucket(apis.PREFIX_LOOKUP, pb.PbPrefixLookupReqForBucket, KEY),
     Sample(
         apis.SCAN_KV,
         lambda t: {
@@ -250,10 +192,7 @@ SAMPLES: tuple[Sample, ...] = (
         },
     ),
     Sample(apis.LIMIT_SCAN, lambda t: {"table_id": t.table_id, **_part(t), "limit": 1}),
-    Sample(
-        apis.GET_TABLE_STATS,
-        lambda t: {"table_id": t.table_id, "buckets_req": [pb.PbTableStatsReqForBucket(**_part(t))]},
-    ),
+    _by_bucket(apis.GET_TABLE_STATS, pb.PbTableStatsReqForBucket, {}),
     Sample(
         apis.LIST_OFFSETS,
         lambda t: {
@@ -264,7 +203,7 @@ SAMPLES: tuple[Sample, ...] = (
             "partition_id": t.partition_id,
         },
     ),
-    Sample(apis.GET_LATEST_KV_SNAPSHOTS, lambda t: {"table_path": t.path}),
+    _by_path(apis.GET_LATEST_KV_SNAPSHOTS),
     Sample(apis.GET_KV_SNAPSHOT_METADATA, lambda t: {"table_id": t.table_id, **_part(t), "snapshot_id": 1}),
     Sample(apis.LIST_KV_SNAPSHOTS, lambda t: {"table_id": t.table_id, "partition_id": t.partition_id}),
     Sample(apis.LIST_REMOTE_LOG_MANIFESTS, lambda t: {"table_id": t.table_id, "partition_id": t.partition_id}),
@@ -285,7 +224,7 @@ SAMPLES: tuple[Sample, ...] = (
         lambda t: {"lease_id": "lease", "buckets_to_release": [pb.PbTableBucket(table_id=t.table_id, **_part(t))]},
     ),
     Sample(apis.DROP_KV_SNAPSHOT_LEASE, lambda t: {"lease_id": "no such lease"}),
-    Sample(apis.GET_LAKE_SNAPSHOT, lambda t: {"table_path": t.path}),
+    _by_path(apis.GET_LAKE_SNAPSHOT),
     Sample(apis.LAKE_TIERING_HEARTBEAT, _heartbeat),
     Sample(
         apis.PREPARE_LAKE_TABLE_SNAPSHOT,
@@ -374,9 +313,7 @@ PROBES: tuple[Sample, ...] = (
         lambda t: {"table_path": [t.path], "partitions_id": [t.partition_id or 0]},
         label="of a partition by id",
     ),
-    Sample(
-        apis.GET_LATEST_KV_SNAPSHOTS, lambda t: {"table_path": t.path, "partition_name": "x"}, label="of a partition"
-    ),
+    replace(_by_path(apis.GET_LATEST_KV_SNAPSHOTS, partition_name="x"), label="of a partition"),
     Sample(apis.COMMIT_LAKE_TABLE_SNAPSHOT, _commit_by_path, label="by path"),
     Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: _heartbeat_about(t, "failed_tables"), label="that failed"),
     Sample(apis.LAKE_TIERING_HEARTBEAT, lambda t: _heartbeat_about(t, "finished_tables"), label="that finished"),

@@ -10,7 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.server.catalog.support import drop_table
 from tests.server.log_support import connected, running_server
+from tests.server.test_handlers_acl import rule
+from tests.server.test_handlers_cluster import change as changes_of
 from tests.server.test_session import RawClient
 
 from fluss.errors import AuthenticateError, FlussError
@@ -32,15 +35,8 @@ OPTIONS = {
     "super_users": "User:root",
     "datalake_format": "paimon",
 }
-SECRETS = {
-    "jaas": "jaas-pa55word",
-    "credentials": "cred-pa55word",
-    "lake": "lake-pa55word",
-    "uri": "uri-pa55word",
-    "guess": "guessed-pa55word",
-    "altered": "altered-pa55word",
-    "property": "property-pa55word",
-}
+PLACES = ("jaas", "credentials", "lake", "uri", "guess", "altered", "property")
+SECRETS = {place: f"{place}-pa55word" for place in PLACES}
 BOB: Any = SimpleNamespace(principal=Principal("bob"), host="10.0.0.1", listener="CLIENT")
 TABLE = Resource.database("d")
 
@@ -115,9 +111,9 @@ def test_every_change_of_a_table_or_database_is_named() -> None:
     assert AUDITED[apis.ALTER_DATABASE.key](database, None) == "d: COMMENT"
 
 
-def audited_table(properties: dict[str, str]) -> bytes:
+def audited_table(properties: dict[str, str]) -> TableDescriptor:
     schema = Schema.builder().column("id", DataTypes.int()).build()
-    return TableDescriptor(schema, custom_properties=properties).to_json_bytes()
+    return TableDescriptor(schema, custom_properties=properties)
 
 
 async def test_the_log_of_a_server_says_what_happened_and_no_secret(
@@ -137,45 +133,27 @@ async def test_the_log_of_a_server_says_what_happened_and_no_secret(
     async with running_server(tmp_path, **options) as server:
         root = Credentials("root", SECRETS["jaas"])
         async with connected(server, "CLIENT", credentials=root) as client:
-            await client.call(apis.CREATE_DATABASE, pb.CreateDatabaseRequest(database_name="d", ignore_if_exists=False))
-            document = audited_table({"note": SECRETS["property"]})
-            await client.call(
-                apis.CREATE_TABLE,
-                pb.CreateTableRequest(table_path=path, table_json=document, ignore_if_exists=False),
-            )
+            await client.send(pb.CreateDatabaseRequest(database_name="d", ignore_if_exists=False))
+            await client.create(audited_table({"note": SECRETS["property"]}), "t", "d")
             change = pb.PbAlterConfig(config_key="pin", config_value=SECRETS["property"], op_type=0)
-            await client.call(
-                apis.ALTER_TABLE,
-                pb.AlterTableRequest(table_path=path, ignore_if_not_exists=False, config_changes=[change]),
+            await client.send(
+                pb.AlterTableRequest(table_path=path, ignore_if_not_exists=False, config_changes=[change])
             )
             for key, value in (
                 ("datalake.paimon.adls.sas", SECRETS["altered"]),
                 ("security.sasl.plain.credentials", f"bob:{SECRETS['credentials']},eve:{SECRETS['altered']}"),
             ):
-                request = pb.AlterClusterConfigsRequest()
-                request.alter_configs.add(config_key=key, config_value=value, op_type=AlterConfigOp.SET)
-                await client.call(apis.ALTER_CLUSTER_CONFIGS, request)
-            bad = pb.AlterClusterConfigsRequest()
-            bad.alter_configs.add(
-                config_key="security.sasl.plain.credentials", config_value=SECRETS["altered"], op_type=0
-            )
+                await client.send(changes_of((key, value, AlterConfigOp.SET)))
             with pytest.raises(FlussError) as refused:
-                await client.call(apis.ALTER_CLUSTER_CONFIGS, bad)
+                await client.send(
+                    changes_of(("security.sasl.plain.credentials", SECRETS["altered"], AlterConfigOp.SET))
+                )
             assert SECRETS["altered"] not in str(refused.value)
-            rule = pb.PbAclInfo(
-                resource_name="d.t",
-                resource_type=4,
-                principal_name="bob",
-                principal_type="User",
-                host="*",
-                operation_type=OperationType.DESCRIBE,
-                permission_type=2,
-            )
-            await client.call(apis.CREATE_ACLS, pb.CreateAclsRequest(acl=[rule]))
+            await client.send(pb.CreateAclsRequest(acl=[rule(OperationType.DESCRIBE, "d.t")]))
         async with connected(server, "CLIENT", credentials=Credentials("bob", SECRETS["credentials"])) as client:
             for _ in range(3):
                 with pytest.raises(FlussError):
-                    await client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+                    await client.send(drop_table("t", "d"))
         for user, mechanism in (("bob", "PLAIN"), ("bob", "PLAIN"), ("mallory", "SCRAM-SHA-256")):
             with pytest.raises(AuthenticateError):
                 async with connected(server, "CLIENT", credentials=Credentials(user, SECRETS["guess"], mechanism)):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.server.log_support import BUCKET, FakeClock, append, ids_of, make_batch
+from tests.shared import raising
 from tests.waiting import wait_until
 
 from fluss.errors import LogStorageError, RequestTimeOutError
@@ -16,10 +17,11 @@ from fluss.server import commit
 from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
 from fluss.server.log import reader
+from fluss.server.log.appends import AppendResult
 from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.recovery import write_checkpoint
 from fluss.server.log.segment import LOG_SUFFIX, LogSettings
-from fluss.server.log.tablet import LogTablet, SyncPlan
+from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import ServerMetrics
 
 Gate = tuple[threading.Event, list[int]]
@@ -45,6 +47,16 @@ class Bench:
         )
         log.open()
         return log
+
+    async def write(self, first: int) -> AppendResult:
+        """Append a batch and wait until it is committed."""
+        result = append(self.log, make_batch(first))
+        await asyncio.wait_for(self.log.committed(result.end_offset), 5)
+        return result
+
+    def read(self) -> list[int]:
+        found = reader.read(reader.plan_read(self.log, 0, 1000, first_batch_always=True))
+        return ids_of(b"".join(bytes(part) for part in found.parts))
 
     async def close(self) -> None:
         await self.committer.stop()
@@ -86,8 +98,7 @@ async def test_readers_see_only_what_is_on_disk(bench: Bench, gate: Gate) -> Non
     gate[0].set()
     await asyncio.wait_for(waiting, 5)
     assert bench.log.high_watermark == 3
-    data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
-    assert ids_of(b"".join(bytes(p) for p in data.parts)) == [0, 1, 2]
+    assert bench.read() == [0, 1, 2]
 
 
 async def test_one_flush_serves_all_that_came_meanwhile(bench: Bench, gate: Gate) -> None:
@@ -121,12 +132,8 @@ async def test_a_waiter_that_fails_does_not_keep_the_outcome_from_others(
     bench: Bench, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[Exception | None] = []
-
-    def broken(_: Exception | None) -> None:
-        raise ValueError("no ears")
-
     end = append(bench.log, make_batch(0)).end_offset
-    bench.log.when_committed(end, broken, None)
+    bench.log.when_committed(end, raising(ValueError, "no ears"), None)
     bench.log.when_committed(end, heard.append, None)
     gate[0].set()
     await asyncio.wait_for(bench.log.committed(end), 5)
@@ -142,15 +149,11 @@ async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_commi
     def flushers() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "fluss-flush"]
 
-    def broken(plan: SyncPlan) -> None:
-        raise ValueError("not an error of the disk")
-
     bench = Bench(tmp_path / "broken")
     with monkeypatch.context() as patch:
-        patch.setattr(commit, "run_sync", broken)
-        result = append(bench.log, make_batch(0))
+        patch.setattr(commit, "run_sync", raising(ValueError, "not an error of the disk"))
         with pytest.raises(LogStorageError, match="not an error of the disk"):
-            await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+            await bench.write(0)
     whole = bench.open_log(tmp_path / "whole")
     result = append(whole, make_batch(0))
     await asyncio.wait_for(whole.committed(result.end_offset), 5)
@@ -192,8 +195,7 @@ async def test_a_checkpoint_goes_on_when_its_caller_is_cancelled(bench: Bench, m
 async def test_commit_listeners_run_before_readers_see_it(bench: Bench) -> None:
     seen: list[tuple[int, int]] = []
     bench.log.before_commit.append(lambda offset: seen.append((offset, bench.log.high_watermark)))
-    result = append(bench.log, make_batch(0))
-    await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+    await bench.write(0)
     assert seen == [(3, 0)]
 
 
@@ -201,31 +203,22 @@ async def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failed flush it is unknown what is on disk; acknowledging it later would be wrong."""
-
-    def sync(self: SegmentFile) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(SegmentFile, "sync", sync)
-    result = append(bench.log, make_batch(0))
+    monkeypatch.setattr(SegmentFile, "sync", raising(OSError, 5, "Input/output error"))
     with pytest.raises(LogStorageError, match="Input/output error"):
-        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        await bench.write(0)
     with pytest.raises(LogStorageError, match="is repairing it"):
         append(bench.log, make_batch(3))
     assert bench.log.high_watermark == 0
     monkeypatch.undo()
     await wait_until(lambda: bench.log.failure is None)
     assert (bench.log.high_watermark, bench.log.end_offset) == (0, 0)
-    result = append(bench.log, make_batch(6))
-    assert result.base_offset == 0
-    await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
-    data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
-    assert ids_of(b"".join(bytes(p) for p in data.parts)) == [6, 7, 8]
+    assert (await bench.write(6)).base_offset == 0
+    assert bench.read() == [6, 7, 8]
 
 
 async def test_without_sync_nothing_is_flushed(tmp_path: Path, gate: Gate) -> None:
     bench = Bench(tmp_path / "log", sync=False)
-    result = append(bench.log, make_batch(0))
-    await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+    await bench.write(0)
     assert gate[1] == [0]
     gate[0].set()
     await bench.close()
@@ -243,8 +236,7 @@ async def test_without_sync_recovery_points_cover_only_what_is_flushed(
         commit, "write_checkpoint", lambda checkpoint: (steps.append("point"), write_checkpoint(checkpoint))
     )
     bench = Bench(tmp_path / "log", sync=False, recovery_point_interval_bytes=1 if is_due else 1 << 30)
-    result = append(bench.log, make_batch(0))
-    await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+    await bench.write(0)
     assert await bench.committer.checkpoint([bench.log])
     assert steps == [f"{0:020d}.log", "point"]
     await bench.close()
@@ -254,8 +246,7 @@ async def test_recovery_points_move_with_the_log(tmp_path: Path) -> None:
     size = len(make_batch(0))
     bench = Bench(tmp_path / "log", recovery_point_interval_bytes=size * 4, segment_bytes_max=size * 10)
     for number in range(25):
-        result = append(bench.log, make_batch(number * 3))
-        await asyncio.wait_for(bench.log.committed(result.end_offset), 5)
+        await bench.write(number * 3)
         # Recovery points are written beside the acknowledgements; on a busy machine they would fall behind here.
         await asyncio.gather(*bench.committer._checkpoints)
     await bench.committer.stop()
@@ -294,9 +285,8 @@ async def test_a_repair_waits_for_the_flush_in_flight(bench: Bench, gate: Gate) 
     gate[0].set()
     await wait_until(lambda: bench.log.failure is None)
     assert (bench.log.high_watermark, bench.log.end_offset) == (0, 0)
-    await asyncio.wait_for(bench.log.committed(append(bench.log, make_batch(6)).end_offset), 5)
-    data = reader.read(reader.plan_read(bench.log, 0, 1000, first_batch_always=True))
-    assert ids_of(b"".join(bytes(part) for part in data.parts)) == [6, 7, 8]
+    await bench.write(6)
+    assert bench.read() == [6, 7, 8]
 
 
 async def test_a_recovery_point_is_never_ahead_of_what_a_repair_keeps(tmp_path: Path, gate: Gate) -> None:
@@ -307,5 +297,5 @@ async def test_a_recovery_point_is_never_ahead_of_what_a_repair_keeps(tmp_path: 
     gate[0].set()
     await wait_until(lambda: bench.log.failure is None or bench.log.damage is not None)
     assert bench.log.damage is None
-    await asyncio.wait_for(bench.log.committed(append(bench.log, make_batch(6)).end_offset), 5)
+    await bench.write(6)
     await bench.close()

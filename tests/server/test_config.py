@@ -219,20 +219,12 @@ def test_the_reporter_of_a_cluster_serves_the_metrics_page() -> None:
 
 def test_dynamic_options() -> None:
     assert {option.key for option in SERVER_OPTIONS.values() if option.dynamic} == {
-        "clock.jump-tolerance",
-        "datalake.enabled",
-        "datalake.format",
-        "kv.snapshot.interval",
-        "log.replica.min-in-sync-replicas-number",
-        "log.retention.default",
-        "log.retention.roll-active-segment.enabled",
-        "quota.consumer_byte_rate",
-        "quota.max_connections",
-        "quota.producer_byte_rate",
-        "security.sasl.plain.credentials",
-        "server.data-disk.write-limit-ratio",
+        "clock.jump-tolerance", "datalake.enabled", "datalake.format", "kv.snapshot.interval",
+        "log.replica.min-in-sync-replicas-number", "log.retention.default",
+        "log.retention.roll-active-segment.enabled", "quota.consumer_byte_rate", "quota.max_connections",
+        "quota.producer_byte_rate", "security.sasl.plain.credentials", "server.data-disk.write-limit-ratio",
         "server.data-disk.write-recover-ratio",
-    }
+    }  # fmt: skip
     assert is_dynamic("datalake.paimon.warehouse")
     assert not is_dynamic("data.dir")
     limiter = "kv.rocksdb.shared-rate-limiter.bytes-per-sec"  # has nothing to act on, but a cluster takes it

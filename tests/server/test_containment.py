@@ -52,12 +52,18 @@ async def written(client: Client, table: int, first: int, bucket: int) -> None:
     raise AssertionError(answer.error_message)
 
 
+async def filled(client: Client, buckets: int = 2) -> int:
+    """A table with rows in its first two buckets."""
+    table = await client.create_table(buckets=buckets)
+    for bucket in range(min(buckets, 2)):
+        await written(client, table, 0, bucket)
+    return table
+
+
 @pytest.mark.parametrize("kind", ["open_file", "sync_data", "write_at"])
 async def test_one_failed_operation_fails_one_bucket_and_it_recovers(tmp_path: Path, kind: str) -> None:
     async with running_server(tmp_path / "data") as server, connected(server) as client:
-        table = await client.create_table(buckets=2)
-        for bucket in (0, 1):
-            await written(client, table, 0, bucket)
+        table = await filled(client)
         server.tablets._open_files._close_idle(0)
         where = (lambda path: "log-0" in str(path)) if kind == "open_file" else (lambda fd: "log-0" in path_of(fd))
         with failing(kind, where) as count:
@@ -129,9 +135,7 @@ async def test_a_retried_batch_is_neither_lost_nor_doubled_by_the_repair(server:
 async def test_a_bug_in_the_plan_of_one_log_does_not_stop_the_committer(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = await client.create_table(buckets=2)
-    for bucket in (0, 1):
-        await written(client, table, 0, bucket)
+    table = await filled(client)
     broken = next(tablet for tablet in server.tablets if tablet.bucket.bucket_id == 0)
     with monkeypatch.context() as patch:
         patch.setattr(broken, "sync_plan", lambda **options: 1 / 0)
@@ -142,8 +146,7 @@ async def test_a_bug_in_the_plan_of_one_log_does_not_stop_the_committer(
 
 async def test_a_recovery_point_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:
     async with running_server(tmp_path / "data") as server, connected(server) as client:
-        table = await client.create_table()
-        await written(client, table, 0, 0)
+        await filled(client, 1)
         point = next((tmp_path / "data").rglob("log-0")) / "recovery-point"
         with failing("rename", lambda path: "recovery-point" in str(path)):
             await server.tablets.checkpoint()
@@ -194,9 +197,7 @@ async def test_a_folder_removed_under_a_running_server_is_noticed_and_can_be_res
 ) -> None:
     """Also one whose files were not opened since the start."""
     async with running_server(tmp_path / "data") as server, connected(server) as client:
-        table = await client.create_table(buckets=2)
-        for bucket in (0, 1):
-            await written(client, table, 0, bucket)
+        table = await filled(client)
     async with running_server(tmp_path / "data") as server, connected(server) as client:
         if used:
             for bucket in (0, 1):
@@ -218,9 +219,7 @@ async def test_a_folder_removed_under_a_running_server_is_noticed_and_can_be_res
 
 async def test_a_register_that_cannot_be_read_keeps_the_buckets_it_has(tmp_path: Path) -> None:
     async with running_server(tmp_path / "data") as server, connected(server) as client:
-        table = await client.create_table(buckets=3)
-        for bucket in (0, 1):
-            await written(client, table, 0, bucket)
+        table = await filled(client, 3)
     shutil.rmtree(next((tmp_path / "data").rglob("log-0")))
     with failing("open_file", lambda path: str(path).endswith("/buckets") and not count[0]) as count:
         async with running_server(tmp_path / "data"):
@@ -233,8 +232,7 @@ async def test_a_register_that_cannot_be_read_keeps_the_buckets_it_has(tmp_path:
 
 async def test_buckets_of_an_earlier_release_are_registered_at_the_start(tmp_path: Path) -> None:
     async with running_server(tmp_path / "data") as server, connected(server) as client:
-        table = await client.create_table()
-        await written(client, table, 0, 0)
+        await filled(client, 1)
     (register,) = (tmp_path / "data" / "catalog").rglob("buckets")
     data = register.read_bytes()
     register.unlink()

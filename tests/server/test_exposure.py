@@ -22,18 +22,9 @@ from fluss.server.server import Server
 
 SECRET = "s3cr3t-v4lue"
 SECRET_KEYS = [
-    "header.Authorization",
-    "jdbc.passwd",
-    "adls.sas",
-    "rest.pwd",
-    "s3.secret-key",
-    "s3.access-key",
-    "token",
-    "credential",
-    "fs.oss.accessKeySecret",
-    "anything.at.all",
-    "Warehouse",
-]
+    "header.Authorization", "jdbc.passwd", "adls.sas", "rest.pwd", "s3.secret-key", "s3.access-key", "token",
+    "credential", "fs.oss.accessKeySecret", "anything.at.all", "Warehouse",
+]  # fmt: skip
 SHOWN = {"warehouse": "/lake", "metastore": "filesystem", "s3.endpoint": "http://127.0.0.1:9000", "s3.region": "eu"}
 
 

@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.catalog.support import (
-    Harness,
-    create,
-    log_table,
-    partitioned_table,
-    path,
-    pk_table,
-)
+from tests.server.catalog.support import Harness, create, log_table, partitioned_table, path, pk_table
 
 from fluss.errors import AuthorizationError, ConfigError
 from fluss.metadata import TablePath
@@ -207,21 +200,20 @@ def test_who_may_change_rules(harness: Harness) -> None:
     assert allowed(harness, OperationType.READ, T, user="eve")
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        rule(1),
-        rule(READ, kind=1),
-        rule(99),
-        rule(READ, ""),
-        rule(READ, user=""),
-        rule(READ, "fluss", TABLE),
-        rule(READ, "mine", CLUSTER),
-        rule(READ, "fluss.*", TABLE),
-        rule(READ, "fl*", DATABASE),
-    ],
-    ids=["any op", "any type", "unknown op", "no name", "no user", "no table", "cluster", "tables", "databases"],
-)
+BAD_RULES = {
+    "any op": rule(1),
+    "any type": rule(READ, kind=1),
+    "unknown op": rule(99),
+    "no name": rule(READ, ""),
+    "no user": rule(READ, user=""),
+    "no table": rule(READ, "fluss", TABLE),
+    "cluster": rule(READ, "mine", CLUSTER),
+    "tables": rule(READ, "fluss.*", TABLE),
+    "databases": rule(READ, "fl*", DATABASE),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_RULES.values(), ids=BAD_RULES)
 def test_bad_rules_fail_alone(harness: Harness, bad: pb.PbAclInfo) -> None:
     answer = harness.call(acl.create_acls, pb.CreateAclsRequest(acl=[bad, rule(READ)]), **ROOT)
     assert [result.error_code for result in answer.aclRes] == [-1, 0]

@@ -15,12 +15,15 @@ from tests.server.catalog.support import (
     alter,
     create,
     create_partition,
+    drop_partition,
+    drop_table,
     log_table,
     partitioned_table,
     path,
     pk_table,
     spec,
 )
+from tests.shared import raising
 
 from fluss.errors import LakeTableAlreadyExistError
 from fluss.metadata import HISTORICAL_PARTITION, AggFunction, Column, DataTypes, Schema, TableDescriptor, TablePath
@@ -38,6 +41,9 @@ def harness(tmp_path: Path) -> Harness:
 def lake_harness(tmp_path: Path, **options: str) -> Harness:
     return Harness(tmp_path, {"datalake.format": "paimon", **options})
 
+
+FIRST_ROW = {"table.merge-engine": "first_row"}
+AUTO = {"table.auto-partition.enabled": "true"}
 
 # ---------------------------------------------------------------------- databases
 
@@ -96,8 +102,8 @@ def test_bad_names(harness: Harness, name: str) -> None:
     harness.fails(15, admin.alter_table, alter({"k": "v"}, name), "Table name")
     # Nothing has such a name, so looking for it is no error of its own.
     harness.fails(7, admin.get_table_info, pb.GetTableInfoRequest(table_path=path(name)))
-    harness.fails(7, admin.drop_table, pb.DropTableRequest(table_path=path(name), ignore_if_not_exists=False))
-    harness.call(admin.drop_table, pb.DropTableRequest(table_path=path(name), ignore_if_not_exists=True))
+    harness.fails(7, admin.drop_table, drop_table(name))
+    harness.call(admin.drop_table, drop_table(name, ignore=True))
     assert not harness.call(admin.table_exists, pb.TableExistsRequest(table_path=path(name))).exists
     harness.fails(4, admin.drop_database, drop_database(name))
 
@@ -148,15 +154,11 @@ def test_a_database_is_created_again_when_the_one_before_is_erased(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Otherwise the next start takes the tables of the one for those of the other."""
-
-    def fail(*_: object) -> None:
-        raise OSError(5, "the disk fails")
-
     harness.call(admin.create_database, new_database())
     for table in ("a", "b"):
         harness.call(admin.create_table, create(log_table(), table, "d"))
     with monkeypatch.context() as patch:
-        patch.setattr(harness.catalog.storage, step, fail)
+        patch.setattr(harness.catalog.storage, step, raising(OSError, 5, "the disk fails"))
         harness.call(admin.drop_database, drop_database(cascade=True))
         if step != "remove_dropped":
             harness.fails(-1, admin.create_database, new_database(), "the disk fails")
@@ -179,10 +181,7 @@ def test_alter_database(harness: Harness) -> None:
     harness.call(admin.create_database, new_database(comment="old", custom_properties={"a": "1", "b": "2"}))
 
     def request(comment: str | None = None, ignore: bool = False, name: str = "d") -> pb.AlterDatabaseRequest:
-        message = pb.AlterDatabaseRequest(database_name=name, ignore_if_not_exists=ignore)
-        if comment is not None:
-            message.comment = comment
-        return message
+        return pb.AlterDatabaseRequest(database_name=name, ignore_if_not_exists=ignore, comment=comment)
 
     change = request("new")
     change.config_changes.add(config_key="a", op_type=1)
@@ -248,26 +247,21 @@ def test_a_table_whose_schema_has_no_column_ids(harness: Harness) -> None:
 def test_what_the_server_adds(tmp_path: Path) -> None:
     harness = Harness(tmp_path, {"default.bucket.number": 4})
     harness.call(admin.create_table, create(pk_table()))
-    assert table_info(harness)[1]["properties"] == {
-        "table.replication.factor": "1",
-        "table.kv.format-version": "2",
-    }, "and nothing that a server of release 0.9 does not know"
-    assert table_info(harness)[1]["bucket_count"] == 4
-    assert table_info(harness)[1]["bucket_key"] == ["id"]
-    harness.call(admin.create_table, create(pk_table(properties={"table.merge-engine": "first_row"}), "engine"))
+    document = table_info(harness)[1]
+    added = {"table.replication.factor": "1", "table.kv.format-version": "2"}
+    assert document["properties"] == added, "and nothing that a server of release 0.9 does not know"
+    assert (document["bucket_count"], document["bucket_key"]) == (4, ["id"])
+    harness.call(admin.create_table, create(pk_table(properties=FIRST_ROW), "engine"))
     assert table_info(harness, "engine")[1]["properties"]["table.delete.behavior"] == "IGNORE"
     kept = {
-        "table.merge-engine": "first_row",
+        **FIRST_ROW,
         "table.delete.behavior": "DISABLE",
         "table.kv.format-version": "1",
         "table.kv.standby-replica.enabled": "false",
     }
     harness.call(admin.create_table, create(pk_table(properties=kept), "kept"))
     assert kept.items() <= table_info(harness, "kept")[1]["properties"].items()
-    several = partitioned_table(
-        ("dt", "region"),
-        properties={"table.auto-partition.enabled": "true", "table.auto-partition.key": "dt"},
-    )
+    several = partitioned_table(("dt", "region"), properties={**AUTO, "table.auto-partition.key": "dt"})
     harness.call(admin.create_table, create(several, "several"))
     assert table_info(harness, "several")[1]["properties"]["table.auto-partition.num-precreate"] == "0"
     assert harness.catalog.table(TablePath("fluss", "several")).partitions == {}
@@ -313,20 +307,18 @@ def test_existing_table_and_the_order_of_checks(harness: Harness) -> None:
     harness.fails(39, admin.create_table, create(bad, database="missing"))
     harness.fails(4, admin.create_table, create(log_table(), database="missing"), "missing")
     harness.fails(4, admin.create_table, create(log_table(), database="missing", ignore=True))
-    harness.fails(
-        17, admin.create_table, create(log_table(properties={"table.replication.factor": "3"}), ignore=True), "3", "1"
-    )
+    tripled = log_table(properties={"table.replication.factor": "3"})
+    harness.fails(17, admin.create_table, create(tripled, ignore=True), "3", "1")
 
 
 def test_a_dropped_table_comes_back_with_a_new_id(harness: Harness) -> None:
     harness.call(admin.create_table, create(log_table()))
     dropped: list[int] = []
     harness.catalog.on_dropped.append(lambda gone: dropped.append(gone.table.table_id))
-    request = pb.DropTableRequest(table_path=path(), ignore_if_not_exists=False)
-    harness.call(admin.drop_table, request)
+    harness.call(admin.drop_table, drop_table())
     assert dropped == [0]
-    harness.fails(7, admin.drop_table, request, "Table 'fluss.t' does not exist.")
-    harness.call(admin.drop_table, pb.DropTableRequest(table_path=path(), ignore_if_not_exists=True))
+    harness.fails(7, admin.drop_table, drop_table(), "Table 'fluss.t' does not exist.")
+    harness.call(admin.drop_table, drop_table(ignore=True))
     harness.fails(7, admin.get_table_info, pb.GetTableInfoRequest(table_path=path()), "Table 'fluss.t' does not exist.")
     harness.fails(7, admin.get_table_schema, pb.GetTableSchemaRequest(table_path=path()))
     harness.call(admin.create_table, create(log_table()))
@@ -444,11 +436,15 @@ def aggregating(*functions: tuple[str, Any, AggFunction], **properties: str) -> 
     return TableDescriptor(Schema.of(columns, ["id"]), properties=given)
 
 
+def auto_partitioned(**options: str) -> TableDescriptor:
+    """A table with two partition keys."""
+    more = {f"table.auto-partition.{key.replace('__', '-')}": value for key, value in options.items()}
+    return partitioned_table(("a", "b"), properties={**AUTO, **more})
+
+
 def versioned_by(column: str) -> TableDescriptor:
     return pk_table(properties={"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": column})
 
-
-AUTO = {"table.auto-partition.enabled": "true"}
 
 VALIDATION: dict[str, tuple[int, TableDescriptor]] = {
     "unknown table property": (39, log_table(properties={"table.nope": "1"})),
@@ -459,37 +455,22 @@ VALIDATION: dict[str, tuple[int, TableDescriptor]] = {
     "replication factor 0": (39, log_table(properties={"table.replication.factor": "0"})),
     "indexed log with compacted kv": (39, pk_table(properties={"table.log.format": "INDEXED"})),
     "zstd level": (39, log_table(properties={"table.log.arrow.compression.zstd.level": "23"})),
-    "merge engine on a log table": (39, log_table(properties={"table.merge-engine": "first_row"})),
+    "merge engine on a log table": (39, log_table(properties=FIRST_ROW)),
     "versioned without column": (39, pk_table(properties={"table.merge-engine": "versioned"})),
     "versioned by a string": (39, versioned_by("name")),
     "versioned by an unknown column": (39, versioned_by("x")),
     "aggregation with WAL": (39, aggregating(merge_engine="aggregation", changelog__image="WAL")),
     "function without engine": (39, aggregating(("n", DataTypes.int(), AggFunction("sum", {})))),
-    "sum of strings": (
-        39,
-        aggregating(("n", DataTypes.string(), AggFunction("sum", {})), merge_engine="aggregation"),
-    ),
+    "sum of strings": (39, aggregating(("n", DataTypes.string(), AggFunction("sum", {})), merge_engine="aggregation")),
     "delete behaviour of a log table": (39, log_table(properties={"table.delete.behavior": "ALLOW"})),
-    "deletes with first_row": (
-        39,
-        pk_table(properties={"table.merge-engine": "first_row", "table.delete.behavior": "allow"}),
-    ),
+    "deletes with first_row": (39, pk_table(properties={**FIRST_ROW, "table.delete.behavior": "allow"})),
     "no local segments": (39, log_table(properties={"table.log.tiered.local-segments": "0"})),
     "local ttl above ttl": (39, log_table(properties={"table.log.ttl": "1 h", "table.log.local-ttl": "2 h"})),
     "auto partition without partitions": (39, log_table(properties=AUTO)),
     "decimal partition key": (15, with_types(DataTypes.decimal(5, 1), partition_keys=["k"])),
-    "auto partition without its key": (15, partitioned_table(("a", "b"), properties=AUTO)),
-    "auto partition by another column": (
-        15,
-        partitioned_table(("a", "b"), properties={**AUTO, "table.auto-partition.key": "id"}),
-    ),
-    "precreate with several keys": (
-        15,
-        partitioned_table(
-            ("a", "b"),
-            properties={**AUTO, "table.auto-partition.key": "a", "table.auto-partition.num-precreate": "2"},
-        ),
-    ),
+    "auto partition without its key": (15, auto_partitioned()),
+    "auto partition by another column": (15, auto_partitioned(key="id")),
+    "precreate with several keys": (15, auto_partitioned(key="a", num__precreate="2")),
     "time format": (15, partitioned_table(properties={**AUTO, "table.auto-partition.time-format": "MMyyyy"})),
     "date key with the default format": (15, with_types(DataTypes.date(), partition_keys=["k"], properties=AUTO)),
     "time zone": (39, partitioned_table(properties={**AUTO, "table.auto-partition.time-zone": "Mars/Olympus"})),
@@ -522,9 +503,8 @@ def test_lake_rules_at_creation(tmp_path: Path) -> None:
     on = {"table.datalake.enabled": "true"}
     harness.fails(39, admin.create_table, create(log_table(properties={**on, "table.datalake.format": "iceberg"})))
     harness.call(admin.create_table, create(log_table(properties={"table.datalake.format": "iceberg"}), "later"))
-    harness.fails(
-        39, admin.create_table, create(log_table(properties=on, custom_properties={"paimon.bucket": "3"})), "bucket"
-    )
+    bucketed = log_table(properties=on, custom_properties={"paimon.bucket": "3"})
+    harness.fails(39, admin.create_table, create(bucketed), "bucket")
     harness = Harness(tmp_path / "off", {"datalake.format": "paimon", "datalake.enabled": "false"})
     harness.fails(15, admin.create_table, create(log_table(properties=on)), "table.datalake.enabled")
     harness.call(admin.create_table, create(log_table()))
@@ -573,14 +553,8 @@ def test_the_lake_is_changed_first_and_may_refuse(tmp_path: Path) -> None:
     assert table_info(harness)[0].schema_id == 1
     lake.taken.clear()
     harness.call(admin.alter_table, add_column("extra"))
-    assert lake.asked == [
-        ("create", "fluss.t", True),
-        ("create", "fluss.t", True),
-        ("create", "fluss.t", False),
-        ("create", "fluss.t", False),
-        ("add", "fluss.t", ["extra"]),
-        ("add", "fluss.t", ["extra"]),
-    ]
+    creations = [("create", "fluss.t", must_be_empty) for must_be_empty in (True, True, False, False)]
+    assert lake.asked == [*creations, *[("add", "fluss.t", ["extra"])] * 2]
 
 
 def test_the_partition_for_lookups_of_expired_ones(tmp_path: Path) -> None:
@@ -607,24 +581,17 @@ def test_alterable_properties(harness: Harness) -> None:
     harness.catalog.on_table_altered.append(lambda entry: altered.append(entry.table_id))
     harness.call(admin.create_table, create(log_table(custom_properties={"a": "1"})))
     harness.clock.now_ms += 7
-    changes = {
+    properties = {
         "table.log.ttl": "2 d",
         "table.log.local-ttl": "1 d",
         "table.log.tiered.local-segments": "5",
         "table.statistics.columns": "*",
-        "a": None,
-        "paimon.write-only": "true",
     }
+    changes = {**properties, "a": None, "paimon.write-only": "true"}
     harness.call(admin.alter_table, alter(changes))
     info, document = table_info(harness)
     assert (info.created_time, info.modified_time, info.schema_id) == (NOW_MS, NOW_MS + 7, 1)
-    assert document["properties"] == {
-        "table.replication.factor": "1",
-        "table.log.ttl": "2 d",
-        "table.log.local-ttl": "1 d",
-        "table.log.tiered.local-segments": "5",
-        "table.statistics.columns": "*",
-    }
+    assert document["properties"] == {"table.replication.factor": "1", **properties}
     assert document["custom_properties"] == {"paimon.write-only": "true"}
     assert altered == [0]
     harness.clock.now_ms += 7
@@ -698,13 +665,12 @@ def add_column(
 ) -> pb.AlterTableRequest:
     request = pb.AlterTableRequest(table_path=path(table), ignore_if_not_exists=False)
     for name in column_names:
-        item = request.add_columns.add(
+        request.add_columns.add(
             column_name=name,
             data_type_json=json.dumps(kind or {"type": "STRING"}).encode(),
             column_position_type=position,
+            agg_function_type=function or None,
         )
-        if function:
-            item.agg_function_type = function
     return request
 
 
@@ -722,9 +688,7 @@ def test_add_columns(harness: Harness) -> None:
     assert schema["highest_field_id"] == 6
 
     def columns(schema_id: int | None) -> tuple[int, list[str]]:
-        request = pb.GetTableSchemaRequest(table_path=path())
-        if schema_id is not None:
-            request.schema_id = schema_id
+        request = pb.GetTableSchemaRequest(table_path=path(), schema_id=schema_id)
         answer = harness.call(admin.get_table_schema, request)
         return answer.schema_id, [c["name"] for c in json.loads(answer.schema_json)["columns"]]
 
@@ -773,18 +737,13 @@ def test_an_aggregating_column_can_be_added_where_the_engine_aggregates(harness:
 
 
 def partitions_of(harness: Harness, table: str = "t", **partial: str) -> dict[str, int]:
-    request = pb.ListPartitionInfosRequest(table_path=path(table))
-    if partial:
-        request.partial_partition_spec.CopyFrom(spec(**partial))
+    partial_spec = spec(**partial) if partial else None
+    request = pb.ListPartitionInfosRequest(table_path=path(table), partial_partition_spec=partial_spec)
     answer = harness.call(admin.list_partition_infos, request)
     return {
         "$".join(pair.value for pair in info.partition_spec.partition_key_values): info.partition_id
         for info in answer.partitions_info
     }
-
-
-def drop_partition(table: str = "t", ignore: bool = False, **values: str) -> pb.DropPartitionRequest:
-    return pb.DropPartitionRequest(table_path=path(table), partition_spec=spec(**values), ignore_if_not_exists=ignore)
 
 
 def test_partitions(harness: Harness) -> None:
@@ -811,9 +770,7 @@ def test_partitions(harness: Harness) -> None:
     harness.reopen()
     assert partitions_of(harness) == expected
     assert harness.catalog.partition_by_id(0) is None
-    found = harness.catalog.partition_by_id(2)
-    assert found is not None
-    assert found[1].name == "2024-01-15$EMEA"
+    assert harness.catalog.partition_by_id(2)[1].name == "2024-01-15$EMEA"
     assert not harness.catalog.owns_data_of(0, 0)
     assert harness.catalog.owns_data_of(0, 2)
 

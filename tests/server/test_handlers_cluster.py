@@ -7,15 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.server.catalog.support import (
-    NOW_MS,
-    Harness,
-    create,
-    create_partition,
-    log_table,
-    partitioned_table,
-    path,
-)
+from tests.server.catalog.support import NOW_MS, Harness, create, create_partition, log_table, partitioned_table, path
 
 from fluss.errors import ConfigError
 from fluss.metadata.info import AlterConfigOp
@@ -34,9 +26,7 @@ def harness(tmp_path: Path) -> Harness:
 def change(*changes: tuple[str, str | None, int]) -> pb.AlterClusterConfigsRequest:
     request = pb.AlterClusterConfigsRequest()
     for key, value, operation in changes:
-        item = request.alter_configs.add(config_key=key, op_type=operation)
-        if value is not None:
-            item.config_value = value
+        request.alter_configs.add(config_key=key, op_type=operation, config_value=value)
     return request
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.server.catalog.support import create_partition, drop_partition, drop_table, path
 from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, kv_batch, with_columns
 from tests.server.log_support import Client, connected, failing, path_of, running_server
+from tests.shared import raising
 from tests.waiting import wait_until
 
 from fluss.errors import ErrorCode, FlussError, InvalidRequiredAcksError
-from fluss.metadata import BigIntType, Column, IntType, Schema, StringType, TableDescriptor, TableInfo
+from fluss.metadata import BigIntType, Column, IntType, Schema, StringType, TableBucket, TableDescriptor, TableInfo
 from fluss.metadata.acl import AclBinding, OperationType, ResourceType
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
@@ -61,14 +63,7 @@ class Table:
             partition_keys=list(partition_keys),
             properties=properties or {},
         )
-        path = pb.PbTablePath(database_name="fluss", table_name=name)
-        await client.call(
-            apis.CREATE_TABLE,
-            pb.CreateTableRequest(table_path=path, table_json=descriptor.to_json_bytes(), ignore_if_exists=False),
-        )
-        answer = await client.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path))
-        entry = server.catalog.table_by_id(answer.table_id)
-        assert entry is not None
+        entry = server.catalog.table_by_id(await client.create(descriptor, name))
         return cls(client, entry.table_info)
 
     def key(self, *values: Any) -> bytes:
@@ -117,17 +112,24 @@ class Table:
         rows = iter(self.decode([v.values for v in answer.values if v.HasField("values")]))
         return [next(rows) if v.HasField("values") else None for v in answer.values]
 
+    async def statistics(self) -> Any:
+        request = pb.GetTableStatsRequest(table_id=self.info.table_id)
+        request.buckets_req.add(bucket_id=0)
+        return (await self.client.send(request)).buckets_resp[0]
+
     async def scan(self, **fields: Any) -> pb.ScanKvResponse:
-        request = pb.ScanKvRequest(**fields)
-        return pb.ScanKvResponse.FromString(
-            bytes(await self.client.connection.call_parts(apis.SCAN_KV, [request.SerializeToString()]))
-        )
+        request = pb.ScanKvRequest(**fields).SerializeToString()
+        return pb.ScanKvResponse.FromString(bytes(await self.client.connection.call_parts(apis.SCAN_KV, [request])))
 
     def open_scan(self, bucket: int = 0, limit: int | None = None) -> pb.PbScanReqForBucket:
-        request = pb.PbScanReqForBucket(table_id=self.info.table_id, bucket_id=bucket)
-        if limit is not None:
-            request.limit = limit
-        return request
+        return pb.PbScanReqForBucket(table_id=self.info.table_id, bucket_id=bucket, limit=limit)
+
+    async def begin_scan(self, size_bytes: int, bucket: int = 0, limit: int | None = None) -> pb.ScanKvResponse:
+        opening = self.open_scan(bucket, limit)
+        return await self.scan(bucket_scan_req=opening, call_seq_id=0, batch_size_bytes=size_bytes)
+
+    async def go_on(self, scan: pb.ScanKvResponse, call: int, size_bytes: int) -> pb.ScanKvResponse:
+        return await self.scan(scanner_id=scan.scanner_id, call_seq_id=call, batch_size_bytes=size_bytes)
 
     def scanned(self, answer: pb.ScanKvResponse) -> list[Row]:
         return self.decode(decode_value_batch(answer.records).to_list()) if answer.records else []
@@ -135,11 +137,8 @@ class Table:
 
 @contextlib.asynccontextmanager
 async def a_table(tmp_path: Path, schema: Schema = SCHEMA, **options: Any) -> Any:
-    table_options = {
-        name: options.pop(name)
-        for name in ("buckets", "bucket_keys", "partition_keys", "properties")
-        if name in options
-    }
+    names = {"buckets", "bucket_keys", "partition_keys", "properties"} & options.keys()
+    table_options = {name: options.pop(name) for name in names}
     async with running_server(tmp_path, **options) as server, connected(server) as client:
         yield server, await Table.create(client, server, schema, **table_options)
 
@@ -240,8 +239,7 @@ async def test_one_key_is_answered_as_among_many(tmp_path: Path, monkeypatch: py
         assert short_ways[-1] is None
         assert await table.lookup(1, bucket=1) == [None]
         assert short_ways[-1] is not None
-        path = pb.PbTablePath(database_name="fluss", table_name="t")
-        await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        await table.client.send(drop_table())
         gone = await table.lookup_raw([table.key(1)])
         assert gone.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
 
@@ -271,35 +269,31 @@ async def test_codes(tmp_path: Path) -> None:
         answers = await table.put_raw([(None, 0, flipped), (None, 1, good), (None, 2, good), (7, 0, good)])
         assert [a.error_code for a in answers] == [ErrorCode.CORRUPT_MESSAGE, 0, 21, 21]
         assert answers[3].partition_id == 7
-        (answer,) = await table.put_raw([(None, 0, newer)])
-        assert answer.error_code == ErrorCode.SCHEMA_NOT_EXIST
-        (answer,) = await table.put_raw([(None, 0, good[:-3])])
-        assert answer.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
-        (answer,) = await table.put_raw([(None, 0, good)], [1, 2])
-        assert answer.error_code == ErrorCode.INVALID_TARGET_COLUMN
+
+        async def code(records: Any, targets: Sequence[int] = (), **options: Any) -> int:
+            (answer,) = await table.put_raw([(None, 0, records)], targets, **options)
+            return answer.error_code
+
+        assert await code(newer) == ErrorCode.SCHEMA_NOT_EXIST
+        assert await code(good[:-3]) == ErrorCode.CORRUPT_RECORD_EXCEPTION
+        assert await code(good, [1, 2]) == ErrorCode.INVALID_TARGET_COLUMN
         assert (await table.put([Delete(1)])).error_code == ErrorCode.DELETION_DISABLED_EXCEPTION
-        (answer,) = await table.put_raw([(None, 0, good)], table_id=table.info.table_id + 99)
-        assert answer.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+        other_id = table.info.table_id + 99
+        assert await code(good, table_id=other_id) == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
         assert (await table.lookup_raw([b"x"], bucket=2)).error_code == 21
         with pytest.raises(InvalidRequiredAcksError):
             await table.put_raw([(None, 0, good)], acks=2)
         server.disk_full = True
-        (answer,) = await table.put_raw([(None, 0, good)])
-        assert answer.error_code == ErrorCode.DISK_WRITE_LOCKED
+        assert await code(good) == ErrorCode.DISK_WRITE_LOCKED
         server.disk_full = False
-        (answer,) = await table.put_raw([(None, 0, good)])
-        assert answer.error_code == 0
+        assert await code(good) == 0
 
         log_table = await Table.create(table.client, server, Schema.of([Column("id", BigIntType())]), name="log")
-        (answer,) = await table.put_raw([(None, 0, good)], table_id=log_table.info.table_id)
-        assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         table_id = log_table.info.table_id
-        lookup = pb.LookupRequest(table_id=table_id)
-        lookup.buckets_req.add(bucket_id=0, keys=[b"x"])
-        assert (await table.client.call(apis.LOOKUP, lookup)).buckets_resp[0].error_code == 20
-        prefix = pb.PrefixLookupRequest(table_id=table_id)
-        prefix.buckets_req.add(bucket_id=0, keys=[b"x"])
-        assert (await table.client.call(apis.PREFIX_LOOKUP, prefix)).buckets_resp[0].error_code == 20
+        assert await code(good, table_id=table_id) == ErrorCode.UNKNOWN_SERVER_ERROR
+        for lookup in (pb.LookupRequest(table_id=table_id), pb.PrefixLookupRequest(table_id=table_id)):
+            lookup.buckets_req.add(bucket_id=0, keys=[b"x"])
+            assert (await table.client.send(lookup)).buckets_resp[0].error_code == 20
         bucket = pb.PbScanReqForBucket(table_id=table_id, bucket_id=0)
         scan = await table.scan(bucket_scan_req=bucket, call_seq_id=0, batch_size_bytes=10)
         assert scan.error_code == 20
@@ -309,10 +303,7 @@ async def test_failures_of_the_server_stay_with_their_bucket(tmp_path: Path, mon
     async with a_table(tmp_path, buckets=2) as (server, table):
         tablet = server.kv.tablet(server.catalog.table_by_id(table.info.table_id), _bucket(table, 0))
 
-        def broken(*_: object) -> None:
-            raise ZeroDivisionError("oops")
-
-        monkeypatch.setattr(tablet, "_read_old", broken)
+        monkeypatch.setattr(tablet, "_read_old", raising(ZeroDivisionError, "oops"))
         batch = kv_batch(table.info, SCHEMA, 1, [A])
         answers = await table.put_raw([(None, 0, batch), (None, 1, batch)])
         assert [a.error_code for a in answers] == [-1, 0]
@@ -328,9 +319,7 @@ async def test_failures_of_the_server_stay_with_their_bucket(tmp_path: Path, mon
         monkeypatch.setattr(connection, "_versions", {**connection._versions, apis.PUT_KV.key: 1}, raising=False)
 
 
-def _bucket(table: Table, number: int) -> Any:
-    from fluss.metadata import TableBucket
-
+def _bucket(table: Table, number: int) -> TableBucket:
     return TableBucket(table.info.table_id, number)
 
 
@@ -367,11 +356,8 @@ async def test_prefix_lookup(tmp_path: Path) -> None:
         request.buckets_req.add(bucket_id=5, keys=[b"x"])
         request.buckets_req.add(bucket_id=0, partition_id=3, keys=[b"x"])
         found = (await table.client.call(apis.PREFIX_LOOKUP, request)).buckets_resp
-        assert [table.decode(list(values.values)) for values in found[0].value_lists] == [
-            [(1, "a", 3), (1, "x", 1)],
-            [],
-            [(2, "y", 2)],
-        ]
+        rows = [table.decode(list(values.values)) for values in found[0].value_lists]
+        assert rows == [[(1, "a", 3), (1, "x", 1)], [], [(2, "y", 2)]]
         assert [part.error_code for part in found[1:]] == [21, 21]
 
 
@@ -380,51 +366,43 @@ async def test_limit_scan_and_statistics(tmp_path: Path) -> None:
         rows = [(i, None, None) for i in range(100)]
         await table.put(rows)
         request = pb.LimitScanRequest(table_id=table.info.table_id, bucket_id=0, limit=7)
-        answer = await table.client.call(apis.LIMIT_SCAN, request)
+        answer = await table.client.send(request)
         assert (answer.is_log_table, answer.HasField("error_code")) == (False, False)
         assert table.decode(decode_value_batch(answer.records).to_list()) == rows[:7]
         request.bucket_id = 1
-        answer = await table.client.call(apis.LIMIT_SCAN, request)
-        assert len(decode_value_batch(answer.records)) == 0
-        stats = pb.GetTableStatsRequest(table_id=table.info.table_id)
-        stats.buckets_req.add(bucket_id=0)
-        assert (await table.client.call(apis.GET_TABLE_STATS, stats)).buckets_resp[0].row_count == 100
+        assert len(decode_value_batch((await table.client.send(request)).records)) == 0
+        assert (await table.statistics()).row_count == 100
     async with a_table(tmp_path / "w", properties={"table.changelog.image": "WAL"}) as (_, table):
-        stats = pb.GetTableStatsRequest(table_id=table.info.table_id)
-        stats.buckets_req.add(bucket_id=0)
-        answer = (await table.client.call(apis.GET_TABLE_STATS, stats)).buckets_resp[0]
-        assert answer.error_code == ErrorCode.INVALID_TABLE_EXCEPTION
+        assert (await table.statistics()).error_code == ErrorCode.INVALID_TABLE_EXCEPTION
 
 
 async def test_scan(tmp_path: Path) -> None:
     async with a_table(tmp_path, buckets=2) as (server, table):
         rows = [(i, "x" * 20, None) for i in range(100)]
         await table.put(rows)
-        first = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=300)
+        first = await table.begin_scan(300)
         assert (first.has_more_results, first.log_offset, len(first.scanner_id)) == (True, 100, 16)
         await table.put([Delete(i) for i in range(50, 100)])
         found = table.scanned(first)
         call = 1
         answer = first
         while answer.has_more_results:
-            answer = await table.scan(scanner_id=first.scanner_id, call_seq_id=call, batch_size_bytes=500)
+            answer = await table.go_on(first, call, 500)
             assert not answer.HasField("error_code"), answer.error_message
             assert not answer.HasField("log_offset")
             found += table.scanned(answer)
             call += 1
         assert found == rows
         assert call > 5
-        gone = await table.scan(scanner_id=first.scanner_id, call_seq_id=call, batch_size_bytes=500)
-        assert gone.error_code == ErrorCode.UNKNOWN_SCANNER_ID
+        assert (await table.go_on(first, call, 500)).error_code == ErrorCode.UNKNOWN_SCANNER_ID
 
-        tiny = await table.scan(bucket_scan_req=table.open_scan(limit=2), call_seq_id=0, batch_size_bytes=1)
+        tiny = await table.begin_scan(1, limit=2)
         assert table.scanned(tiny) == rows[:1]
-        wrong = await table.scan(scanner_id=tiny.scanner_id, call_seq_id=7, batch_size_bytes=1)
-        assert wrong.error_code == ErrorCode.INVALID_SCAN_REQUEST
-        rest = await table.scan(scanner_id=tiny.scanner_id, call_seq_id=1, batch_size_bytes=1000)
+        assert (await table.go_on(tiny, 7, 1)).error_code == ErrorCode.INVALID_SCAN_REQUEST
+        rest = await table.go_on(tiny, 1, 1000)
         assert (table.scanned(rest), rest.has_more_results) == (rows[1:2], False)
 
-        empty = await table.scan(bucket_scan_req=table.open_scan(1), call_seq_id=0, batch_size_bytes=1)
+        empty = await table.begin_scan(1, 1)
         assert (empty.has_more_results, empty.log_offset) == (False, 0)
         assert not empty.HasField("scanner_id")
         assert not empty.HasField("records")
@@ -438,11 +416,9 @@ async def test_scan(tmp_path: Path) -> None:
             {"bucket_scan_req": table.open_scan(), "close_scanner": True},
         ):
             assert (await table.scan(**bad)).error_code == ErrorCode.INVALID_SCAN_REQUEST
-        assert (await table.scan(bucket_scan_req=table.open_scan(9), call_seq_id=0, batch_size_bytes=1)).error_code
+        assert (await table.begin_scan(1, 9)).error_code
 
-        open_ = [
-            await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1) for _ in range(9)
-        ]
+        open_ = [await table.begin_scan(1) for _ in range(9)]
         assert [a.error_code for a in open_] == [0] * 8 + [ErrorCode.TOO_MANY_SCANNERS]
         for answer in [*open_[:8], open_[0]]:
             closed = await table.scan(scanner_id=answer.scanner_id, close_scanner=True)
@@ -454,7 +430,7 @@ async def test_a_scan_that_its_client_gave_up_ends_without_another_one(tmp_path:
     """It keeps the rows of its moment, in memory and on disk: nothing may have to be asked for to let them go."""
     async with a_table(tmp_path, kv_scanner_ttl="50 ms") as (server, table):
         await table.put([(i, "x", None) for i in range(100)])
-        await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
+        await table.begin_scan(1)
         assert len(server.kv.cursors) == 1
         await wait_until(lambda: len(server.kv.cursors) == 0)
 
@@ -462,18 +438,16 @@ async def test_a_scan_that_its_client_gave_up_ends_without_another_one(tmp_path:
 async def test_a_scan_of_a_damaged_store_is_to_be_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_table(tmp_path) as (server, table):
         await table.put([A, B])
-        first = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
+        first = await table.begin_scan(1)
         (cursor,) = server.kv.cursors._cursors.values()
 
         async def broken(*_: object) -> list[bytes]:
             raise DamagedStoreError("bad block")
 
         monkeypatch.setattr(cursor, "read", broken)
-        answer = await table.scan(scanner_id=first.scanner_id, call_seq_id=1, batch_size_bytes=1)
-        assert answer.error_code == ErrorCode.KV_STORAGE_EXCEPTION
+        assert (await table.go_on(first, 1, 1)).error_code == ErrorCode.KV_STORAGE_EXCEPTION
         assert await table.lookup(1, 2) == [A, B]
-        again = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1000)
-        assert table.scanned(again) == [A, B]
+        assert table.scanned(await table.begin_scan(1000)) == [A, B]
 
 
 @pytest.mark.parametrize("lake", [None, "paimon", "iceberg", "lance"])
@@ -516,13 +490,9 @@ async def test_partitions(tmp_path: Path) -> None:
         primary_key=("id", "day"),
     )
     async with a_table(tmp_path, schema, partition_keys=["day"]) as (server, table):
-        path = pb.PbTablePath(database_name="fluss", table_name="t")
-        ids = []
         for day in ("a", "b"):
-            request = pb.CreatePartitionRequest(table_path=path, ignore_if_not_exists=False)
-            request.partition_spec.partition_key_values.add(key="day", value=day)
-            await table.client.call(apis.CREATE_PARTITION, request)
-        listed = await table.client.call(apis.LIST_PARTITION_INFOS, pb.ListPartitionInfosRequest(table_path=path))
+            await table.client.send(create_partition(day=day))
+        listed = await table.client.send(pb.ListPartitionInfosRequest(table_path=path()))
         ids = [part.partition_id for part in listed.partitions_info]
         for number, partition in enumerate(ids):
             answer = await table.put([(1, "ab"[number], number)], partition=partition)
@@ -537,12 +507,10 @@ async def test_partitions(tmp_path: Path) -> None:
         insert.buckets_req.add(bucket_id=0, partition_id=ids[0], keys=[table.key(5)])
         answer = (await table.client.call(apis.LOOKUP, insert)).buckets_resp[0]
         assert table.decode([answer.values[0].values]) == [(5, "a", None)]
-        drop = pb.DropPartitionRequest(table_path=path, ignore_if_not_exists=False)
-        drop.partition_spec.partition_key_values.add(key="day", value="a")
-        await table.client.call(apis.DROP_PARTITION, drop)
-        answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
+        await table.client.send(drop_partition(day="a"))
+        answers = (await table.client.send(lookup)).buckets_resp
         assert [a.error_code for a in answers] == [21, 0]
-        await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        await table.client.send(drop_table())
         answers = (await table.client.call(apis.LOOKUP, lookup)).buckets_resp
         assert [a.error_code for a in answers] == [21, 21]
         assert server.kv.budget.memory_bytes == 0
@@ -558,16 +526,8 @@ async def test_old_clients_and_their_keys(tmp_path: Path) -> None:
         assert (await table.put([(1, 2, 3)])).error_code == 0
         session = next(iter(server.sessions))
         context = RequestContext(server, session, apis.PUT_KV.key, 0, 1)
-        body = b"".join(
-            bytes(part)
-            for part in encode_put_kv(
-                -1,
-                table.info.table_id,
-                1000,
-                [(None, 0, [kv_batch(table.info, schema, 1, [(1, 2, 3)])])],
-                target_columns=[],
-            )
-        )
+        buckets = [(None, 0, [kv_batch(table.info, schema, 1, [(1, 2, 3)])])]
+        body = b"".join(map(bytes, encode_put_kv(-1, table.info.table_id, 1000, buckets, target_columns=[])))
         answer = pb.PutKvResponse.FromString(bytes((await handlers.put_kv(context, memoryview(body)))[0]))
         assert answer.buckets_resp[0].error_code == ErrorCode.UNSUPPORTED_VERSION
         lone = memoryview(encode_lookup(table.info.table_id, [(None, 0, [table.key(1, 2)])]))
@@ -590,17 +550,14 @@ async def test_only_the_permitted(tmp_path: Path) -> None:
             table.client = stranger
             # Told per bucket: some clients repeat a request that fails as a whole for ever. A table that may not be
             # seen is unknown; one that may be seen is refused.
+            describe = AclBinding(ResourceType.TABLE, "fluss.t", "ANONYMOUS", OperationType.DESCRIBE)
             for rules, code in (
                 ([], ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION),
-                (
-                    [AclBinding(ResourceType.TABLE, "fluss.t", "ANONYMOUS", OperationType.DESCRIBE)],
-                    ErrorCode.AUTHORIZATION_EXCEPTION,
-                ),
+                ([describe], ErrorCode.AUTHORIZATION_EXCEPTION),
             ):
                 server.authorizer.store.apply(by_resource(rules))
                 assert (await table.put([B])).error_code == code
                 assert (await table.lookup_raw([table.key(1)])).error_code == code
                 assert (await table.lookup_raw([table.key(1), table.key(2)])).error_code == code
                 assert (await table.lookup_raw([table.key(1)], insert_if_not_exists=True)).error_code == code
-                scan = await table.scan(bucket_scan_req=table.open_scan(), call_seq_id=0, batch_size_bytes=1)
-                assert scan.error_code == code
+                assert (await table.begin_scan(1)).error_code == code

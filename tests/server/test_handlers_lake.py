@@ -6,16 +6,28 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.catalog.support import Harness, alter, create, create_partition, log_table, partitioned_table, path
+from tests.server.catalog.support import (
+    Harness,
+    alter,
+    create,
+    create_partition,
+    drop_partition,
+    drop_table,
+    log_table,
+    partitioned_table,
+    path,
+)
 from tests.waiting import wait_until
 
 from fluss.errors import FormatError
 from fluss.metadata import DatabaseDescriptor, TableBucket, TablePath
 from fluss.protocol import fluss_pb2 as pb
+from fluss.server.catalog import tables
 from fluss.server.catalog.lake import TieringState
 from fluss.server.catalog.lake_snapshots import (
     LakeSnapshotEntry,
@@ -23,11 +35,11 @@ from fluss.server.catalog.lake_snapshots import (
     decode_offsets_file,
     encode_offsets_file,
 )
-from fluss.server.catalog.tables import create_database, drop_table
 from fluss.server.handlers import admin, cluster, lake
 
 ON = {"table.datalake.enabled": "true"}
 FRESHNESS_MS = 180_000
+TABLE = TablePath("fluss", "t")
 
 
 @pytest.fixture
@@ -227,7 +239,7 @@ def test_a_dropped_table_is_not_handed_out(harness: Harness) -> None:
     harness.clock.now_ms += FRESHNESS_MS
     harness.catalog.lake.tiering.advance()
     assert harness.catalog.lake.tiering.count(TieringState.PENDING) == 1
-    harness.call(admin.drop_table, pb.DropTableRequest(table_path=path(), ignore_if_not_exists=False))
+    harness.call(admin.drop_table, drop_table())
     assert Worker(harness).take() is None
 
 
@@ -244,13 +256,10 @@ def test_nothing_is_handed_out_while_the_lake_of_the_server_is_off(harness: Harn
 
 
 def offsets(*items: tuple[int | None, int, int]) -> list[pb.PbBucketOffset]:
-    messages = []
-    for partition_id, bucket, offset in items:
-        message = pb.PbBucketOffset(bucket_id=bucket, log_end_offset=offset)
-        if partition_id is not None:
-            message.partition_id = partition_id
-        messages.append(message)
-    return messages
+    return [
+        pb.PbBucketOffset(partition_id=partition_id, bucket_id=bucket, log_end_offset=offset)
+        for partition_id, bucket, offset in items
+    ]
 
 
 def prepare(harness: Harness, table_id: int, *items: tuple[int | None, int, int], ignore: bool = False) -> Any:
@@ -264,12 +273,12 @@ def commit(
     harness: Harness, table_id: int, snapshot_id: int, tiered: str, readable: str | None = None, keep: int | None = None
 ) -> int:
     item = pb.PbLakeTableSnapshotMetadata(
-        table_id=table_id, snapshot_id=snapshot_id, tiered_bucket_offsets_file_path=tiered
+        table_id=table_id,
+        snapshot_id=snapshot_id,
+        tiered_bucket_offsets_file_path=tiered,
+        readable_bucket_offsets_file_path=readable,
+        earliest_snapshot_id_to_keep=keep,
     )
-    if readable is not None:
-        item.readable_bucket_offsets_file_path = readable
-    if keep is not None:
-        item.earliest_snapshot_id_to_keep = keep
     request = pb.CommitLakeTableSnapshotRequest(lake_table_snapshot_metadata=[item])
     (answer,) = harness.call(lake.commit_lake_table_snapshot, request).table_resp
     assert answer.table_id == table_id
@@ -289,6 +298,11 @@ def snapshot(harness: Harness, **fields: Any) -> tuple[int, dict[tuple[int | Non
         for item in answer.bucket_snapshots
     }
     return answer.snapshotId, found
+
+
+def kept(harness: Harness) -> list[int]:
+    """The ids of the snapshots that the server knows."""
+    return [entry.snapshot_id for entry in harness.catalog.table(TABLE).lake.snapshots]
 
 
 def test_nothing_tiered_is_code_53(harness: Harness) -> None:
@@ -356,13 +370,11 @@ def test_offsets_of_dropped_partitions_are_forgotten(harness: Harness) -> None:
         harness.call(admin.create_partition, create_partition(dt=f"d{number}"))
         file = round_trip(harness, 0, number, (number, 0, 10), (number, 1, 20), keep=number - 2)
         if number:
-            spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="dt", value=f"d{number - 1}")])
-            request = pb.DropPartitionRequest(table_path=path(), partition_spec=spec, ignore_if_not_exists=False)
-            harness.call(admin.drop_partition, request)
-    table = harness.catalog.table(TablePath("fluss", "t")).lake
-    assert table is not None
-    assert [entry.snapshot_id for entry in table.snapshots] == [17, 18, 19]
-    assert set(table.end_offsets) == {(number, bucket) for number in (18, 19) for bucket in (0, 1)}
+            harness.call(admin.drop_partition, drop_partition(dt=f"d{number - 1}"))
+    assert kept(harness) == [17, 18, 19]
+    assert set(harness.catalog.table(TABLE).lake.end_offsets) == {
+        (number, bucket) for number in (18, 19) for bucket in (0, 1)
+    }
     assert snapshot(harness) == (19, {(number, b): 10 * (b + 1) for number in (18, 19) for b in (0, 1)})
     assert len(json.loads(Path(file).read_bytes())["partition_offsets"]) == 2
     assert harness.catalog.lake_end_offset(TableBucket(0, 1, 19)) == 20
@@ -399,25 +411,20 @@ def test_files_of_rounds_without_a_commit_are_deleted_after_a_day(harness: Harne
 
 
 def test_how_many_snapshots_are_kept(harness: Harness, table_id: int) -> None:
-    def kept() -> list[int]:
-        snapshots = harness.catalog.table(TablePath("fluss", "t")).lake
-        assert snapshots is not None
-        return [entry.snapshot_id for entry in snapshots.snapshots]
-
     files = [round_trip(harness, table_id, number, (None, 0, number), keep=-1) for number in (1, 2, 3)]
-    assert kept() == [1, 2, 3]
+    assert kept(harness) == [1, 2, 3]
     assert snapshot(harness, snapshot_id=2) == (2, {(None, 0): 2})
     round_trip(harness, table_id, 4, (None, 0, 4), keep=2)
-    assert kept() == [2, 3, 4]
+    assert kept(harness) == [2, 3, 4]
     assert [Path(file).exists() for file in files] == [False, True, True]
     round_trip(harness, table_id, 5, (None, 0, 5), keep=99)
-    assert kept() == [2, 3, 4, 5]
+    assert kept(harness) == [2, 3, 4, 5]
     round_trip(harness, table_id, 6, (None, 0, 6))
-    assert kept() == [6]
+    assert kept(harness) == [6]
     harness.fails(53, lake.get_lake_snapshot, pb.GetLakeSnapshotRequest(table_path=path(), snapshot_id=5), "5")
     # The same commit again, as after a crash of the worker, changes nothing.
     round_trip(harness, table_id, 6, (None, 0, 6), keep=-1)
-    assert kept() == [6]
+    assert kept(harness) == [6]
 
 
 def test_readable_snapshots(harness: Harness, table_id: int) -> None:
@@ -524,7 +531,7 @@ def test_broken_offsets_files(data: bytes) -> None:
 
 def test_a_dropped_table_takes_its_offsets_files_along(harness: Harness, table_id: int) -> None:
     file = round_trip(harness, table_id, 1, (None, 0, 1))
-    harness.call(admin.drop_table, pb.DropTableRequest(table_path=path(), ignore_if_not_exists=False))
+    harness.call(admin.drop_table, drop_table())
     harness.run(wait_until(lambda: not Path(file).exists()))
     new_table(harness)
     harness.fails(53, lake.get_lake_snapshot, pb.GetLakeSnapshotRequest(table_path=path()))
@@ -542,25 +549,22 @@ def test_a_store_that_does_not_answer_holds_no_change_up(
         released.wait(30)
         raise OSError("the store does not answer")
 
-    state = harness.catalog.lake
-    names = {"prepare": "write", "commit": "open", "drop": "remove_folder"}
-    monkeypatch.setattr(state.remote, names[step], hang)
+    catalog, state = harness.catalog, harness.catalog.lake
+    steps: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, Any]]]] = {
+        "prepare": ("write", lambda: state.prepare(table_id, {(None, 0): 2}, ignore_previous=False)),
+        "commit": ("open", lambda: state.commit_files(table_id, 1, file, None, None)),
+        "drop": ("remove_folder", lambda: tables.drop_table(catalog, TABLE, ignore_if_not_exists=False)),
+    }
+    operation, begin = steps[step]
+    monkeypatch.setattr(state.remote, operation, hang)
 
     async def check() -> None:
+        work = asyncio.ensure_future(begin())
         try:
-            if step == "prepare":
-                work = asyncio.ensure_future(state.prepare(table_id, {(None, 0): 2}, ignore_previous=False))
-            elif step == "commit":
-                work = asyncio.ensure_future(state.commit_files(table_id, 1, file, None, None))
-            else:
-                work = asyncio.ensure_future(
-                    drop_table(harness.catalog, TablePath("fluss", "t"), ignore_if_not_exists=False)
-                )
             await wait_until(called.is_set)
-            await asyncio.wait_for(harness.catalog.next_writer_id(), 10)
-            await asyncio.wait_for(
-                create_database(harness.catalog, "d", DatabaseDescriptor(), ignore_if_exists=False), 10
-            )
+            await asyncio.wait_for(catalog.next_writer_id(), 10)
+            creating = tables.create_database(catalog, "d", DatabaseDescriptor(), ignore_if_exists=False)
+            await asyncio.wait_for(creating, 10)
         finally:
             released.set()
             await asyncio.wait([work])
@@ -591,30 +595,24 @@ def test_tiering_goes_on_from_the_last_commit_after_a_restart(harness: Harness, 
 def test_the_end_of_a_bucket_in_the_lake_never_falls() -> None:
     """Its log may have expired up to there."""
     snapshots = LakeSnapshots().with_commit(LakeSnapshotEntry(1, {(None, 0): 60, (None, 1): 5}), None)
-    assert snapshots.with_commit(LakeSnapshotEntry(2, {(None, 0): 40, (None, 1): 7}), None).end_offsets == {
-        (None, 0): 60,
-        (None, 1): 7,
-    }
+    later = snapshots.with_commit(LakeSnapshotEntry(2, {(None, 0): 40, (None, 1): 7}), None)
+    assert later.end_offsets == {(None, 0): 60, (None, 1): 7}
 
 
 @pytest.mark.parametrize(
-    ("keep", "kept"),
-    [(-1, [1, 2, 3]), (2, [2, 3]), (None, [3])],
-    ids=["all", "some", "the newest"],
+    ("keep", "expected"), [(-1, [1, 2, 3]), (2, [2, 3]), (None, [3])], ids=["all", "some", "the newest"]
 )
 def test_a_snapshot_that_is_reported_late_is_not_the_newest(
-    harness: Harness, table_id: int, keep: int | None, kept: list[int], caplog: pytest.LogCaptureFixture
+    harness: Harness, table_id: int, keep: int | None, expected: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A worker that lost its table reports its snapshot after the next worker went on from it."""
     round_trip(harness, table_id, 1, (None, 0, 10), keep=-1)
     late = str(prepare(harness, table_id, (None, 0, 20)).lake_table_offsets_path)
     round_trip(harness, table_id, 3, (None, 0, 30), keep=-1)
     assert commit(harness, table_id, 2, late, late, keep) == 0
-    snapshots = harness.catalog.table(TablePath("fluss", "t")).lake
-    assert snapshots is not None
-    assert [entry.snapshot_id for entry in snapshots.snapshots] == kept
+    assert kept(harness) == expected
     assert snapshot(harness) == snapshot(harness, readable=True) == (3, {(None, 0): 30})
-    assert ("lake snapshot 2 of table 'fluss.t' is not kept: snapshot 3" in caplog.text) == (2 not in kept)
+    assert ("lake snapshot 2 of table 'fluss.t' is not kept: snapshot 3" in caplog.text) == (2 not in expected)
 
 
 def test_a_snapshot_that_is_reported_again_keeps_its_place(harness: Harness, table_id: int) -> None:
@@ -630,8 +628,6 @@ def test_a_snapshot_without_dropped_partitions_is_the_newest(harness: Harness) -
     for name in ("a", "b"):
         harness.call(admin.create_partition, create_partition(dt=name))
     round_trip(harness, 0, 1, (0, 0, 10), (1, 0, 10), keep=-1)
-    spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="dt", value="a")])
-    request = pb.DropPartitionRequest(table_path=path(), partition_spec=spec, ignore_if_not_exists=False)
-    harness.call(admin.drop_partition, request)
+    harness.call(admin.drop_partition, drop_partition(dt="a"))
     round_trip(harness, 0, 2, (1, 0, 10), keep=-1)
     assert snapshot(harness) == (2, {(1, 0): 10})

@@ -98,7 +98,6 @@ def test_signals_end_the_command_with_zero(tmp_path: Path, number: signal.Signal
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    assert process.stdout is not None
     try:
         line = process.stdout.readline().decode()
         assert line.startswith("ready 127.0.0.1:")

@@ -130,16 +130,11 @@ INVALID_ROWS = {
 @pytest.mark.parametrize("image", ["FULL", "WAL"])
 @pytest.mark.parametrize("case", INVALID_ROWS)
 async def test_rows_with_impossible_lengths(client: Client, case: str, image: str) -> None:
-    path = pb.PbTablePath(database_name="fluss", table_name="kv")
-    descriptor = TableDescriptor(KV_SCHEMA, bucket_count=1, properties={"table.changelog.image": image})
-    await client.call(
-        apis.CREATE_TABLE,
-        pb.CreateTableRequest(table_path=path, table_json=descriptor.to_json_bytes(), ignore_if_exists=False),
-    )
-    info = await client.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path))
+    properties = {"table.changelog.image": image}
+    table = await client.create(TableDescriptor(KV_SCHEMA, bucket_count=1, properties=properties), "kv")
 
     async def put(data: bytes, targets: list[int]) -> pb.PbPutKvRespForBucket:
-        body = encode_put_kv(-1, info.table_id, 5000, [(None, 0, [data])], target_columns=targets)
+        body = encode_put_kv(-1, table, 5000, [(None, 0, [data])], target_columns=targets)
         answer = pb.PutKvResponse.FromString(bytes(await client.connection.call_parts(apis.PUT_KV, body)))
         return answer.buckets_resp[0]
 

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from tests.server.log_support import connected, running_server
 from tests.server.test_handlers_kv import Table
 from tests.server.test_unreadable_files import unreadable
+from tests.shared import raising
 from tests.waiting import wait_for
 
 import fluss
@@ -253,10 +254,8 @@ def test_a_restart_goes_on_without_uploading_everything_again(tmp_path: Path, ba
         caught_up(server)
     own = Backup(str(backup))
     manifest = own.read_manifest(own.manifest_names()[-1])
-    logs = {
-        extent.object_name for path, extents in manifest.files.items() if path.endswith(".log") for extent in extents
-    }
-    assert logs <= before
+    logs = [extents for path, extents in manifest.files.items() if path.endswith(".log")]
+    assert {extent.object_name for extents in logs for extent in extents} <= before
 
 
 def test_a_store_that_is_down_stops_nothing(tmp_path: Path, backup: Path) -> None:
@@ -292,7 +291,6 @@ async def back_up(server: Server, *tables: Table) -> dict[str, Any]:
     for table in tables:
         await table.put([(time.monotonic_ns(), "x", None)])
     await server.kv.snapshotter.run_round(1)
-    assert server.replicator is not None
     await server.replicator.run_round()
     own = server.replicator._backup
     return own.read_manifest(own.manifest_names()[-1]).files
@@ -337,7 +335,6 @@ async def test_a_round_without_a_log_that_fails_is_not_complete(
     tmp_path: Path, backup: Path, kind: type[FlussError]
 ) -> None:
     async with two_tables(tmp_path, backup) as (server, one, other):
-        assert server.replicator is not None
         complete_ms = server.replicator.caught_up_ms
         log = server.tablets.tablet(TableBucket(one.info.table_id, 0))
         where = "failure" if kind is LogStorageError else "damage"
@@ -396,7 +393,6 @@ async def test_the_lake_of_a_backup_does_not_lie_ahead_of_its_logs(
 ) -> None:
     """Rows that are written and tiered while the logs are looked at."""
     async with two_tables(tmp_path, backup) as (server, one, other):
-        assert server.replicator is not None
         commit, loaded = server.catalog.lake.commit_inline, server.kv.snapshotter.loaded
         await commit(0, 1, {(None, 0): 1}, {})
 
@@ -421,7 +417,6 @@ async def test_objects_of_rounds_without_a_manifest_expire(
     tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_tables(tmp_path, backup) as (server, one, other):
-        assert server.replicator is not None
         own = server.replicator._backup
         with monkeypatch.context() as patch:
             patch.setattr(own, "write_manifest", lambda *_: 1 / 0)
@@ -441,10 +436,7 @@ async def test_a_round_that_fails_takes_nothing_away(
     tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its uploads are left to the next round, in which the bucket may be out of service."""
-
-    def fail(*_: object) -> None:
-        raise OSError("the store is down")
-
+    fail = raising(OSError, "the store is down")
     async with two_tables(tmp_path, backup) as (server, one, other):
         before = await back_up(server)
         with monkeypatch.context() as patch:
@@ -463,8 +455,7 @@ def test_damage_is_named_and_the_rest_restored(tmp_path: Path, lost: Path) -> No
     own = Backup(str(lost))
     newest = own.manifest_names()[-1]
     manifest = own.read_manifest(newest)
-    paths = sorted(path for path in manifest.files if "/log-" in path and "/log-0/" in path and "/log-" in path)
-    log = [path for path in paths if path.split("/")[2].startswith("log-")]
+    log = sorted(path for path in manifest.files if "/log-0/" in path and path.split("/")[2].startswith("log-"))
     assert len(log) > 2
     extent = manifest.files[log[1]][-1]
     with open(lost / "objects" / extent.object_name, "r+b") as file:

@@ -9,19 +9,9 @@ from pathlib import Path
 from threading import current_thread
 
 import pytest
-from tests.server.log_support import (
-    Client,
-    FakeClock,
-    LogHarness,
-    connected,
-    ids_of,
-    make_batch,
-    run,
-    running_server,
-)
+from tests.server.log_support import Client, FakeClock, LogHarness, connected, ids_of, make_batch, run, running_server
 
 from fluss.metadata import TableBucket
-from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.log.recovery import RECOVERY_POINT_NAME
@@ -57,8 +47,7 @@ async def fill(server: Server, client: Client) -> int:
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-async def test_a_kill_after_the_active_segment_expired(tmp_path: Path, rounds: int) -> None:
-    clock = FakeClock()
+async def test_a_kill_after_the_active_segment_expired(tmp_path: Path, clock: FakeClock, rounds: int) -> None:
     data = tmp_path / "data"
     options = {"log_retention_roll__active__segment_enabled": "true"}
     async with running_server(data, clock, **options) as server, connected(server) as client:
@@ -70,8 +59,7 @@ async def test_a_kill_after_the_active_segment_expired(tmp_path: Path, rounds: i
         await check_killed(data, table, 6, clock)
 
 
-async def test_segments_that_are_not_in_the_lake_yet_do_not_expire(tmp_path: Path) -> None:
-    clock = FakeClock()
+async def test_segments_that_are_not_in_the_lake_yet_do_not_expire(tmp_path: Path, clock: FakeClock) -> None:
     options = {"log_segment_file__size": "1kb", "datalake_format": "paimon"}
     async with running_server(tmp_path, clock, **options) as server, connected(server) as client:
         server.catalog.lake_hook = None  # the lake itself has no part in this
@@ -84,9 +72,7 @@ async def test_segments_that_are_not_in_the_lake_yet_do_not_expire(tmp_path: Pat
         assert log.start_offset == 0, "nothing is in the lake"
         info = pb.PbLakeTableSnapshotInfo(table_id=table, snapshot_id=1)
         info.buckets_req.add(bucket_id=0, log_end_offset=12)
-        committed = await client.call(
-            apis.COMMIT_LAKE_TABLE_SNAPSHOT, pb.CommitLakeTableSnapshotRequest(tables_req=[info])
-        )
+        committed = await client.send(pb.CommitLakeTableSnapshotRequest(tables_req=[info]))
         assert not committed.table_resp[0].HasField("error_code")
         await server.tablets.expire_segments()
         assert 0 < log.start_offset <= 12
@@ -94,9 +80,8 @@ async def test_segments_that_are_not_in_the_lake_yet_do_not_expire(tmp_path: Pat
 
 
 async def test_segments_stay_while_no_recovery_point_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
 ) -> None:
-    clock = FakeClock()
     data = tmp_path / "data"
     async with running_server(data, clock, log_segment_file__size="1b") as server, connected(server) as client:
         real = disk.rename
@@ -178,8 +163,9 @@ def test_a_repair_keeps_the_segment_that_the_recovery_point_names(tmp_path: Path
 
 
 @pytest.mark.parametrize(("option", "kept"), [({}, True), ({"log_retention_default": "7 d"}, False)])
-async def test_log_tables_keep_their_rows_by_default(tmp_path: Path, option: dict[str, str], kept: bool) -> None:
-    clock = FakeClock()
+async def test_log_tables_keep_their_rows_by_default(
+    tmp_path: Path, clock: FakeClock, option: dict[str, str], kept: bool
+) -> None:
     options = {"log_retention_roll__active__segment_enabled": "true", **option}
     async with running_server(tmp_path, clock, **options) as server, connected(server) as client:
         table = await client.create_table()
@@ -193,10 +179,9 @@ async def test_log_tables_keep_their_rows_by_default(tmp_path: Path, option: dic
 
 
 async def test_looking_for_expired_segments_reads_no_file_on_the_event_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
 ) -> None:
     """After a start, the time of a closed segment is in its file, all of which is read if its index is damaged."""
-    clock = FakeClock()
     async with running_server(tmp_path, clock, log_segment_file__size="1b") as server, connected(server) as client:
         table = await client.create_table(table_log_ttl="1 h")
         for number in range(3):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import Message
+from tests.server.catalog.support import path, spec
 from tests.server.log_support import Client, connected, run, running_server
 from tests.server.rights_support import (
     HIDDEN,
@@ -87,23 +88,13 @@ async def matrix(tmp_path: Path) -> AsyncIterator[Matrix]:
         connected(server, "CLIENT", credentials=Credentials("bob", "bob-secret")) as bob,
     ):
         for database in ("hidden", "elsewhere"):
-            await admin.call(
-                apis.CREATE_DATABASE, pb.CreateDatabaseRequest(database_name=database, ignore_if_exists=False)
-            )
+            await admin.send(pb.CreateDatabaseRequest(database_name=database, ignore_if_exists=False))
         for name, table in (("other", descriptor()), ("letters", descriptor(lake=True)), ("parts", partitioned())):
-            path = pb.PbTablePath(database_name="hidden", table_name=name)
-            await admin.call(
-                apis.CREATE_TABLE,
-                pb.CreateTableRequest(table_path=path, table_json=table.to_json_bytes(), ignore_if_exists=False),
-            )
+            await admin.create(table, name, "hidden")
         table_id = server.catalog.table(TablePath("hidden", "letters")).table_id
-        await admin.call(
-            apis.CREATE_PARTITION,
-            pb.CreatePartitionRequest(
-                table_path=pb.PbTablePath(database_name="hidden", table_name="parts"),
-                partition_spec=pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="dt", value="x")]),
-                ignore_if_not_exists=False,
-            ),
+        parts = path("parts", "hidden")
+        await admin.send(
+            pb.CreatePartitionRequest(table_path=parts, partition_spec=spec(dt="x"), ignore_if_not_exists=False)
         )
         epoch = server.catalog.coordinator_epoch
         yield Matrix(server, bob, Target("hidden", "letters", table_id, coordinator_epoch=epoch))
@@ -164,10 +155,8 @@ async def test_drop_table_needs_its_right(tmp_path: Path) -> None:
 
 def _about_nothing(sample: Sample) -> bool:
     """Requests that name neither a table nor a database."""
-    return RIGHTS[sample.api.key].scope in (Scope.NONE, Scope.CLUSTER) or sample.api in (
-        apis.GET_PRODUCER_OFFSETS,
-        apis.DELETE_PRODUCER_OFFSETS,
-    )
+    of_producers = (apis.GET_PRODUCER_OFFSETS, apis.DELETE_PRODUCER_OFFSETS)
+    return RIGHTS[sample.api.key].scope in (Scope.NONE, Scope.CLUSTER) or sample.api in of_producers
 
 
 def told(answer: Message | FlussError, target: Target) -> Any:
@@ -252,8 +241,7 @@ async def test_a_right_that_is_taken_away_ends_a_scan(tmp_path: Path) -> None:
         insert = next(sample for sample in SAMPLES if sample.writing)
         for key in (bytes(8) + number.to_bytes(8, "little") for number in range(3)):  # as the lake encodes keys
             request: Any = insert.request(m.target)
-            del request.buckets_req[0].keys[:]
-            request.buckets_req[0].keys.append(key)
+            request.buckets_req[0].keys[:] = [key]
             assert not list(errors(await m.bob.call(apis.LOOKUP, request)))
         first: Any = sample.request(m.target)
         first.batch_size_bytes = 1
@@ -326,6 +314,4 @@ def test_what_changes_data_needs_more_than_reading() -> None:
     }
     needs = {api: RIGHTS[api.key] for api in wanted}
     assert {api.name: need.operation.name for api, need in needs.items()} == {api.name: n for api, n in wanted.items()}
-    inserting = RIGHTS[apis.LOOKUP.key].writing
-    assert inserting is not None
-    assert inserting.name == "WRITE"
+    assert RIGHTS[apis.LOOKUP.key].writing.name == "WRITE"

@@ -12,10 +12,12 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.server.log_support import Client, connected, make_batch, running_server
+from tests.server.log_support import Client, connected, fetch_request, make_batch, running_server
 from tests.server.metrics_support import figures
+from tests.shared import raising
 from tests.waiting import wait_for, wait_until
 
 from fluss.errors import ErrorCode, FlussError
@@ -48,6 +50,10 @@ async def _raw_clients_closed() -> AsyncIterator[None]:
         await _opened.pop().close()
 
 
+def request_frame(key: int, body: bytes, version: int = 0, request_id: int = 1) -> bytes:
+    return b"".join(bytes(part) for part in encode_request(key, version, request_id, [body]))
+
+
 class RawClient:
     """Bytes in, frames out: for what no well-behaved client sends."""
 
@@ -56,13 +62,13 @@ class RawClient:
         self.writer = writer
 
     @classmethod
-    async def open(cls, server: Server, listener: str = "FLUSS") -> RawClient:
+    async def open(cls, server: Server, listener: str = "FLUSS", **options: Any) -> RawClient:
         bound = server.listeners[listener]
-        _opened.append(cls(*await asyncio.open_connection(bound.host, bound.port)))
+        _opened.append(cls(*await asyncio.open_connection(bound.host, bound.port, **options)))
         return _opened[-1]
 
     async def request(self, key: int, body: bytes = b"", *, version: int = 0, request_id: int = 1) -> None:
-        self.writer.write(b"".join(bytes(p) for p in encode_request(key, version, request_id, [body])))
+        self.writer.write(request_frame(key, body, version, request_id))
         await self.writer.drain()
 
     async def response(self) -> tuple[int, int, bytes]:
@@ -111,14 +117,13 @@ async def test_unknown_and_malformed_requests_are_answered(server: Server) -> No
     raw = await RawClient.open(server)
     await raw.request(4242)
     assert (await raw.error())[0] == ErrorCode.UNSUPPORTED_VERSION
-    await raw.request(apis.INIT_WRITER.key, b"\xff\xff\xff")
-    code, text = await raw.error()
-    assert code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert text is not None
-    assert "INIT_WRITER" in text
-    await raw.request(apis.LIST_OFFSETS.key, b"")
-    code, text = await raw.error()
-    assert (code, "offset_type" in (text or "")) == (ErrorCode.UNKNOWN_SERVER_ERROR, True)
+    for api, body, expected in (
+        (apis.INIT_WRITER, b"\xff\xff\xff", "INIT_WRITER"),
+        (apis.LIST_OFFSETS, b"", "offset_type"),
+    ):
+        await raw.request(api.key, body)
+        code, text = await raw.error()
+        assert (code, expected in (text or "")) == (ErrorCode.UNKNOWN_SERVER_ERROR, True)
     await raw.request(apis.PRODUCE_LOG.key, b"\x08\x01")
     assert (await raw.error())[0] == ErrorCode.UNKNOWN_SERVER_ERROR
     await raw.request(apis.GET_METADATA.key, b"", request_id=-7)
@@ -225,12 +230,9 @@ class TestSasl:
             await wait_until(lambda: checked)
             try:
                 await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(server.executor, int), 20)
-                bound = server.listeners["CLIENT"]
-                _opened.append(
-                    RawClient(*await asyncio.open_connection(bound.host, bound.port, local_addr=("127.0.0.2", 0)))
-                )
-                await _opened[-1].log_in(b"\0alice\0alice-secret")
-                assert (await asyncio.wait_for(_opened[-1].response(), 20))[2] == b"\x0a\x00"
+                other = await RawClient.open(server, "CLIENT", local_addr=("127.0.0.2", 0))
+                await other.log_in(b"\0alice\0alice-secret")
+                assert (await asyncio.wait_for(other.response(), 20))[2] == b"\x0a\x00"
                 assert checked.count(b"\0bob\0guess") == 1
             finally:
                 released.set()
@@ -294,16 +296,22 @@ async def test_reading_pauses_while_too_much_is_in_work(tmp_path: Path) -> None:
     async with running_server(tmp_path, **options) as server, connected(server) as client:
         table = await client.create_table()
         raw = await RawClient.open(server)
-        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=100, min_bytes=1, max_wait_ms=20_000)
-        asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
-        asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=100)
+        request = fetch_request(table, 0, max_bytes=100, min_bytes=1, max_wait_ms=20_000)
         for number in range(10):
             await raw.request(apis.FETCH_LOG.key, request.SerializeToString(), request_id=number)
         await asyncio.sleep(0.2)
-        [busy] = [session for session in server.sessions if session.requests_in_work]
-        assert 4 <= busy.requests_in_work <= 10
+        [one] = busy(server)
+        assert 4 <= one.requests_in_work <= 10
         await client.produce(table, make_batch(0))
         assert {(await raw.response())[1] for _ in range(10)} == set(range(10))
+
+
+def busy(server: Server) -> list[Any]:
+    return [session for session in server.sessions if session.requests_in_work]
+
+
+def produce(table: int, batch: bytearray) -> bytes:
+    return b"".join(encode_produce_log(-1, table, 20_000, [(None, 0, [batch])]))
 
 
 class Gate:
@@ -330,15 +338,14 @@ async def test_writes_in_work_count_against_the_limit(tmp_path: Path, monkeypatc
             table = await client.create_table()
         raw = await RawClient.open(server)
         for number in range(10):
-            body = b"".join(encode_produce_log(-1, table, 20_000, [(None, 0, [make_batch(0, 5_000)])]))
-            await raw.request(apis.PRODUCE_LOG.key, body, request_id=number)
+            await raw.request(apis.PRODUCE_LOG.key, produce(table, make_batch(0, 5_000)), request_id=number)
         await wait_until(lambda: any(session.requests_in_work >= 4 for session in server.sessions))
         await asyncio.sleep(0.1)
-        [busy] = [session for session in server.sessions if session.requests_in_work]
-        assert busy.requests_in_work == 4
+        [one] = busy(server)
+        assert one.requests_in_work == 4
         gate.open()
         assert [(await raw.response())[1] for _ in range(10)] == list(range(10))
-        await wait_until(lambda: not busy.requests_in_work)
+        await wait_until(lambda: not one.requests_in_work)
         assert server.memory.taken_bytes == 0
 
 
@@ -347,7 +354,7 @@ async def test_a_server_that_stops_answers_the_writes_in_work(server: Server, mo
     async with connected(server) as client:
         table = await client.create_table()
         writing = asyncio.ensure_future(client.produce(table, make_batch(0)))
-        await wait_until(lambda: any(session.requests_in_work for session in server.sessions))
+        await wait_until(lambda: busy(server))
         stopping = asyncio.ensure_future(server.stop())
         await asyncio.sleep(0.1)
         assert not stopping.done()
@@ -387,10 +394,9 @@ async def test_who_leaves_before_the_answer_leaves_nothing_behind(
     async with connected(server) as client:
         table = await client.create_table()
     raw = await RawClient.open(server)
-    body = b"".join(encode_produce_log(-1, table, 20_000, [(None, 0, [make_batch(0)])]))
-    await raw.request(apis.PRODUCE_LOG.key, body)
-    await wait_until(lambda: any(session.requests_in_work for session in server.sessions))
-    [left] = [session for session in server.sessions if session.requests_in_work]
+    await raw.request(apis.PRODUCE_LOG.key, produce(table, make_batch(0)))
+    await wait_until(lambda: busy(server))
+    [left] = busy(server)
     await raw.close()
     await wait_until(lambda: left not in server.sessions)
     assert server.memory.taken_bytes > 0  # the write goes on without its writer
@@ -404,13 +410,10 @@ async def test_who_leaves_before_the_answer_leaves_nothing_behind(
 async def test_a_write_that_breaks_the_server_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("a bug")
-
     async with running_server(tmp_path) as server, connected(server) as client:
         table = await client.create_table()
         with monkeypatch.context() as patch:
-            patch.setattr(LogTablet, "_prepare", broken)
+            patch.setattr(LogTablet, "_prepare", raising(ZeroDivisionError, "a bug"))
             with pytest.raises(FlussError, match="PRODUCE_LOG failed in the server: ZeroDivisionError: a bug"):
                 await client.produce(table, make_batch(0))
         assert (await client.produce(table, make_batch(0))).base_offset == 0
@@ -441,11 +444,9 @@ async def test_slow_reader_does_not_grow_the_server(tmp_path: Path) -> None:
         table = await client.create_table()
         await client.produce(table, make_batch(0, 40_000))
         raw = await RawClient.open(server)
-        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 24)
-        asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
-        asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1 << 24)
+        request = fetch_request(table, 0).SerializeToString()
         for number in range(100):
-            await raw.request(apis.FETCH_LOG.key, request.SerializeToString(), request_id=number)
+            await raw.request(apis.FETCH_LOG.key, request, request_id=number)
         await asyncio.sleep(0.5)
         unsent = max(session.channel.unsent_bytes for session in server.sessions)
         answer_bytes = len(make_batch(0, 40_000))
@@ -468,7 +469,7 @@ async def test_answers_that_are_given_at_once_pause_a_slow_reader_too(tmp_path: 
 
         server.handlers[apis.LOOKUP.key] = DirectHandler(answer)
         for number in range(1000):
-            raw.writer.write(b"".join(bytes(p) for p in encode_request(apis.LOOKUP.key, 0, number, [b"key"])))
+            raw.writer.write(request_frame(apis.LOOKUP.key, b"key", request_id=number))
         await asyncio.sleep(0.5)
         [slow] = [session for session in server.sessions if session.channel.unsent_bytes]
         assert 256 * 1024 < slow.channel.unsent_bytes <= 320 * 1024
@@ -506,7 +507,7 @@ async def test_a_large_request_waits_unread_until_there_is_memory(tmp_path: Path
     async with running_server(tmp_path, server_buffer_memory__size="1mb") as server:
         first, second = await RawClient.open(server), await RawClient.open(server)
         size = 900_000
-        whole = b"".join(bytes(p) for p in encode_request(apis.LIST_DATABASES.key, 0, 7, [bytes(size)]))
+        whole = request_frame(apis.LIST_DATABASES.key, bytes(size), request_id=7)
         first.writer.write(whole[:500_000])
         await wait_until(lambda: server.memory.large_bytes > size)
         # Small requests that came before the large one are answered, the large one is not read.
@@ -579,15 +580,12 @@ async def test_a_new_connection_takes_the_place_of_an_idle_one(tmp_path: Path) -
 async def test_an_error_in_a_callback_ends_its_connection_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_memory(*_: object) -> None:
-        raise MemoryError
-
     async with running_server(tmp_path) as server, connected(server) as client:
         table = await client.create_table()
         raw = await RawClient.open(server)
         await raw.ask()
         with monkeypatch.context() as patch:
-            patch.setattr("fluss.server.session.parse_request", no_memory)
+            patch.setattr("fluss.server.session.parse_request", raising(MemoryError))
             await raw.request(apis.GET_METADATA.key)
             assert await raw.is_closed()
         assert (await client.produce(table, make_batch(0))).base_offset == 0
@@ -612,7 +610,7 @@ async def test_answers_that_are_not_taken_are_bounded_over_all_connections(tmp_p
             sock = raw.writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             for number in range(100):
-                raw.writer.write(b"".join(bytes(p) for p in encode_request(apis.LOOKUP.key, 0, number, [b"k"])))
+                raw.writer.write(request_frame(apis.LOOKUP.key, b"k", request_id=number))
         await wait_until(lambda: server.answers.exhausted)
         await asyncio.sleep(0.1)
         assert server.answers.held_bytes <= (2 << 20) + 7 * (512 << 10)

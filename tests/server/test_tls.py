@@ -53,6 +53,11 @@ def server(authority: Authority) -> Iterator[LocalServer]:
         yield started
 
 
+def encrypted(certificate: str) -> dict[str, object]:
+    """Options of a server whose only listener uses TLS."""
+    return {"security.protocol.map": "FLUSS:ssl", "security.ssl.keystore.location": certificate}
+
+
 def client(server: LocalServer, listener: int, **options: object) -> fluss.Database:
     named = {f"client.security.ssl.{name.replace('_', '.')}": value for name, value in options.items()}
     return fluss.connect(server.addresses[listener], options={"client.security.ssl.enabled": True, **named}, timeout=20)
@@ -74,11 +79,7 @@ def test_rows_travel_encrypted_in_both_directions(server: LocalServer, authority
 async def test_nothing_readable_is_on_the_wire(authority: Authority) -> None:
     secret = "a-row-that-no-listener-may-read"
     seen = bytearray()
-    options = {
-        "security.protocol.map": "FLUSS:ssl",
-        "security.ssl.keystore.location": authority.issue("server", host="127.0.0.1"),
-    }
-    with LocalServer(options=options) as server:
+    with LocalServer(options=encrypted(authority.issue("server", host="127.0.0.1"))) as server:
         host, _, port = server.addresses[0].rpartition(":")
 
         async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,14 +94,8 @@ async def test_nothing_readable_is_on_the_wire(authority: Authority) -> None:
 
         proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
         address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
-        config = fluss.Config(
-            {
-                "bootstrap.servers": address,
-                "client.security.ssl.enabled": True,
-                "client.security.ssl.truststore.location": authority.ca,
-            }
-        )
-        conn = await fluss.aio.FlussConnection.create(config)
+        trust = {"client.security.ssl.enabled": True, "client.security.ssl.truststore.location": authority.ca}
+        conn = await fluss.aio.FlussConnection.create(fluss.Config({"bootstrap.servers": address, **trust}))
         admin = await conn.get_admin()
         await admin.create_database(secret.replace("-", "_"))
         await conn.close()
@@ -119,11 +114,7 @@ def test_a_server_that_is_not_trusted_is_refused_at_once(server: LocalServer, tm
 
 
 def test_a_certificate_for_another_host_is_refused(authority: Authority) -> None:
-    options = {
-        "security.protocol.map": "FLUSS:ssl",
-        "security.ssl.keystore.location": authority.issue("elsewhere", host="127.0.0.9"),
-    }
-    with LocalServer(options=options) as server:
+    with LocalServer(options=encrypted(authority.issue("elsewhere", host="127.0.0.9"))) as server:
         with pytest.raises(AuthenticateError, match=r"not trusted.*127\.0\.0\.1.*advertised\.listeners"):
             client(server, 0, truststore_location=authority.ca)
         unchecked = {"endpoint.identification.algorithm": ""}
@@ -149,9 +140,7 @@ def test_a_file_without_a_certificate_has_no_fingerprint(tmp_path: Path) -> None
 
 async def test_idle_handshakes_make_room(tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls, "HANDSHAKES_MAX", 3)
-    certificate = authority.issue("server", host="127.0.0.1")
-    options = {"security_protocol_map": "FLUSS:ssl", "security_ssl_keystore_location": certificate}
-    async with running_server(tmp_path, **options) as server:
+    async with running_server(tmp_path, **encrypted(authority.issue("server", host="127.0.0.1"))) as server:
         bound = server.listeners["FLUSS"]
         idle = [await asyncio.open_connection(bound.host, bound.port) for _ in range(5)]
         context = ssl.create_default_context(cafile=authority.ca)
@@ -223,8 +212,7 @@ def audited(caplog: pytest.LogCaptureFixture) -> str:
 async def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path, authority: Authority) -> None:
     served = tmp_path / "served.pem"
     shutil.copy(authority.issue("one", host="127.0.0.1"), served)
-    options = {"security_protocol_map": "FLUSS:ssl", "security_ssl_keystore_location": str(served)}
-    async with running_server(tmp_path / "data", **options) as server:
+    async with running_server(tmp_path / "data", **encrypted(str(served))) as server:
         listener = server.listeners["FLUSS"]
 
         async def fingerprint() -> bytes | None:
@@ -256,11 +244,7 @@ async def test_unfinished_handshakes_end_and_keep_no_others_out(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls, "HANDSHAKE_SECONDS_MAX", 1.0)
-    options = {
-        "security_protocol_map": "FLUSS:ssl",
-        "security_ssl_keystore_location": authority.issue("server", host="127.0.0.1"),
-    }
-    async with running_server(tmp_path, **options) as server:
+    async with running_server(tmp_path, **encrypted(authority.issue("server", host="127.0.0.1"))) as server:
         listener = server.listeners["FLUSS"]
         silent = [socket.create_connection((listener.host, listener.port)) for _ in range(50)]
         for number, sock in enumerate(silent):
@@ -280,12 +264,8 @@ async def test_unfinished_handshakes_end_and_keep_no_others_out(
 
 async def test_handshakes_take_no_more_handles_than_connections_may(tmp_path: Path, authority: Authority) -> None:
     """The other half of the handles of the process is kept for the files of tables."""
-    options = {
-        "security_protocol_map": "FLUSS:ssl",
-        "security_ssl_keystore_location": authority.issue("server", host="127.0.0.1"),
-        "server_max__connections": 20,
-    }
-    async with running_server(tmp_path, **options) as server:
+    options = encrypted(authority.issue("server", host="127.0.0.1"))
+    async with running_server(tmp_path, **options, server_max__connections=20) as server:
         listener = server.listeners["FLUSS"]
         before = len(os.listdir("/proc/self/fd"))
         silent = [socket.create_connection((listener.host, listener.port)) for _ in range(100)]
@@ -299,8 +279,7 @@ def test_a_certificate_for_development_is_made_once(tmp_path: Path) -> None:
     path = ensure_self_signed(tmp_path, ["10.1.2.3", "shop.example"])
     assert path.stat().st_mode & 0o777 == 0o600
     assert ensure_self_signed(tmp_path, []).read_bytes() == path.read_bytes()
-    options = {"security.protocol.map": "FLUSS:ssl", "security.ssl.keystore.location": str(path)}
-    with LocalServer(options=options) as server:
+    with LocalServer(options=encrypted(str(path))) as server:
         with client(server, 0, fingerprint=certificate_fingerprint(path)) as db:
             assert db.tables() == []
         with client(server, 0, truststore_location=str(path)) as db:

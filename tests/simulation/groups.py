@@ -78,10 +78,7 @@ class Member:
             async for change in self._follow:
                 self._handle(change)
                 await asyncio.sleep(0.001)
-        except (
-            fluss.FlussError,
-            asyncio.CancelledError,
-        ):  # not GeneratorExit: a killed process ends nothing
+        except (fluss.FlussError, asyncio.CancelledError):  # not GeneratorExit: a killed process ends nothing
             if self._follow is not None:
                 await self._follow.close()
             await db.close()

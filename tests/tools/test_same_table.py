@@ -100,9 +100,8 @@ def cases(draw: st.DrawFn) -> Case:
     for number, (data_type, value) in enumerate(draw(st.lists(st.sampled_from(TYPES), max_size=4))):
         function = None
         if engine == "aggregation" and draw(st.booleans()):
-            name = draw(
-                st.sampled_from([name for name, kinds in AGG_FUNCTION_TYPES.items() if isinstance(data_type, kinds)])
-            )
+            fitting = [name for name, kinds in AGG_FUNCTION_TYPES.items() if isinstance(data_type, kinds)]
+            name = draw(st.sampled_from(fitting))
             delimiter = name in ("listagg", "string_agg") and draw(st.booleans())
             function = AggFunction(name, {"delimiter": "|"} if delimiter else {})
         nullable = numbered or draw(st.booleans())

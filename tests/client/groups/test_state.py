@@ -92,19 +92,10 @@ class Process:
             for bucket, found in self.kept.items()
             if bucket in held or self.state.progress.get(bucket, found).grant <= found.grant
         }
-        owned = frozenset() if left or share is None else frozenset(held) - share.release
+        goes = left or share is None
+        owned, wanted = (frozenset(), frozenset()) if goes else (frozenset(held) - share.release, share.want)
         self.beat += 1
-        row = MemberRow(
-            self.name,
-            1,
-            TIMEOUT_MS,
-            self.joined,
-            self.beat,
-            owned,
-            frozenset() if left or share is None else share.want,
-            dict(self.kept),
-            left,
-        )
+        row = MemberRow(self.name, 1, TIMEOUT_MS, self.joined, self.beat, owned, wanted, dict(self.kept), left)
         self.sending.append((self.log.now_ms, row))
         self.unread.append(row)
 
@@ -205,21 +196,16 @@ def test_a_late_record_counts_no_more() -> None:
     state.apply(4, 1002 + TIMEOUT_MS, "a", late)
     assert "a" not in state.members
     assert state.members["b"].held == {bucket: 3}
-    state.apply(
-        5,
-        1003 + TIMEOUT_MS,
-        "b",
-        MemberRow("b", 1, TIMEOUT_MS, 1, owned=frozenset([bucket]), progress={bucket: Progress(3, 50)}),
-    )
+    kept = MemberRow("b", 1, TIMEOUT_MS, 1, owned=frozenset([bucket]), progress={bucket: Progress(3, 50)})
+    state.apply(5, 1003 + TIMEOUT_MS, "b", kept)
     assert state.progress[bucket] == (3, 50), "what a committed too late is not taken over"
 
 
 def test_the_place_to_begin_is_the_earliest_that_is_named() -> None:
     state = GroupState()
     for number, offset in enumerate((9, 7, 8)):
-        state.apply(
-            number, 1000, f"m{number}", MemberRow(f"m{number}", 1, 100, 0, progress={BUCKETS[0]: Progress(0, offset)})
-        )
+        row = MemberRow(f"m{number}", 1, 100, 0, progress={BUCKETS[0]: Progress(0, offset)})
+        state.apply(number, 1000, f"m{number}", row)
     assert state.progress[BUCKETS[0]] == (0, 7)
 
 

@@ -40,11 +40,8 @@ def test_rows_as_of_every_offset(monkeypatch: pytest.MonkeyPatch, reported: bool
             for offset, expected in enumerate(states):
                 if expected is None:
                     continue
-                found = [
-                    row
-                    for part in client.rows_as_of(table.info, bucket, offset, ["v", "id"])
-                    for row in part.batch.to_pylist()
-                ]
+                parts = client.rows_as_of(table.info, bucket, offset, ["v", "id"])
+                found = [row for part in parts for row in part.batch.to_pylist()]
                 assert {row["id"]: row["v"] for row in found} == expected, offset
                 assert len(found) == len(expected)
             end = client.offsets(table.info, client.buckets(table.info), fluss.OffsetSpec.latest())

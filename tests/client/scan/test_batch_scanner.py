@@ -9,15 +9,14 @@ import gc
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table
+from tests.client.support import LOG_FIELDS as FIELDS
+from tests.client.support import fill_log, open_table, without_cursors, write
 
 import fluss
 from fluss.client.scan import batch_scanner
 from fluss.client.scan.fold import fold_changelog, merge_by_key
 from fluss.net.connection import Connection
 from fluss.protocol import apis
-
-FIELDS = [("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())]
 
 
 def bucket_of(table, bucket=0, partition_id=None):
@@ -27,20 +26,9 @@ def bucket_of(table, bucket=0, partition_id=None):
     return fluss.TableBucket.with_partition(table_id, partition_id, bucket)
 
 
-async def fill_log(table, count=100):
-    writer = table.new_append().create_writer()
-    for i in range(count):
-        writer.append((i, f"n{i}", i / 2))
-        if i % 30 == 29:
-            await writer.flush()
-    await writer.flush()
-
-
 async def fill_keys(table, count=100):
+    await write(table, [(i, "old", 0.0) for i in range(count)])
     writer = table.new_upsert().create_writer()
-    for i in range(count):
-        writer.upsert((i, "old", 0.0))
-    await writer.flush()
     for i in range(0, count, 2):
         writer.upsert((i, "new", 1.0))
     for i in range(0, count, 10):
@@ -65,7 +53,7 @@ async def test_the_last_rows_of_a_log(config, database, log_format, limit):
 
 
 async def test_limits_of_old_and_new_schemas(conn, table):
-    await fill_log(table, 10)
+    await fill_log(table, batches=1, rows=10)
     await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
     table = await conn.get_table(table.get_table_path())
     await table.new_append().create_writer().append((10, "n10", 5.0, 7)).wait()
@@ -100,8 +88,7 @@ async def test_some_rows_of_a_primary_key_table(config, database, kv_format):
 @pytest.mark.parametrize("cursors", [True, False], ids=["with cursors", "from the changelog"])
 async def test_all_rows_of_a_primary_key_table(config, database, monkeypatch, cursors):
     if not cursors:
-        supports = Connection.supports
-        monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
+        without_cursors(monkeypatch)
         monkeypatch.setattr(batch_scanner, "_FOLD_ROWS", 10)
     async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
         rows = await fill_keys(table)
@@ -189,16 +176,10 @@ async def test_the_next_step_of_a_cursor_is_asked_for_ahead(config, database, mo
 
 async def test_rows_of_several_schemas(config, database):
     async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
-        writer = table.new_upsert().create_writer()
-        for i in range(6):
-            writer.upsert((i, "old", 0.0))
-        await writer.flush()
+        await write(table, [(i, "old", 0.0) for i in range(6)])
         await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
         table = await conn.get_table(table.get_table_path())
-        writer = table.new_upsert().create_writer()
-        for i in range(0, 6, 2):
-            writer.upsert((i, "new", 1.0, i * 10))
-        await writer.flush()
+        await write(table, [(i, "new", 1.0, i * 10) for i in range(0, 6, 2)])
         for scan in (table.new_scan(), table.new_scan().limit(100)):
             found = (await scan.create_bucket_batch_scanner(bucket_of(table)).to_arrow()).sort_by("id")
             assert found.column("extra").to_pylist() == [0, None, 20, None, 40, None]
@@ -207,14 +188,10 @@ async def test_rows_of_several_schemas(config, database):
 
 async def test_partitions(config, database):
     async with open_table(config, database, FIELDS, keys=["id", "name"], partition_keys=["name"]) as (conn, table):
-        writer = table.new_upsert().create_writer()
-        for i in range(10):
-            writer.upsert((i, ["EU", "US"][i % 2], 0.0))
-        await writer.flush()
+        await write(table, [(i, ["EU", "US"][i % 2], 0.0) for i in range(10)])
         for info in await conn.get_admin().list_partition_infos(table.get_table_path()):
-            found = (
-                await table.new_scan().create_bucket_batch_scanner(bucket_of(table, 0, info.partition_id)).to_arrow()
-            )
+            bucket = bucket_of(table, 0, info.partition_id)
+            found = await table.new_scan().create_bucket_batch_scanner(bucket).to_arrow()
             assert set(found.column("name").to_pylist()) == {info.partition_name}
         with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
             table.new_scan().create_bucket_batch_scanner(bucket_of(table))
@@ -238,8 +215,7 @@ async def test_what_cannot_be_scanned(table):
 
 async def test_a_changelog_without_its_beginning_is_not_folded(config, database, monkeypatch):
     """Rows that did not change since are missing from it: better an error than half a table."""
-    supports = Connection.supports
-    monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
+    without_cursors(monkeypatch)
     async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
         await fill_keys(table)
         scanner = table.new_scan().create_bucket_batch_scanner(bucket_of(table))

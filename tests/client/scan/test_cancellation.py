@@ -59,13 +59,10 @@ async def test_a_cancelled_poll_gives_nothing_of_a_bucket_that_was_subscribed_an
         assert offsets_of(await poll_all(scanner, 10)) == ALL[90:]
 
 
-@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-async def test_a_loop_that_is_left_early_leaves_the_rest(table, config, database, face):
+@pytest.mark.client(scanner_log_max_poll_records=20)
+async def test_a_loop_that_is_left_early_leaves_the_rest(table, face, faced):
     await fill_log(table)
-    config.scanner_log_max_poll_records = 20
-    connection = await face.FlussConnection.create(config)
-    table = await connection.get_table(f"{database}.t")
-    scanner = await table.new_scan().create_log_scanner()
+    scanner = await faced.new_scan().create_log_scanner()
     scanner.subscribe(0, 0)
     seen = []
     async for record in scanner:
@@ -90,7 +87,6 @@ async def test_a_loop_that_is_left_early_leaves_the_rest(table, config, database
             break
     assert seen == ALL
     await closed(scanner)
-    await closed(connection)
 
 
 async def test_a_loop_stops_giving_a_bucket_that_is_unsubscribed(table):
@@ -106,12 +102,9 @@ async def test_a_loop_stops_giving_a_bucket_that_is_unsubscribed(table):
         assert seen == [0, 1, 2, 3, 4, 5, 98, 99]
 
 
-@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-async def test_loops_that_are_cancelled_at_any_moment(table, config, database, face):
+async def test_loops_that_are_cancelled_at_any_moment(faced):
     """Before Python 3.12 `asyncio.wait_for` swallowed some of these cancellations, and the task went on for ever."""
-    connection = await face.FlussConnection.create(config)
-    table = await connection.get_table(f"{database}.t")
-    writer = table.new_append().create_writer()
+    writer = faced.new_append().create_writer()
 
     async def produce():
         for number in range(1000):
@@ -123,7 +116,7 @@ async def test_loops_that_are_cancelled_at_any_moment(table, config, database, f
         async for record in scanner:
             seen.append(record.row["id"])  # noqa: PERF401 - what came before the cancellation counts
 
-    scanner = await table.new_scan().create_log_scanner()
+    scanner = await faced.new_scan().create_log_scanner()
     scanner.subscribe(0, 0)
     seen: list[int] = []
     producing = asyncio.ensure_future(produce())
@@ -137,7 +130,6 @@ async def test_loops_that_are_cancelled_at_any_moment(table, config, database, f
     assert seen == list(range(1000))
     await producing
     await closed(scanner)
-    await closed(connection)
 
 
 async def test_two_loops_share_the_records(table):
@@ -302,13 +294,11 @@ async def test_loops_over_a_virtual_table_that_are_left_early(config, database, 
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout and TaskGroup are new in Python 3.11")
-@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
 @pytest.mark.parametrize("batches", [False, True], ids=["records", "batches"])
-async def test_loops_within_timeouts_and_task_groups(config, database, table, face, batches):
+async def test_loops_within_timeouts_and_task_groups(table, faced, batches):
     of_311: Any = asyncio
     await fill_log(table)
-    connection = await face.FlussConnection.create(config)
-    scan = (await connection.get_table(f"{database}.t")).new_scan()
+    scan = faced.new_scan()
     scanner = await (scan.create_record_batch_log_scanner() if batches else scan.create_log_scanner())
     scanner.subscribe(0, 0)
     seen = []
@@ -339,13 +329,10 @@ async def test_loops_within_timeouts_and_task_groups(config, database, table, fa
     assert seen == ALL
     assert scanner.get_subscribed_buckets()[0][1] == 100
     await closed(scanner)
-    await closed(connection)
 
 
-@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
-async def test_loops_within_cancel_scopes_of_anyio(table, config, database, face):
-    connection = await face.FlussConnection.create(config)
-    scanner = await (await connection.get_table(f"{database}.t")).new_scan().create_log_scanner()
+async def test_loops_within_cancel_scopes_of_anyio(table, faced):
+    scanner = await faced.new_scan().create_log_scanner()
     scanner.subscribe(0, 0)
     seen = []
 
@@ -362,7 +349,6 @@ async def test_loops_within_cancel_scopes_of_anyio(table, config, database, face
             await fill_log(table)
     assert seen == ALL
     await closed(scanner)
-    await closed(connection)
 
 
 @pytest.mark.parametrize("leave", ["break", "aclose", "error", "cancel"])
@@ -398,14 +384,10 @@ async def test_reads_up_to_now_that_are_left_end_their_fetches(table, no_complai
     assert others == []
 
 
-async def test_a_blocking_loop_and_polls_of_other_threads_share_the_records(config, database):
-    config.scanner_log_max_poll_records = 7
-
-    async with open_table(config, database, LOG_FIELDS) as (_, table):
-        await fill_log(table, batches=20, rows=50)
-    connection = await fluss.FlussConnection.create(config)
-    table = await connection.get_table(f"{database}.t")
-    scanner = await table.new_scan().create_log_scanner()
+@pytest.mark.client(scanner_log_max_poll_records=7)
+async def test_a_blocking_loop_and_polls_of_other_threads_share_the_records(table, plain):
+    await fill_log(table, batches=20, rows=50)
+    scanner = await plain[1].new_scan().create_log_scanner()
     scanner.subscribe(0, 0)
     seen: list[list[int]] = [[], [], []]
 
@@ -428,7 +410,6 @@ async def test_a_blocking_loop_and_polls_of_other_threads_share_the_records(conf
         thread.join(20)
     scanner.close()
     threads[0].join(20)
-    connection.close()
     assert sorted(seen[0] + seen[1] + seen[2]) == list(range(1000))
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS as FIELDS
 from tests.client.support import fill_log as fill
-from tests.client.support import open_table, poll_all, read_all, records_from
+from tests.client.support import open_table, poll_all, read_all, records_from, write
 
 import fluss
 from fluss.protocol import apis, messages
@@ -28,10 +28,7 @@ def evolved(config, database):
             await fill(old, batches=2, rows=10)
             await conn.get_admin().alter_table(old.get_table_path(), add_columns={"extra": pa.int32()})
             new = await conn.get_table(old.get_table_path())
-            writer = new.new_append().create_writer()
-            for i in range(20, 30):
-                writer.append({"id": i, "name": f"n{i}", "score": i / 2, "extra": i * 10})
-            await writer.flush()
+            await write(new, [(i, f"n{i}", i / 2, i * 10) for i in range(20, 30)])
             yield conn, old, new
 
     return opened
@@ -116,13 +113,9 @@ async def test_rows_of_a_schema_that_came_after_the_scanner(conn, table):
 
 async def test_partitions(config, database):
     async with open_table(config, database, FIELDS, partition_keys=["name"]) as (conn, table):
-        writer = table.new_append().create_writer()
-        for i in range(30):
-            writer.append((i, ["EU", "US"][i % 2], 0.0))
-        await writer.flush()
-        infos = {
-            i.partition_name: i.partition_id for i in await conn.get_admin().list_partition_infos(table.table_path)
-        }
+        await write(table, [(i, ["EU", "US"][i % 2], 0.0) for i in range(30)])
+        partitions = await conn.get_admin().list_partition_infos(table.table_path)
+        infos = {info.partition_name: info.partition_id for info in partitions}
         async with await table.new_scan().create_record_batch_log_scanner() as scanner:
             assert scanner.is_partitioned()
             with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
@@ -135,12 +128,8 @@ async def test_partitions(config, database):
             assert (await scanner.to_arrow()).num_rows == 5
             scanner.subscribe_partition(infos["EU"], 0, fluss.LATEST_OFFSET)
             await scanner.resolved()
-            assert (
-                dict(scanner.get_subscribed_buckets())[
-                    fluss.TableBucket.with_partition(table.get_table_info().table_id, infos["EU"], 0)
-                ]
-                == 15
-            )
+            bucket = fluss.TableBucket.with_partition(table.get_table_info().table_id, infos["EU"], 0)
+            assert dict(scanner.get_subscribed_buckets())[bucket] == 15
 
 
 async def test_a_bucket_that_is_left_while_a_schema_is_asked_for_holds_no_memory(config, database, monkeypatch):

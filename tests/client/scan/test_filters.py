@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table, read_all, records_from
+from tests.client.support import LOG_FIELDS as FIELDS
+from tests.client.support import open_table, read_all, records_from, write
 
 import fluss
 from fluss import col
-
-FIELDS = [("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())]
 
 PREDICATES = {
     "greater": (col("id") > 150, lambda row: row["id"] > 150),
@@ -43,10 +42,8 @@ async def fill(table):
     ("statistics", "log_format"), [("none", "ARROW"), ("all", "ARROW"), ("one", "ARROW"), ("none", "INDEXED")]
 )
 async def test_the_same_rows_with_and_without_statistics(config, database, statistics, log_format):
-    async with open_table(config, database, FIELDS, log_format=log_format, properties=STATISTICS[statistics]) as (
-        _,
-        table,
-    ):
+    options = {"log_format": log_format, "properties": STATISTICS[statistics]}
+    async with open_table(config, database, FIELDS, **options) as (_, table):
         await fill(table)
         for name, (predicate, matches) in PREDICATES.items():
             expected = [row for row in rows_of(0, 200) if matches(row)]
@@ -90,11 +87,8 @@ async def test_leftovers_of_a_filter_keep_their_offsets(table):
 
 async def test_filters_on_changelogs(config, database):
     async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
-        writer = table.new_upsert().create_writer()
-        for i in range(20):
-            writer.upsert((i, f"n{i}", 1.0))
-        await writer.flush()
-        await writer.upsert((3, "changed", 2.0)).wait()
+        await write(table, [(i, f"n{i}", 1.0) for i in range(20)])
+        await write(table, [(3, "changed", 2.0)])
         async with records_from(0, table.new_scan().filter(col("id") == 3)) as scanner:
             seen = []
             while len(seen) < 3:

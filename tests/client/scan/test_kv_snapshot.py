@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table
+from tests.client.support import LOG_FIELDS as FIELDS
+from tests.client.support import open_table, without_cursors, write
 
 import fluss
 from fluss import errors
-from fluss.net.connection import Connection
-from fluss.protocol import apis
 from fluss.server.local import LocalServer
 
-FIELDS = [("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())]
 pytestmark = pytest.mark.table(keys=["id"])
 
 
@@ -32,19 +30,6 @@ def snapshot_server() -> Iterator[LocalServer]:
 def config(snapshot_server, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return snapshot_server.config()
-
-
-@pytest.fixture
-def without_cursors(monkeypatch):
-    supports = Connection.supports
-    monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
-
-
-async def upsert(table, rows):
-    writer = table.new_upsert().create_writer()
-    for row in rows:
-        writer.upsert(row)
-    await writer.flush()
 
 
 async def snapshot_of(conn, table, offset):
@@ -67,9 +52,9 @@ def rows_of(found):
 
 async def test_a_snapshot_and_the_log_after_it(conn, table, tmp_path):
     rows = [(i, f"n{i}", i / 2) for i in range(100)]
-    await upsert(table, rows)
+    await write(table, rows)
     found = await snapshot_of(conn, table, 100)
-    await upsert(table, [(100, "later", None)])
+    await write(table, [(100, "later", None)])
     scanner = scan(table, snapshot_id=found.snapshot_id)
     assert rows_of(await scanner.to_arrow()) == rows
     assert (scanner.log_offset, scanner.snapshot_id) == (found.log_offset, found.snapshot_id) == (100, 0)
@@ -80,7 +65,7 @@ async def test_a_snapshot_and_the_log_after_it(conn, table, tmp_path):
 
 async def test_projection_and_refusals(config, database):
     async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
-        await upsert(table, [(1, "a", 0.5)])
+        await write(table, [(1, "a", 0.5)])
         found = await snapshot_of(conn, table, 1)
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         some = table.new_scan().project([2, 0])
@@ -95,22 +80,23 @@ async def test_projection_and_refusals(config, database):
             scan(table, snapshot_id=0)
 
 
-async def test_servers_that_cannot_list_rows_are_read_from_the_snapshot(conn, table, without_cursors):
-    await upsert(table, [(i, "old", None) for i in range(50)])
+async def test_servers_that_cannot_list_rows_are_read_from_the_snapshot(conn, table, monkeypatch):
+    without_cursors(monkeypatch)
+    await write(table, [(i, "old", None) for i in range(50)])
     found = await snapshot_of(conn, table, 50)
-    await upsert(table, [(i, "new", None) for i in range(40, 60)])
+    await write(table, [(i, "new", None) for i in range(40, 60)])
     scanner = scan(table)
     rows = rows_of(await scanner.to_arrow())
     assert rows == [(i, "old" if i < 40 else "new", None) for i in range(60)]
-    assert scanner.snapshot_id is not None
     assert scanner.snapshot_id >= found.snapshot_id
     assert scanner.log_offset == 50 + 20 + 10
 
 
 @pytest.mark.parametrize("how", ["gone", "flipped"])
-async def test_files_that_cannot_be_read(conn, table, without_cursors, snapshot_server, how):
+async def test_files_that_cannot_be_read(conn, table, monkeypatch, snapshot_server, how):
     """A snapshot that was asked for is an error; one that only saves time is not needed while the log reaches back."""
-    await upsert(table, [(i, "x" * 200, None) for i in range(50)])
+    without_cursors(monkeypatch)
+    await write(table, [(i, "x" * 200, None) for i in range(50)])
     found = await snapshot_of(conn, table, 50)
     files = (await conn.get_admin().get_kv_snapshot_metadata(found.bucket, found.snapshot_id)).files
     [data] = [Path(path) for path, name in files.items() if name.endswith(".sst")]
@@ -132,27 +118,15 @@ def damage(path, how):
 
 
 def test_the_synchronous_face(config, database):
-    db = fluss.connect(config.bootstrap_servers, database="fluss")
-    with db:
+    with fluss.connect(config.bootstrap_servers, database="fluss") as db:
         table = db.create_table(f"t_{database}", "id bigint, v string", primary_key="id", buckets=1)
         table.upsert([{"id": 1, "v": "a"}])
-        opened = asyncio.run(_get(config, table.path))
-        assert opened == [{"id": 1, "v": "a"}]
+        assert asyncio.run(_get(config, table.path)) == [{"id": 1, "v": "a"}]
         db.drop_table(table.name)
 
 
 async def _get(config, path):
-    conn = await fluss.FlussConnection.create(config)
-    try:
+    with await fluss.FlussConnection.create(config) as conn:
         table = await conn.get_table(path)
-        admin = conn.get_admin()
-        while True:
-            [found] = await admin.get_latest_kv_snapshots(path)
-            if found.snapshot_id is not None:
-                break
-            await asyncio.sleep(0.05)
-        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
-        scanner = table.new_scan().create_bucket_batch_scanner(bucket, snapshot_id=found.snapshot_id)
-        return scanner.to_arrow().to_pylist()
-    finally:
-        conn.close()
+        found = await snapshot_of(conn, table, 1)
+        return scan(table, snapshot_id=found.snapshot_id).to_arrow().to_pylist()

@@ -8,14 +8,12 @@ import random
 
 import pyarrow as pa
 import pytest
-from tests.client.support import LOG_FIELDS, closed, fill_log
+from tests.client.support import LOG_FIELDS, fill_log, without_cursors, write
 
 import fluss
 import fluss.aio
 from fluss.client.scan import BatchScanner, batch_scanner
 from fluss.errors import DeadlineExceededError, StorageError
-from fluss.net.connection import Connection
-from fluss.protocol import apis
 
 FIELDS = [pa.field("id", pa.int64(), nullable=False), *LOG_FIELDS[1:]]
 IDS = list(range(300))
@@ -23,10 +21,7 @@ pytestmark = pytest.mark.table(keys=["id"])
 
 
 async def fill_keys(table):
-    writer = table.new_upsert().create_writer()
-    for number in IDS:
-        writer.upsert({"id": number, "name": f"n{number}", "score": 0.5})
-    await writer.flush()
+    await write(table, [(number, f"n{number}", 0.5) for number in IDS])
 
 
 def scanner_of(table, kind):
@@ -41,13 +36,11 @@ def ids_of(batches):
 
 
 @pytest.mark.parametrize("kind", ["bucket", "table"])
-@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
 @pytest.mark.client(scanner_kv_fetch_max_bytes=500)
-async def test_loops_that_are_cancelled_at_any_moment_lose_no_batch(config, database, table, kind, face):
+async def test_loops_that_are_cancelled_at_any_moment_lose_no_batch(table, faced, kind):
     await fill_keys(table)
     chance = random.Random(7)
-    connection = await face.FlussConnection.create(config)
-    async with scanner_of(await connection.get_table(f"{database}.t"), kind) as scanner:
+    async with scanner_of(faced, kind) as scanner:
         found = []
 
         async def read():
@@ -63,7 +56,6 @@ async def test_loops_that_are_cancelled_at_any_moment_lose_no_batch(config, data
         await reading
         assert cancelled > 3
         assert sorted(ids_of(found)) == IDS
-    await closed(connection)
 
 
 @pytest.mark.parametrize("kind", ["bucket", "table"])
@@ -186,8 +178,7 @@ async def test_a_timeout_bounds_the_first_batch_too(table, monkeypatch, cursors)
     await fill_keys(table)
     wait = asyncio.Event()
     if not cursors:
-        supports = Connection.supports
-        monkeypatch.setattr(Connection, "supports", lambda self, api: api is not apis.SCAN_KV and supports(self, api))
+        without_cursors(monkeypatch)
     name = "decode_values" if cursors else "_base_rows"
     slow = getattr(BatchScanner, name)
 

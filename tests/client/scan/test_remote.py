@@ -9,7 +9,7 @@ import uuid
 
 import pyarrow as pa
 import pytest
-from tests.client.support import batches_from, open_table, records_from
+from tests.client.support import batches_from, open_table, poll_all, records_from
 from tests.faults.proxy import Answer, FaultProxy, ProxiedServer
 
 import fluss
@@ -216,9 +216,7 @@ async def test_a_scan_goes_from_remote_to_local(tiered):
             scanner.subscribe(0, 33)
             assert (await scanner.to_arrow()).column("id").to_pylist() == list(range(33, 100))
         async with records_from(5, table.new_scan().project([1])) as scanner:
-            records = []
-            while len(records) < 95:
-                records += list(await scanner.poll(5000))
+            records = await poll_all(scanner, 95)
             assert [record.offset for record in records] == list(range(5, 100))
             assert records[0].row == {"name": "0000000005"}
         filtered = table.new_scan().filter(fluss.col("id").is_in([1, 59, 60, 99]))
@@ -249,31 +247,19 @@ async def test_a_segment_that_is_not_there_yet_is_tried_again(tiered, tmp_path):
 
 async def test_unsubscribing_ends_a_remote_read(tiered, monkeypatch):
     monkeypatch.setattr(remote, "_BLOCK_BYTES", 200)
-    async with (
-        tiered(**{"scanner.log.max-poll-records": 5, "scanner.log.fetch.max-bytes-for-bucket": 300}) as (
-            _,
-            table,
-            _,
-        ),
-        await table.new_scan().create_log_scanner() as scanner,
-    ):
-        scanner.subscribe(0, 0)
+    options = {"scanner.log.max-poll-records": 5, "scanner.log.fetch.max-bytes-for-bucket": 300}
+    async with tiered(**options) as (_, table, _), records_from(0, table.new_scan()) as scanner:
         await scanner.poll(5000)
         scanner.unsubscribe(0)
         scanner.subscribe(0, 58)
-        records = []
-        while len(records) < 42:
-            records += list(await scanner.poll(5000))
-        assert [record.offset for record in records] == list(range(58, 100))
+        assert [record.offset for record in await poll_all(scanner, 42)] == list(range(58, 100))
 
 
 async def test_earliest_is_where_the_remote_log_begins(tiered):
     async with tiered() as (_, table, info):
         del info.remote_log_segments[0]
         async with records_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner:
-            offsets = []
-            while len(offsets) < 80:
-                offsets += [record.offset for record in await scanner.poll(5000)]
+            offsets = [record.offset for record in await poll_all(scanner, 80)]
             assert offsets == list(range(20, 100)), "what was before it is gone"
 
 
@@ -290,8 +276,7 @@ async def test_a_remote_read_goes_on_when_other_buckets_make_room(config, databa
     """What all buckets hold is bounded together: a read that waits for room has nothing itself that could be taken."""
     monkeypatch.setattr(remote, "_BLOCK_BYTES", 500)
     info = write_segments(tmp_path, [4])
-    options = {"bucket_count": 2}
-    async with open_table(config, database, FIELDS, **options) as (_, table):
+    async with open_table(config, database, FIELDS, bucket_count=2) as (_, table):
         table_id = table.get_table_info().table_id
         fetcher = table.new_scan()._plan.fetcher(FetchOptions(10_000, 20_000), eager=False)
         tiered, other = (Subscription(fluss.TableBucket(table_id, number), 0) for number in (0, 1))

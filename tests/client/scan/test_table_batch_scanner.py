@@ -53,9 +53,8 @@ async def test_all_rows_of_all_buckets(config, database, keyed, partitioned):
         assert (await filtered.create_table_batch_scanner().to_arrow()).column_names == ["name"]
         assert (await filtered.create_table_batch_scanner().to_arrow()).num_rows == 49
         assert (await filtered.limit(5).create_table_batch_scanner().to_arrow()).num_rows == 5
-        assert (
-            await table.new_scan().filter(fluss.col("id") < 0).create_table_batch_scanner().to_arrow()
-        ).num_rows == 0
+        none = table.new_scan().filter(fluss.col("id") < 0)
+        assert (await none.create_table_batch_scanner().to_arrow()).num_rows == 0
         async with table.new_scan().create_table_batch_scanner() as scanner:
             async for found in scanner:
                 assert found.bucket.table_id == table.get_table_info().table_id

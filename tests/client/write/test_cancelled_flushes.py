@@ -29,11 +29,9 @@ async def outcome_after(flush, turns):
     return asyncio.CancelledError if flushing.cancelled() else type(flushing.exception())
 
 
-@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
 @pytest.mark.parametrize("timeout", [None, 10])
-async def test_a_flush_that_is_cancelled_at_any_moment_keeps_the_error(config, database, table, face, timeout):
-    connection = await face.FlussConnection.create(config)
-    writer = (await connection.get_table(f"{database}.t")).new_append().create_writer()
+async def test_a_flush_that_is_cancelled_at_any_moment_keeps_the_error(faced, timeout):
+    writer = faced.new_append().create_writer()
     for turns in range(12):
         fail_a_row(writer)
         if await outcome_after(writer.flush(timeout=timeout), turns) is asyncio.CancelledError:
@@ -41,7 +39,6 @@ async def test_a_flush_that_is_cancelled_at_any_moment_keeps_the_error(config, d
             with pytest.raises(StorageError, match="lost"):
                 await writer.flush()
         await writer.flush()
-    await closed(connection)
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "late"])
@@ -91,7 +88,6 @@ async def test_writers_that_fail_together_are_reported_one_after_the_other(conn,
     await conn.flush()
 
 
-@pytest.mark.parametrize("face", [fluss, fluss.aio], ids=["fluss", "aio"])
 async def test_a_flush_of_a_writer_to_many_tables_keeps_errors(conn, table, config, database, face):
     connection = await face.FlussConnection.create(config)
     writer = connection.get_multi_table().new_multi_table_write().create_writer()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.client.support import open_table, read_all, records_from
+from tests.client.support import open_table, read_all, records_from, write
 
 import fluss
 from fluss.metadata import DataField, DataTypes
@@ -82,13 +82,8 @@ async def test_what_is_not_a_row_is_refused_at_once(table, row, words):
 
 
 async def test_a_row_may_be_reused_and_changed(config, database):
-    fields = [
-        ("id", pa.int32()),
-        ("data", pa.binary()),
-        ("tags", pa.list_(pa.string())),
-        ("m", pa.map_(pa.string(), pa.int32())),
-    ]
-    async with open_table(config, database, fields) as (_, table):
+    kinds = [pa.int32(), pa.binary(), pa.list_(pa.string()), pa.map_(pa.string(), pa.int32())]
+    async with open_table(config, database, list(zip(("id", "data", "tags", "m"), kinds))) as (_, table):
         writer = table.new_append().create_writer()
         row: dict[str, Any] = {"id": 0, "data": bytearray(b"00"), "tags": ["a"], "m": {"k": 0}}
         as_list: list[Any] = [0, bytearray(b"xx"), [], {}]
@@ -268,13 +263,8 @@ async def test_required_columns_of_upserts(config, database):
         writer = table.new_upsert().create_writer()
         handles = [writer.upsert(row) for row in [(1, 1, 1), (2, None, 1), (3, 1, "x"), (4, None, "x"), (5, 1, None)]]
         outcomes = await asyncio.gather(*(handle.wait() for handle in handles), return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [
-            type(None),
-            fluss.InvalidRowError,
-            fluss.InvalidRowError,
-            fluss.InvalidRowError,
-            type(None),
-        ]
+        refused, taken = fluss.InvalidRowError, type(None)
+        assert [type(outcome) for outcome in outcomes] == [taken, refused, refused, refused, taken]
         assert "column 'v' (int NOT NULL)" in str(outcomes[1])
         await writer.flush()
         await writer.delete((1,)).wait()
@@ -381,10 +371,7 @@ async def test_all_types_in_and_out_of_a_log(config, database, log_format):
 async def test_all_types_in_and_out_of_a_primary_key_table(config, database, kv_format):
     async with open_table(config, database, all_types_schema(["id"]), kv_format=kv_format) as (_, table):
         rows = all_types_rows()
-        writer = table.new_upsert().create_writer()
-        for row in rows:
-            writer.upsert(row)
-        await writer.flush()
+        await write(table, rows)
         lookuper = table.new_lookup().create_lookuper()
         for row in rows:
             assert await lookuper.lookup([row["id"]]) == with_map_pairs(row)
@@ -395,7 +382,7 @@ async def test_all_types_in_and_out_of_a_primary_key_table(config, database, kv_
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         listed = await table.new_scan().create_bucket_batch_scanner(bucket).to_arrow()
         assert sorted(listed.column("id").to_pylist()) == [1, 2, 3]
-        await writer.write_arrow(listed).wait()
+        await table.new_upsert().create_writer().write_arrow(listed).wait()
 
 
 @pytest.mark.client(writer_request_max_size=300_000)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 
@@ -31,6 +32,20 @@ def batches_of(writer):
     sealed = writer._sizer.sealed
     writer._sizer.sealed = lambda size: (sizes.append(size), sealed(size))[1]
     return sizes
+
+
+@contextlib.contextmanager
+def answers_held(writer):
+    """Hold back what servers answer to writes until the block is left; gives what they answered."""
+    sender, answers = writer._sender, []
+    answer = sender.on_response
+    sender.on_response = lambda *args: answers.append(args)
+    try:
+        yield answers
+    finally:
+        sender.on_response = answer
+        for args in answers:
+            answer(*args)
 
 
 async def test_handles_and_flush(table):
@@ -86,17 +101,12 @@ async def test_rows_join_while_the_server_is_busy(conn, table):
     """A slow server gets few large batches: rows whose time is over wait for those in flight, and arrive in order."""
     writer = table.new_append().create_writer()
     await writer.append((0, "warm")).wait()
-    sender = writer._sender
-    answer, answers = sender.on_response, []
-    sender.on_response = lambda *args: answers.append(args)
     handles = []
-    for i in range(1, 41):
-        handles.append(writer.append((i, "x")))
-        await asyncio.sleep(0.02)
-    assert len(answers) <= 2
-    held, sender.on_response = list(answers), answer
-    for args in held:
-        answer(*args)
+    with answers_held(writer) as answers:
+        for i in range(1, 41):
+            handles.append(writer.append((i, "x")))
+            await asyncio.sleep(0.02)
+        assert len(answers) <= 2
     before = conn.metrics()["requests_total"]
     await asyncio.wait_for(asyncio.gather(*(handle.wait() for handle in handles)), 10)
     assert conn.metrics()["requests_total"] - before <= 3
@@ -110,17 +120,13 @@ async def test_many_buckets_share_what_is_in_flight(config, database, monkeypatc
     async with open_table(config, database, FIELDS, keys=["id"], bucket_count=16) as (_, table):
         writer = table.new_upsert().create_writer()
         await writer.upsert((0, "warm")).wait()
-        sender, sizes = writer._sender, batches_of(writer)
-        answer, answers = sender.on_response, []
-        sender.on_response = lambda *args: answers.append(args)
-        for i in range(20):
-            for key in range(100):
-                writer.upsert((key, f"round {i}"))
-            await asyncio.sleep(0.02)
-        assert 8 <= len(sizes) < 16 + 8
-        held, sender.on_response = list(answers), answer
-        for args in held:
-            answer(*args)
+        sizes = batches_of(writer)
+        with answers_held(writer):
+            for i in range(20):
+                for key in range(100):
+                    writer.upsert((key, f"round {i}"))
+                await asyncio.sleep(0.02)
+            assert 8 <= len(sizes) < 16 + 8
         # Without a flush: rows that waited long enough leave when the server has time for them.
         await wait_until(lambda: not writer._builders and not writer._in_flight)
         lookuper = table.new_lookup().create_lookuper()
@@ -132,18 +138,13 @@ async def test_two_writers_do_not_wait_for_each_other(table):
     """Batches of another writer keep a bucket busy, and their end is reported to that writer only."""
     first, second = (table.new_append().create_writer() for _ in range(2))
     await first.append((0, "warm")).wait()
-    sender = first._sender
-    answer, answers = sender.on_response, []
-    sender.on_response = lambda *args: answers.append(args)
-    for i in (1, 2):
-        first.append((i, "first"))
-        first._push()
-        await asyncio.sleep(0.05)
-    handle = second.append((3, "second"))
-    await asyncio.sleep(0.2)
-    sender.on_response = answer
-    for args in answers:
-        answer(*args)
+    with answers_held(first):
+        for i in (1, 2):
+            first.append((i, "first"))
+            first._push()
+            await asyncio.sleep(0.05)
+        handle = second.append((3, "second"))
+        await asyncio.sleep(0.2)
     await wait_until(handle.done)
 
 
@@ -172,16 +173,10 @@ async def test_the_batch_size_follows_the_load(table):
     assert writer._sizer.target > 32_000, "many full ones"
 
 
-async def test_memory_is_bounded_and_threads_wait(config, database):
+@pytest.mark.client(writer_buffer_memory_size=200_000, writer_batch_size=20_000)
+async def test_memory_is_bounded_and_threads_wait(config, plain):
     """A thread that is faster than the server is held back, and its rows all arrive."""
-    config.writer_buffer_memory_size = 200_000
-    config.writer_batch_size = 20_000
-
-    async with open_table(config, database, FIELDS) as (_, _):
-        pass
-
-    conn = await fluss.FlussConnection.create(config)
-    table = await conn.get_table(fluss.TablePath(database, "t"))
+    conn, table = plain
     writer = table.new_append().create_writer()
     memory = Sender.of(conn._background.cluster).memory
     peak = 0
@@ -202,7 +197,6 @@ async def test_memory_is_bounded_and_threads_wait(config, database):
     scanner = await table.new_scan().create_record_batch_log_scanner()
     scanner.subscribe(0, 0)
     assert scanner.to_arrow().column("id").to_pylist() == list(range(20_000))
-    conn.close()
 
 
 @pytest.mark.client(writer_buffer_memory_size=100_000, writer_batch_size=20_000)
@@ -248,29 +242,26 @@ async def test_closing_wakes_a_thread_that_waits_for_room(conn):
         await asyncio.wait_for(waiting, 5)
 
 
-async def test_threads_keep_their_own_order(config, database):
+@pytest.mark.client(writer_batch_size=5_000)
+async def test_threads_keep_their_own_order(plain):
     """Rows of one thread are converted by another at times; they must not overtake each other."""
-    config.writer_batch_size = 5_000
-    async with open_table(config, database, FIELDS):
-        conn = await fluss.FlussConnection.create(config)
-        table = await conn.get_table(fluss.TablePath(database, "t"))
-        writer = table.new_append().create_writer()
+    _, table = plain
+    writer = table.new_append().create_writer()
 
-        def write(number):
-            for i in range(3000):
-                writer.append((number * 10_000 + i, "x" * (i % 50)))
-                if i % 500 == 499:
-                    asyncio.run(writer.flush())
+    def write(number):
+        for i in range(3000):
+            writer.append((number * 10_000 + i, "x" * (i % 50)))
+            if i % 500 == 499:
+                asyncio.run(writer.flush())
 
-        in_threads(write, range(4))
-        await writer.flush()
-        scanner = await table.new_scan().create_record_batch_log_scanner()
-        scanner.subscribe(0, 0)
-        ids = scanner.to_arrow().column("id").to_pylist()
-        conn.close()
-        for number in range(4):
-            mine = [i for i in ids if i // 10_000 == number]
-            assert mine == list(range(number * 10_000, number * 10_000 + 3000))
+    in_threads(write, range(4))
+    await writer.flush()
+    scanner = await table.new_scan().create_record_batch_log_scanner()
+    scanner.subscribe(0, 0)
+    ids = scanner.to_arrow().column("id").to_pylist()
+    for number in range(4):
+        mine = [i for i in ids if i // 10_000 == number]
+        assert mine == list(range(number * 10_000, number * 10_000 + 3000))
 
 
 @pytest.mark.client(writer_batch_timeout_ms=60_000)  # or the loop converts the first row, and waits itself
@@ -486,15 +477,10 @@ async def test_closing_fails_what_is_pending_once_and_clearly(conn, table):
     assert Sender.of(conn._cluster).memory.used_bytes == 0
 
 
-async def test_closing_while_threads_write(config, database):
+@pytest.mark.client(writer_batch_size=2000)
+async def test_closing_while_threads_write(plain):
     """Every handle that was given out gets an answer, and every thread comes back."""
-    config.writer_batch_size = 2000
-
-    async with open_table(config, database, FIELDS) as (_, _):
-        pass
-
-    conn = await fluss.FlussConnection.create(config)
-    table = await conn.get_table(fluss.TablePath(database, "t"))
+    conn, table = plain
     writer = table.new_append().create_writer()
     handles, errors = [], []
 

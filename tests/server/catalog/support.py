@@ -149,10 +149,16 @@ def create_partition(table: str = "t", ignore: bool = False, **values: str) -> p
     return pb.CreatePartitionRequest(table_path=path(table), partition_spec=spec(**values), ignore_if_not_exists=ignore)
 
 
+def drop_partition(table: str = "t", ignore: bool = False, **values: str) -> pb.DropPartitionRequest:
+    return pb.DropPartitionRequest(table_path=path(table), partition_spec=spec(**values), ignore_if_not_exists=ignore)
+
+
+def drop_table(table: str = "t", database: str = "fluss", ignore: bool = False) -> pb.DropTableRequest:
+    return pb.DropTableRequest(table_path=path(table, database), ignore_if_not_exists=ignore)
+
+
 def alter(values: Mapping[str, str | None], table: str = "t", ignore: bool = False) -> pb.AlterTableRequest:
     request = pb.AlterTableRequest(table_path=path(table), ignore_if_not_exists=ignore)
     for key, value in values.items():
-        change = request.config_changes.add(config_key=key, op_type=1 if value is None else 0)
-        if value is not None:
-            change.config_value = value
+        request.config_changes.add(config_key=key, op_type=1 if value is None else 0, config_value=value)
     return request

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.server.catalog.support import NOW_MS, Clock, log_table, partitioned_table, pk_table
+from tests.shared import raising
 
 from fluss.errors import FlussError
 from fluss.metadata import Column, DatabaseDescriptor, DataTypes, TablePath
@@ -148,21 +149,9 @@ async def delete_producer(catalog: Catalog) -> None:
 
 
 CHANGES: list[Callable[[Catalog], Awaitable[None]]] = [
-    create_database,
-    alter_database,
-    drop_database,
-    create_table,
-    drop_table,
-    alter_properties,
-    add_column,
-    create_partition,
-    drop_partition,
-    commit_lake_snapshot,
-    add_acl,
-    alter_config,
-    register_producer,
-    delete_producer,
-]
+    create_database, alter_database, drop_database, create_table, drop_table, alter_properties, add_column,
+    create_partition, drop_partition, commit_lake_snapshot, add_acl, alter_config, register_producer, delete_producer,
+]  # fmt: skip
 
 
 async def apply(catalog: Catalog, change: Callable[[Catalog], Awaitable[None]]) -> None:
@@ -229,7 +218,6 @@ def test_a_cut_at_any_step_leaves_before_or_after(
 
 async def new_ids(catalog: Catalog) -> set[int]:
     entry = await tables.create_table(catalog, TablePath("fluss", "fresh"), log_table(), ignore_if_exists=False)
-    assert entry is not None
     return {entry.table_id}
 
 
@@ -240,7 +228,6 @@ def test_ids_are_not_reused_after_a_drop_and_a_crash(tmp_path: Path) -> None:
 
         async def work(catalog: Catalog = catalog) -> None:
             entry = await tables.create_table(catalog, LOG, log_table(), ignore_if_exists=False)
-            assert entry is not None
             assert entry.table_id not in seen
             seen.add(entry.table_id)
             await tables.drop_table(catalog, LOG, ignore_if_not_exists=False)
@@ -248,6 +235,13 @@ def test_ids_are_not_reused_after_a_drop_and_a_crash(tmp_path: Path) -> None:
         asyncio.run(work())
         catalog.remote_executor.shutdown(wait=True)
         catalog.executor.shutdown(wait=True)
+
+
+def based(folder: Path) -> Catalog:
+    """A catalog with something of everything in it."""
+    catalog = open_catalog(folder)
+    asyncio.run(base(catalog))
+    return catalog
 
 
 def lasting(catalog: Catalog) -> dict[str, Any]:
@@ -283,8 +277,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
 @pytest.mark.parametrize("renames_fail", [False, True])
 def test_a_failing_disk_stops_changes_but_not_reads(tmp_path: Path, failing: FailingDisk, renames_fail: bool) -> None:
     failing.renames_fail = renames_fail
-    catalog = open_catalog(tmp_path)
-    asyncio.run(base(catalog))
+    catalog = based(tmp_path)
     failing.fail = True
     with pytest.raises(FlussError, match=r"nothing was changed: .*Input/output error"):
         asyncio.run(create_table(catalog))
@@ -305,8 +298,7 @@ def test_a_failing_disk_stops_changes_but_not_reads(tmp_path: Path, failing: Fai
 
 
 def test_a_changed_document_that_is_not_confirmed_is_the_old_one_again(tmp_path: Path, failing: FailingDisk) -> None:
-    catalog = open_catalog(tmp_path)
-    asyncio.run(base(catalog))
+    catalog = based(tmp_path)
     before = lasting(catalog)
     failing.fail = True
     with pytest.raises(FlussError, match="nothing was changed"):
@@ -321,8 +313,7 @@ def test_a_changed_document_that_is_not_confirmed_is_the_old_one_again(tmp_path:
 
 def test_a_drop_that_is_not_confirmed_is_a_drop(tmp_path: Path, failing: FailingDisk) -> None:
     """The rename comes first, so a restart would not find the table: it must not be served until then."""
-    catalog = open_catalog(tmp_path)
-    asyncio.run(base(catalog))
+    catalog = based(tmp_path)
     dropped: list[TablePath] = []
     catalog.on_dropped.append(lambda gone: dropped.append(gone.table.table_path))
     failing.fail = True
@@ -340,13 +331,9 @@ def test_a_drop_that_is_not_confirmed_is_a_drop(tmp_path: Path, failing: Failing
 
 
 def test_a_full_disk_before_the_decision_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, data: bytes) -> None:
-        raise OSError(28, "No space left on device")
-
-    catalog = open_catalog(tmp_path)
-    asyncio.run(base(catalog))
+    catalog = based(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(disk, "write_file", full)
+        patched.setattr(disk, "write_file", raising(OSError, 28, "No space left on device"))
         with pytest.raises(FlussError, match="nothing was changed"):
             asyncio.run(create_database(catalog))
     asyncio.run(create_database(catalog))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
@@ -51,10 +50,7 @@ def test_any_bytes_are_an_error_of_our_own(data: bytes) -> None:
 
 def test_a_document_that_was_written_survives_a_loss_of_power(tmp_path: Path) -> None:
     for seed in range(40):
-        root = tmp_path / str(seed)
-        root.mkdir()
-        sim = SimDisk(root, random.Random(seed))
-        with sim.installed():
+        with SimDisk.of_seed(tmp_path, seed) as (root, sim):
             store = DocumentStore(root)
             store.write(root / "a.doc", IDENTITY, {"n": 1})
             store.write(root / "a.doc", IDENTITY, {"n": 2})

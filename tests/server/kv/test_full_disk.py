@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.server.kv.support import Delete, opened, table
+from tests.shared import raising
 from tests.waiting import wait_until
 
 from fluss.errors import KvStorageError, StorageBackpressureError
@@ -101,10 +102,8 @@ async def test_a_store_that_finds_no_file_handle_is_opened_and_read_later(
         await bucket.put([(i, "disk", None) for i in range(100)])
         await bucket.spill()
 
-    def fail(*_: object) -> None:
-        raise RuntimeError("IO error: While open a file for random read: kv-0/9.sst: Too many open files")
-
-    monkeypatch.setattr(store_module, "open_view", fail)
+    text = "IO error: While open a file for random read: kv-0/9.sst: Too many open files"
+    monkeypatch.setattr(store_module, "open_view", raising(RuntimeError, text))
     async with opened(tmp_path / "a", entry) as bucket:
         with pytest.raises(KvStorageError, match="cannot be opened now"):
             await bucket.get(1)
@@ -113,7 +112,7 @@ async def test_a_store_that_finds_no_file_handle_is_opened_and_read_later(
         assert await bucket.get(1) == (1, "disk", None)
         assert bucket.store.applied_offset == 100
         generation = bucket.store.generation
-        monkeypatch.setattr(ordered, "get_many", fail)
+        monkeypatch.setattr(ordered, "get_many", raising(RuntimeError, text))
         with pytest.raises(KvStorageError, match="cannot be read now"):
             await bucket.get(1)
         monkeypatch.undo()

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -180,7 +179,6 @@ def test_a_store_is_opened_again_with_its_filter_and_the_shared_cache(
     for offset in (1, 2, 3):
         store = new_store(cache_bytes=12345678)
         assert store.get_many([b"1"]) == [b"v" if offset > 1 else None]
-        assert store.budget.blocks is not None
         assert bool(store.budget.blocks.get_usage()) == (offset > 1)
         store.apply({b"%d" % offset: b"v"}, offset, 1)
         store.close(keep=True)
@@ -282,8 +280,7 @@ def test_delimiter_of_listagg() -> None:
 
 
 def test_unknown_function() -> None:
-    column = Column("c", IntType())
-    strange = SimpleNamespace(name="c", data_type=column.data_type, agg_function=SimpleNamespace(name="median"))
+    strange = SimpleNamespace(name="c", data_type=IntType(), agg_function=SimpleNamespace(name="median"))
     with pytest.raises(UnknownServerError, match="median"):
         aggregate_of(strange)  # type: ignore[arg-type]
 
@@ -358,10 +355,7 @@ def test_blocks_of_numbers(tmp_path: Path) -> None:
 
 def test_a_block_of_numbers_survives_a_loss_of_power(tmp_path: Path) -> None:
     for seed in range(20):
-        root = tmp_path / str(seed)
-        root.mkdir()
-        sim = SimDisk(root, random.Random(seed))
-        with sim.installed():
+        with SimDisk.of_seed(tmp_path, seed) as (root, sim):
             source = BlockSource(root / "t", lambda: 3)
             assert (source.take("0"), source.take("1")) == ((1, 3), (4, 6))
             sim.lose_power()
@@ -428,15 +422,9 @@ async def test_numbers_of_rows_are_not_given_again_when_their_file_is_older(tmp_
 # -- cursors ----------------------------------------------------------------------------------------------------------
 
 
-class _Tablet:
-    """All that a cursor wants to know of a tablet."""
-
-    def __init__(self, bucket: TableBucket) -> None:
-        self.log = SimpleNamespace(bucket=bucket)
-
-
 def _tablet(number: int = 0) -> Any:
-    return _Tablet(TableBucket(1, number))
+    """All that a cursor wants to know of a tablet."""
+    return SimpleNamespace(log=SimpleNamespace(bucket=TableBucket(1, number)))
 
 
 def read(cursor: Cursor, size_max: int) -> list[bytes]:
@@ -469,10 +457,8 @@ def test_batches_of_a_cursor_are_full_and_lose_nothing(lengths: list[int], limit
 
 def test_cursors() -> None:
     now = 0.0
-    config = ServerConfig(
-        {"kv.scanner.max-per-bucket": "2", "kv.scanner.max-per-server": "3", "kv.scanner.ttl": "10 s"}
-    )
-    cursors = Cursors(config, lambda: now)
+    options = {"kv.scanner.max-per-bucket": "2", "kv.scanner.max-per-server": "3", "kv.scanner.ttl": "10 s"}
+    cursors = Cursors(ServerConfig(options), lambda: now)
     parts = [[bytes(10)] * 4, [bytes(10)] * 6]
     first = cursors.open(_tablet(), iter(parts), None)
     assert len(read(first, 30)) == 2

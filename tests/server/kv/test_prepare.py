@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, kv_batch, table, with_columns
+from tests.shared import raising
 
 from fluss.errors import CorruptMessageError, FlussError, FormatError, SchemaNotExistError
 from fluss.metadata import (
@@ -125,10 +126,7 @@ def test_an_error_stays_with_its_write() -> None:
     unknown = bytearray(kv_batch(writes[2].info, SCHEMA, 9, [(1, "a", None)]))
     writes[2] = writes[2]._replace(records=memoryview(unknown))
 
-    def unreadable(keys: Sequence[bytes]) -> list[bytes | None]:
-        raise OSError("the disk is gone")
-
-    writes[3] = writes[3]._replace(read_old=unreadable)
+    writes[3] = writes[3]._replace(read_old=raising(OSError, "the disk is gone"))
     first, second, third, fourth = prepare(writes)
     assert isinstance(first, Prepared)
     assert isinstance(second, CorruptMessageError)

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 from pyarrow import fs
 from rocksdict import AccessType, Options, Rdict
+from tests.server.catalog.support import create_partition, drop_partition, drop_table, path
 from tests.server.kv.support import NUMBERED, SCHEMA, Delete
 from tests.server.log_support import FakeClock, connected, run, running_server
 from tests.server.test_handlers_kv import Table
+from tests.shared import raising
 from tests.waiting import wait_until
 
 import fluss.aio as fluss
@@ -33,17 +35,7 @@ from fluss.errors import (
     TableNotPartitionedError,
     UnknownTableOrBucketError,
 )
-from fluss.metadata import (
-    EARLIEST_OFFSET,
-    BigIntType,
-    ChangeType,
-    Column,
-    Schema,
-    StringType,
-    TableBucket,
-    TablePath,
-)
-from fluss.protocol import apis
+from fluss.metadata import EARLIEST_OFFSET, BigIntType, ChangeType, Column, Schema, StringType, TableBucket, TablePath
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.kv import snapshots as snapshots_module
@@ -67,6 +59,7 @@ SEGMENTS: dict[str, object] = {
     "log_commit_sync": "none",
 }
 TTL = {"table.log.ttl": "1 min"}
+unreachable = raising(OSError, "the store is out of reach")
 PARTITIONED = Schema.of(
     [Column("id", BigIntType(nullable=False)), Column("name", StringType(nullable=False))], primary_key=("id", "name")
 )
@@ -99,6 +92,19 @@ async def take(server: Server, retained: int = 2) -> None:
 def snapshots_of(server: Server, bucket: int = 0, partition: int | None = None) -> BucketSnapshots:
     entry = next(iter(server.catalog.tables_by_id.values()))
     return server.kv.snapshotter.of(entry, TableBucket(entry.table_id, bucket, partition))
+
+
+def ids_of(server: Server, bucket: int = 0) -> list[int]:
+    return [found.snapshot_id for found in snapshots_of(server, bucket).snapshots]
+
+
+async def offered(table: Table) -> list[tuple[int, int]]:
+    """The snapshots and their offsets with which both requests for them are answered."""
+    latest = await table.client.send(pb.GetLatestKvSnapshotsRequest(table_path=path()))
+    listed = await table.client.send(pb.ListKvSnapshotsRequest(table_id=table.info.table_id))
+    found = [(one.snapshot_id, one.log_offset) for one in latest.latest_snapshots]
+    assert [(one.snapshot_id, one.log_offset) for one in listed.active_snapshots] == found
+    return found
 
 
 def read(snapshot: BucketSnapshot, folder: Path) -> dict[bytes, bytes]:
@@ -152,10 +158,7 @@ async def test_a_snapshot_is_a_database_with_the_rows_of_one_offset(tmp_path: Pa
         ]  # fmt: skip
         handle = document["kv_snapshot_handle"]
         assert all(f["kv_file_handle"]["path"].startswith(f"{root}/shared/") for f in handle["shared_file_handles"])
-        assert {f["local_path"].partition("-")[0] for f in handle["private_file_handles"]} == {
-            "CURRENT",
-            "MANIFEST",
-        }
+        assert {f["local_path"].partition("-")[0] for f in handle["private_file_handles"]} == {"CURRENT", "MANIFEST"}
         assert handle["snapshot_incremental_size"] == sum(disk.size_of(file.path) for file in snapshot.files)
         assert not list((tmp_path / "data" / "tables").rglob("*.snapshot")), "nothing is left of its making"
 
@@ -165,11 +168,10 @@ async def test_a_bucket_without_changes_gets_no_further_snapshot(tmp_path: Path)
         await table.put(rows(3))
         for _ in range(3):
             await take(server)
-        assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0]
-        assert snapshots_of(server, 1).snapshots == ()
+        assert (ids_of(server), ids_of(server, 1)) == ([0], [])
         await table.put(rows(1, "y"))
         await take(server)
-        assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0, 1]
+        assert ids_of(server) == [0, 1]
 
 
 async def test_a_large_bucket_shares_files_between_snapshots(tmp_path: Path) -> None:
@@ -203,28 +205,19 @@ async def test_a_large_bucket_shares_files_between_snapshots(tmp_path: Path) -> 
 
 async def test_partitions_and_drops(tmp_path: Path) -> None:
     async with a_table(tmp_path, PARTITIONED, partition_keys=["name"], bucket_keys=["id"]) as (server, table):
-        path = pb.PbTablePath(database_name="fluss", table_name="t")
         for name in ("a", "b"):
-            spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="name", value=name)])
-            request = pb.CreatePartitionRequest(table_path=path, partition_spec=spec, ignore_if_not_exists=False)
-            await table.client.call(apis.CREATE_PARTITION, request)
+            await table.client.send(create_partition(name=name))
         await table.put([(1, "a")], partition=0)
         await table.put([(1, "b")], partition=1)
         await take(server)
         root = tmp_path / "remote" / "kv" / "fluss" / f"t-{table.info.table_id}"
         assert sorted(path.name for path in root.iterdir()) == ["a-p0", "b-p1"]
-        answer = await table.client.call(
-            apis.GET_LATEST_KV_SNAPSHOTS, pb.GetLatestKvSnapshotsRequest(table_path=path, partition_name="b")
-        )
+        answer = await table.client.send(pb.GetLatestKvSnapshotsRequest(table_path=path(), partition_name="b"))
         assert (answer.partition_id, answer.latest_snapshots[0].log_offset) == (1, 1)
-        spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="name", value="a")])
-        await table.client.call(
-            apis.DROP_PARTITION,
-            pb.DropPartitionRequest(table_path=path, partition_spec=spec, ignore_if_not_exists=False),
-        )
+        await table.client.send(drop_partition(name="a"))
         await wait_until(lambda: not disk.exists(root / "a-p0"))
         assert (root / "b-p1").exists()
-        await table.client.call(apis.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        await table.client.send(drop_table())
         await wait_until(lambda: not disk.exists(root))
 
 
@@ -232,18 +225,13 @@ async def test_partitions_and_drops(tmp_path: Path) -> None:
 
 
 async def test_refusals(tmp_path: Path) -> None:
-    async with a_table(tmp_path, partition_keys=["name"], bucket_keys=["id"], schema=PARTITIONED) as (
-        server,
-        table,
-    ):
-        call = table.client.call
+    async with a_table(tmp_path, PARTITIONED, partition_keys=["name"], bucket_keys=["id"]) as (server, table):
+        send = table.client.send
         log_id = await table.client.create_table("log")
         await Table.create(table.client, server, name="pk")
 
         async def latest(name: str, partition: str | None = None) -> Any:
-            path = pb.PbTablePath(database_name="fluss", table_name=name)
-            request = pb.GetLatestKvSnapshotsRequest(table_path=path, partition_name=partition)
-            return await call(apis.GET_LATEST_KV_SNAPSHOTS, request)
+            return await send(pb.GetLatestKvSnapshotsRequest(table_path=path(name), partition_name=partition))
 
         assert not (await latest("pk")).latest_snapshots[0].HasField("snapshot_id")
         for error, given in (
@@ -255,59 +243,50 @@ async def test_refusals(tmp_path: Path) -> None:
         ):
             with pytest.raises(error):
                 await latest(*given)
-        unknown = pb.GetKvSnapshotMetadataRequest(table_id=99, bucket_id=0, snapshot_id=4)
         with pytest.raises(UnknownTableOrBucketError):
-            await call(apis.GET_KV_SNAPSHOT_METADATA, unknown)
-        missing = pb.ListKvSnapshotsRequest(table_id=table.info.table_id, partition_id=99)
+            await send(pb.GetKvSnapshotMetadataRequest(table_id=99, bucket_id=0, snapshot_id=4))
         with pytest.raises(PartitionNotExistsError):
-            await call(apis.LIST_KV_SNAPSHOTS, missing)
+            await send(pb.ListKvSnapshotsRequest(table_id=table.info.table_id, partition_id=99))
         # A table that is gone has no snapshots, which is no reason to fail the others.
-        bucket = pb.PbKvSnapshotLeaseForBucket(bucket_id=0, snapshot_id=0)
-        wanted = pb.PbKvSnapshotLeaseForTable(table_id=99, bucket_snapshots=[bucket])
-        acquire = pb.AcquireKvSnapshotLeaseRequest(lease_id="l", lease_duration_ms=9, snapshots_to_lease=[wanted])
-        assert list((await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, acquire)).unavailable_snapshots) == [wanted]
-        wanted.table_id = log_id
-        acquire = pb.AcquireKvSnapshotLeaseRequest(lease_id="l", lease_duration_ms=9, snapshots_to_lease=[wanted])
+        acquire = lease_of(99, 0, "l", 9)
+        assert (await send(acquire)).unavailable_snapshots == acquire.snapshots_to_lease
         released = [pb.PbTableBucket(table_id=log_id, bucket_id=0)]
         release = pb.ReleaseKvSnapshotLeaseRequest(lease_id="l", buckets_to_release=released)
-        for api, request in ((apis.ACQUIRE_KV_SNAPSHOT_LEASE, acquire), (apis.RELEASE_KV_SNAPSHOT_LEASE, release)):
+        for request in (lease_of(log_id, 0, "l", 9), release):
             with pytest.raises(NonPrimaryKeyTableError, match="is not a primary key table"):
-                await call(api, request)
+                await send(request)
         for bad in ({"lease_duration_ms": 0}, {"lease_duration_ms": 1 << 60}, {"lease_id": "l" * 300}):
             fields = {"lease_id": "l", "lease_duration_ms": 9, **bad}
             with pytest.raises(FlussError):
-                await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, pb.AcquireKvSnapshotLeaseRequest(**fields))
+                await send(pb.AcquireKvSnapshotLeaseRequest(**fields))
 
 
-async def test_answers_and_leases(tmp_path: Path) -> None:
-    clock = FakeClock()
+def lease_of(table_id: int, snapshot_id: int, lease_id: str, duration_ms: int) -> pb.AcquireKvSnapshotLeaseRequest:
+    bucket = pb.PbKvSnapshotLeaseForBucket(bucket_id=0, snapshot_id=snapshot_id)
+    wanted = [pb.PbKvSnapshotLeaseForTable(table_id=table_id, bucket_snapshots=[bucket])]
+    return pb.AcquireKvSnapshotLeaseRequest(lease_id=lease_id, lease_duration_ms=duration_ms, snapshots_to_lease=wanted)
 
+
+async def test_answers_and_leases(tmp_path: Path, clock: FakeClock) -> None:
     async with a_table(tmp_path, clock=clock, buckets=2) as (server, table):
-        call, table_id = table.client.call, table.info.table_id
-        path = pb.PbTablePath(database_name="fluss", table_name="t")
+        send, table_id = table.client.send, table.info.table_id
 
         async def metadata(snapshot_id: int) -> Any:
-            request = pb.GetKvSnapshotMetadataRequest(table_id=table_id, bucket_id=0, snapshot_id=snapshot_id)
-            return await call(apis.GET_KV_SNAPSHOT_METADATA, request)
+            return await send(pb.GetKvSnapshotMetadataRequest(table_id=table_id, bucket_id=0, snapshot_id=snapshot_id))
 
         async def lease(snapshot_id: int, lease_id: str = "l") -> list[int]:
-            bucket = pb.PbKvSnapshotLeaseForBucket(bucket_id=0, snapshot_id=snapshot_id)
-            wanted = pb.PbKvSnapshotLeaseForTable(table_id=table_id, bucket_snapshots=[bucket])
-            request = pb.AcquireKvSnapshotLeaseRequest(
-                lease_id=lease_id, lease_duration_ms=MINUTE_MS, snapshots_to_lease=[wanted]
-            )
-            answer = await call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request)
+            answer = await send(lease_of(table_id, snapshot_id, lease_id, MINUTE_MS))
             return [b.snapshot_id for t in answer.unavailable_snapshots for b in t.bucket_snapshots]
 
         async def snapshot() -> list[int]:
             clock.time_ms += 1
             await table.put([(1, f"at {clock.time_ms}", None)])
             await take(server, 1)
-            answer = await call(apis.LIST_KV_SNAPSHOTS, pb.ListKvSnapshotsRequest(table_id=table_id))
+            answer = await send(pb.ListKvSnapshotsRequest(table_id=table_id))
             return [found.snapshot_id for found in answer.active_snapshots]
 
         assert await snapshot() == [0]
-        answer = await call(apis.GET_LATEST_KV_SNAPSHOTS, pb.GetLatestKvSnapshotsRequest(table_path=path))
+        answer = await send(pb.GetLatestKvSnapshotsRequest(table_path=path()))
         found, other = answer.latest_snapshots
         assert (found.bucket_id, found.snapshot_id, found.log_offset) == (0, 0, 1)
         assert not other.HasField("snapshot_id")
@@ -326,18 +305,15 @@ async def test_answers_and_leases(tmp_path: Path) -> None:
         assert await lease(1) == []
         assert await snapshot() == [1, 2]
         bucket = pb.PbTableBucket(table_id=table_id, bucket_id=0)
-        await call(
-            apis.RELEASE_KV_SNAPSHOT_LEASE,
-            pb.ReleaseKvSnapshotLeaseRequest(lease_id="l", buckets_to_release=[bucket]),
-        )
+        await send(pb.ReleaseKvSnapshotLeaseRequest(lease_id="l", buckets_to_release=[bucket]))
         assert await snapshot() == [3]
         assert await lease(3) == []
-        await call(apis.DROP_KV_SNAPSHOT_LEASE, pb.DropKvSnapshotLeaseRequest(lease_id="l"))
+        await send(pb.DropKvSnapshotLeaseRequest(lease_id="l"))
         assert await snapshot() == [4]
         assert await lease(4) == []
     # It survives a restart, until it expires.
     async with a_table(tmp_path, clock=clock) as (server, table):
-        call = table.client.call
+        send = table.client.send
         assert await snapshot() == [4, 5]
         clock.time_ms += 2 * MINUTE_MS
         assert await snapshot() == [6]
@@ -361,10 +337,8 @@ async def expire_history(server: Server, table: Table, clock: FakeClock) -> None
     assert log.size_bytes < 16_000
 
 
-async def test_the_changelog_expires_up_to_the_snapshot(tmp_path: Path) -> None:
+async def test_the_changelog_expires_up_to_the_snapshot(tmp_path: Path, clock: FakeClock) -> None:
     """And the state is rebuilt from both, whichever way the server ended."""
-    clock = FakeClock()
-
     async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
         await table.put(rows(100))
         await expire_history(server, table, clock)
@@ -381,12 +355,11 @@ async def test_the_changelog_expires_up_to_the_snapshot(tmp_path: Path) -> None:
             assert await server.kv.row_count(server.catalog.tables_by_id[0], TableBucket(0, 0)) == 100
             await table.put([(101, "more", None)])
             await take(server)
-            assert [found.snapshot_id for found in snapshots_of(server).snapshots] == [0, 1]
+            assert ids_of(server) == [0, 1]
 
 
-async def test_what_was_written_since_the_snapshot_does_not_expire(tmp_path: Path) -> None:
+async def test_what_was_written_since_the_snapshot_does_not_expire(tmp_path: Path, clock: FakeClock) -> None:
     """However old it is: without it the rows could not be rebuilt."""
-    clock = FakeClock()
     async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
         log = server.tablets.tablet(TableBucket(table.info.table_id, 0))
         await table.put(rows(100))
@@ -414,7 +387,6 @@ async def test_each_file_of_a_snapshot_is_compared_with_what_was_written(tmp_pat
 def check_comparison(snapshots: BucketSnapshots, folder: Path) -> None:
     """Change the files of the newest snapshot, one at a time: it is never copied."""
     newest = snapshots.newest
-    assert newest is not None
     folder.mkdir()
     snapshots.fill(newest, folder)
     for file in newest.files:
@@ -439,10 +411,9 @@ def damage(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["gone", "cut", "flipped"])
 async def test_an_older_snapshot_replaces_a_damaged_one(
-    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, clock: FakeClock, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever file of the newest is damaged. With none left, the bucket says so, and is not empty."""
-    clock = FakeClock()
 
     async def check(folder: Path, expected: list[Any]) -> None:
         async with a_table(folder, clock=clock) as (_, table):
@@ -475,10 +446,9 @@ async def test_an_older_snapshot_replaces_a_damaged_one(
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
 async def test_a_damaged_state_is_rebuilt_from_the_snapshot(
-    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: FakeClock, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the server runs: the rows on disk are wrong, and the changelog begins too late."""
-    clock = FakeClock()
     if where == "disk":
         monkeypatch.setattr(snapshots_module, "MEMORY_BYTES_MAX", 0)
 
@@ -487,8 +457,8 @@ async def test_a_damaged_state_is_rebuilt_from_the_snapshot(
         await table.put([(i, "z" * 100, None) for i in range(5_000)])
         await expire_history(server, table, clock)
     (state,) = (tmp_path / "tables").rglob("kv-0")
-    for path in state.glob("*.sst"):
-        damage(path, "flipped")
+    for file in state.glob("*.sst"):
+        damage(file, "flipped")
     async with a_table(tmp_path, clock=clock) as (server, table):
         await table.put([(4_999, "tail", None)])
         found = await table.lookup(*range(5_000))
@@ -521,16 +491,13 @@ async def test_a_large_state_whose_rows_are_not_counted_stays_on_disk(
         assert not tablet.store.is_in_memory
 
 
-async def test_auto_increment_goes_on_after_a_snapshot(tmp_path: Path) -> None:
-    clock = FakeClock()
-
+async def test_auto_increment_goes_on_after_a_snapshot(tmp_path: Path, clock: FakeClock) -> None:
     async with a_table(tmp_path, NUMBERED, clock=clock, properties=TTL) as (server, table):
         for i in range(200):
             await table.put([(f"key-{i}", None, "v" * 100)], [0, 2])
         await table.put([Delete("key-199")])
         await take(server)
         (snapshot,) = snapshots_of(server).snapshots
-        assert snapshot.numbers is not None
         column = table.info.schema.columns[1]
         assert (snapshot.numbers.column_id, snapshot.numbers.start) == (column.column_id, 201)
         clock.time_ms += 2 * MINUTE_MS
@@ -565,9 +532,8 @@ async def test_numbers_of_other_buckets_are_not_given_again(tmp_path: Path, foun
             await table.put([(f"next{bucket}-{i}", None, "v") for i in range(3)], [0, 2], bucket=bucket)
         numbers: list[int] = []
         for bucket in range(3):
-            values, _ = await server.kv.tablet(
-                next(iter(server.catalog.tables_by_id.values())), TableBucket(table.info.table_id, bucket)
-            ).snapshot()
+            entry = server.catalog.tables_by_id[table.info.table_id]
+            values, _ = await server.kv.tablet(entry, TableBucket(entry.table_id, bucket)).snapshot()
             numbers += [row[1] for part in values for row in table.decode(part)]
         assert len(numbers) == len(set(numbers)) == 30 + (found == "older")
 
@@ -606,7 +572,7 @@ async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) 
     put_back_copy(tmp_path)
     async with a_table(tmp_path / "data") as (server, table):
         assert await table.lookup(*range(10)) == rows(10)
-        await wait_until(lambda: [found.snapshot_id for found in snapshots_of(server).snapshots] == [0])
+        await wait_until(lambda: ids_of(server) == [0])
         await table.put(rows(20, "other"))
     async with a_table(tmp_path / "data") as (server, table):
         assert await table.lookup(*range(20)) == rows(20, "other")
@@ -615,7 +581,6 @@ async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) 
 async def test_snapshots_that_an_older_copy_of_the_data_folder_does_not_reach_are_not_offered(tmp_path: Path) -> None:
     """Also before the first look-up or write, which deletes them: a reader would get rows that were undone."""
     remote = {"remote_data_dir": str(tmp_path / "remote")}
-    path = pb.PbTablePath(database_name="fluss", table_name="t")
     async with a_table(tmp_path / "data", **remote) as (server, table):
         await table.put(rows(10))
         await take(server)
@@ -625,18 +590,11 @@ async def test_snapshots_that_an_older_copy_of_the_data_folder_does_not_reach_ar
         await take(server)
     put_back_copy(tmp_path)
     async with a_table(tmp_path / "data", **remote) as (server, table):
-        request = pb.GetLatestKvSnapshotsRequest(table_path=path)
-        answer = await table.client.call(apis.GET_LATEST_KV_SNAPSHOTS, request)
-        assert [(found.snapshot_id, found.log_offset) for found in answer.latest_snapshots] == [(0, 10)]
-        listed = await table.client.call(
-            apis.LIST_KV_SNAPSHOTS, pb.ListKvSnapshotsRequest(table_id=table.info.table_id)
-        )
-        assert [(found.snapshot_id, found.log_offset) for found in listed.active_snapshots] == [(0, 10)]
+        assert await offered(table) == [(0, 10)]
 
 
-async def test_a_log_does_not_expire_for_snapshots_that_it_does_not_reach(tmp_path: Path) -> None:
+async def test_a_log_does_not_expire_for_snapshots_that_it_does_not_reach(tmp_path: Path, clock: FakeClock) -> None:
     """An older copy of the data folder came beside them, and no look-up or write has deleted them yet."""
-    clock = FakeClock()
     async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
         await table.put(rows(100))
         await fill_log(table)
@@ -674,7 +632,6 @@ async def test_snapshots_are_not_those_of_rows_that_an_older_copy_of_the_data_fo
         await table.put(rows(10, "other"))
         await take(server)
         newest = snapshots_of(server).newest
-        assert newest is not None
         assert newest.log_offset == 30
         assert rows_of(table, read(newest, tmp_path / "copy")) == rows(10, "other")
 
@@ -682,9 +639,6 @@ async def test_snapshots_are_not_those_of_rows_that_an_older_copy_of_the_data_fo
 async def test_a_state_on_disk_is_read_while_its_snapshots_cannot_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def unreachable(*_: object) -> None:
-        raise OSError("the store is out of reach")
-
     async with a_table(tmp_path) as (server, table):
         await table.put(rows(10))
         await spill(server)
@@ -733,8 +687,7 @@ async def an_older_copy(folder: Path) -> AsyncIterator[tuple[Server, Table]]:
         shutil.copytree(folder / "data" / "tables", folder / "before")
         await table.put(rows(10, "undone"))
         await take(server)
-    shutil.rmtree(folder / "data" / "tables")
-    shutil.copytree(folder / "before", folder / "data" / "tables")
+    put_back_copy(folder)
     async with a_table(folder / "data", **remote) as (server, table):
         yield server, table
 
@@ -743,10 +696,6 @@ async def test_undone_rows_are_not_offered_after_the_log_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log passed their snapshot while the store was down, so that it could not be deleted."""
-
-    def unreachable(*_: object) -> None:
-        raise OSError("the store is out of reach")
-
     async with an_older_copy(tmp_path) as (server, table):
         with monkeypatch.context() as down:
             down.setattr(RemoteFiles, "names", unreachable)
@@ -757,16 +706,8 @@ async def test_undone_rows_are_not_offered_after_the_log_has_grown(
         snapshots = await server.kv.snapshotter.loaded(entry, bucket)
         log = server.tablets.tablet(bucket)
         assert log.high_watermark > 30
-        newest = snapshots.newest_up_to(log.high_watermark)
-        assert newest is not None
-        assert newest.snapshot_id == 0
-        path = pb.PbTablePath(database_name="fluss", table_name="t")
-        answer = await table.client.call(apis.GET_LATEST_KV_SNAPSHOTS, pb.GetLatestKvSnapshotsRequest(table_path=path))
-        assert [(found.snapshot_id, found.log_offset) for found in answer.latest_snapshots] == [(0, 10)]
-        listed = await table.client.call(
-            apis.LIST_KV_SNAPSHOTS, pb.ListKvSnapshotsRequest(table_id=table.info.table_id)
-        )
-        assert [found.snapshot_id for found in listed.active_snapshots] == [0]
+        assert snapshots.newest_up_to(log.high_watermark).snapshot_id == 0
+        assert await offered(table) == [(0, 10)]
         assert snapshots.retained_offset(log.high_watermark) == 10
         assert await server.kv.snapshotter.acquire("alice/lease", MINUTE_MS, {bucket: 1}) == [bucket]
         # A state that has to be rebuilt does not begin with it either.
@@ -774,7 +715,7 @@ async def test_undone_rows_are_not_offered_after_the_log_has_grown(
         tablet.damaged(DamagedStoreError("for this test"))
         assert await table.lookup(*range(20)) == rows(20, "other")
         await take(server)
-        assert [found.snapshot_id for found in snapshots.snapshots] == [0, 2]
+        assert ids_of(server) == [0, 2]
         assert not (Path(snapshots.folder) / "snap-1").exists()
 
 
@@ -782,14 +723,14 @@ async def test_snapshots_of_undone_rows_do_not_count_as_the_newest(tmp_path: Pat
     """A round before the first request: the log may need the snapshot that it reaches."""
     async with an_older_copy(tmp_path) as (server, _):
         await take(server, 1)
-        assert 0 in [found.snapshot_id for found in snapshots_of(server).snapshots]
+        assert 0 in ids_of(server)
 
 
 async def test_snapshots_of_undone_rows_are_deleted_before_the_next_round(tmp_path: Path) -> None:
     """A restart would take them for those of the log, once it has grown."""
     async with an_older_copy(tmp_path) as (server, table):
         await table.put(rows(20, "other"))
-        await wait_until(lambda: [found.snapshot_id for found in snapshots_of(server).snapshots] == [0])
+        await wait_until(lambda: ids_of(server) == [0])
         assert not (Path(snapshots_of(server).folder) / "snap-1").exists()
 
 
@@ -798,10 +739,6 @@ async def test_an_older_copy_of_a_state_shares_no_file_with_newer_snapshots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     """RocksDB gives names that it gave before, to files of the same size."""
-
-    def unreachable(*_: object) -> None:
-        raise OSError("the store is out of reach")
-
     async with a_table(tmp_path / "data") as (server, table):
         await table.put(rows(10))
         await spill(server)
@@ -818,9 +755,7 @@ async def test_an_older_copy_of_a_state_shares_no_file_with_newer_snapshots(
                 down.setattr(RemoteFiles, "names", unreachable)
             await table.put(rows(10, "again"))
         await take(server)
-        newest = snapshots_of(server).newest
-        assert newest is not None
-        assert rows_of(table, read(newest, tmp_path / "copy")) == rows(10, "again")
+        assert rows_of(table, read(snapshots_of(server).newest, tmp_path / "copy")) == rows(10, "again")
 
 
 async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -835,8 +770,7 @@ async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pyte
             await table.put(rows(10, "lost"))
             await take(server, 1)
             (newest,) = snapshots_of(server).snapshots
-        shutil.rmtree(tmp_path / "data" / "tables")
-        shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+        put_back_copy(tmp_path)
         lose_state(tmp_path / "data")
         async with a_table(tmp_path / "data", clock=clock) as (server, table):
             answer = await table.lookup_raw([table.key(1)])
@@ -849,10 +783,6 @@ async def test_a_store_that_cannot_be_reached_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Its snapshots may be whole: nothing is restored from a copy because of it."""
-
-    def unreachable(*_: object) -> None:
-        raise OSError("the store is out of reach")
-
     clock = FakeClock()
     async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
         await table.put(rows(100))
@@ -964,11 +894,8 @@ async def test_snapshots_that_fail_leave_no_files(tmp_path: Path, monkeypatch: p
         monkeypatch.undo()
         await take(server, retained=1)
         kept = snapshots_of(server).newest
-        assert kept is not None
-        assert {file.path for file in kept.files} | {
-            f"{kept.location}/{METADATA_NAME}",
-            f"{kept.location}/{CHECKSUMS_NAME}",
-        } == files_below(folder)
+        documents = {f"{kept.location}/{name}" for name in (METADATA_NAME, CHECKSUMS_NAME)}
+        assert {file.path for file in kept.files} | documents == files_below(folder)
 
 
 @pytest.mark.parametrize("step", ["remove_folder", "remove_file"])
@@ -1029,9 +956,7 @@ async def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
 async def test_credentials_do_not_reach_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError("request signed with key-1 and secret-1 was refused")
-
+    refuse = raising(OSError, "request signed with key-1 and secret-1 was refused")
     with caplog.at_level(logging.ERROR):
         keys = {"s3.access-key": "key-1", "s3.secret-key": "secret-1"}
         async with a_table(tmp_path / "data", **keys) as (server, table):
@@ -1071,10 +996,8 @@ def test_files_of_another_file_system(tmp_path: Path) -> None:
         assert files.names(path) == []
 
 
-async def test_a_moved_data_folder(tmp_path: Path) -> None:
+async def test_a_moved_data_folder(tmp_path: Path, clock: FakeClock) -> None:
     """Snapshots name their files by full paths; a copy of the folder uses its own."""
-    clock = FakeClock()
-
     async with a_table(tmp_path / "old", clock=clock, properties=TTL) as (server, table):
         await table.put(rows(100))
         await expire_history(server, table, clock)

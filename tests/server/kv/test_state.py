@@ -17,10 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.server.kv.support import Bucket, Delete, Row, opened, replayed, table
+from tests.shared import raising
 from tests.waiting import wait_until
 
 from fluss.errors import KvStorageError, StorageBackpressureError, UnknownServerError
 from fluss.metadata import AggFunction, BigIntType, Column, Schema, StringType
+from fluss.rows import prefix_key_encoder
 from fluss.server.kv import budget as budget_module
 from fluss.server.kv.ordered import DamagedStoreError, read_rows
 from fluss.server.kv.store import StoreMeta
@@ -93,11 +95,7 @@ def aggregation(model: Model, targets: Sequence[int], writes: Sequence[Any]) -> 
 ENGINES: dict[str, tuple[dict[str, str], Callable[[Model, Sequence[int], Sequence[Any]], None], bool]] = {
     "plain": ({}, plain, True),
     "first_row": ({"merge__engine": "first_row"}, first_row, False),
-    "versioned": (
-        {"merge__engine": "versioned", "merge__engine_versioned_ver__column": "count"},
-        versioned,
-        False,
-    ),
+    "versioned": ({"merge__engine": "versioned", "merge__engine_versioned_ver__column": "count"}, versioned, False),
     "aggregation": ({"merge__engine": "aggregation"}, aggregation, True),
 }
 
@@ -235,8 +233,6 @@ async def test_prefix_lookup(tmp_path: Path) -> None:
 
     entry = table(schema, bucket_keys=["a"])
     async with opened(tmp_path, entry) as bucket:
-        from fluss.rows import prefix_key_encoder
-
         prefix = prefix_key_encoder(entry.table_info)
         model: dict[int, list[Row]] = {}
         for step in range(4):
@@ -454,10 +450,7 @@ async def test_back_pressure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     async with opened(tmp_path / "a", entry, memory_bytes=100_000) as bucket:
         store, write = bucket.store, bucket.store._write
 
-        def fail(*_: object) -> None:
-            raise OSError("no space")
-
-        monkeypatch.setattr(store, "_write", fail)
+        monkeypatch.setattr(store, "_write", raising(OSError, "no space"))
         done = 0
         refused: list[StorageBackpressureError] = []
         while not refused and done < 10_000:
@@ -475,8 +468,6 @@ async def test_back_pressure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
         # A disk that is only slow makes writers wait.
         def slow(*args: Any) -> None:
-            import time
-
             time.sleep(0.05)
             write(*args)
 

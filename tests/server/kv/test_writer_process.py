@@ -31,7 +31,6 @@ def writer() -> Iterator[WriterProcess]:
 
 
 def _pid(writer: WriterProcess) -> int:
-    assert writer._process is not None
     return writer._process.pid
 
 
@@ -139,7 +138,6 @@ time.sleep(60)
 
 def test_the_process_ends_with_a_server_that_is_killed_even_in_the_middle_of_a_call(tmp_path: Path) -> None:
     server = subprocess.Popen([sys.executable, "-c", _SERVER, str(tmp_path / "a")], stdout=subprocess.PIPE)
-    assert server.stdout is not None
     pid = int(server.stdout.readline())
     # One that is stopped does not read its pipe, as little as one that waits for the disk.
     os.kill(pid, signal.SIGSTOP)
