@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from tests.server.kv.test_snapshots import a_table, lose_state, rows, snapshots_of, take
 from tests.server.log_support import LogHarness, connected, make_batch, running_server
+from tests.shared import raising
 
+from fluss.errors import ConfigError
 from fluss.metadata import TableBucket
 from fluss.server import disk
 from fluss.server.datadir import DataDir
@@ -166,6 +168,22 @@ def test_names_of_the_catalog_that_a_crash_left_unflushed_are_durable_after_the_
         assert names.unsafe(folder / "schema")
         DataDir(tmp_path).abandon()
         assert names.unsafe(folder / "schema") == names.unsafe(folder / "partitions") == []
+
+
+def test_the_name_of_the_folder_above_is_flushed_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made by a start that failed: a power cut would take the whole data folder with it."""
+    names, folder = Names(tmp_path), tmp_path / "new" / "data"
+    with names.watched():
+        with monkeypatch.context() as broken:
+            broken.setattr(disk, "sync_folder", raising(OSError, 5, "Input/output error"))
+            with pytest.raises(ConfigError, match="Input/output error"):
+                DataDir(folder)
+        disk.make_folders(folder.parent)
+        assert names.unsafe(folder.parent)
+        DataDir(folder).abandon()
+        assert names.unsafe(folder) == []
 
 
 async def test_a_restored_state_is_durable_before_its_head_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ class DataDir:
         self._fds: list[int] = []
         try:
             # Its own name must be durable before the first row in it is.
-            disk.make_folders_durably(self.path, self.path.parent)
+            disk.make_folders_durably(self.path)
             self._fds.append(disk.open_file(self.path, disk.READ))
             self._fds.append(disk.open_file(self.path / LOCK_NAME, disk.READ_WRITE | disk.CREATE))
         except OSError as error:

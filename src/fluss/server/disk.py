@@ -282,7 +282,7 @@ def make_folders(path: Path, changed: Callable[[Path], None] = lambda folder: No
         changed(folder.parent)
 
 
-def make_folders_durably(path: Path, root: Path) -> None:
+def make_folders_durably(path: Path, root: Path = Path("/")) -> None:
     """Create a folder and the parents it lacks, and flush the names on the way to it.
 
     Below `root` also those of folders that are there: the process that made them may have been killed, or its disk may
@@ -299,7 +299,7 @@ def make_folders_durably(path: Path, root: Path) -> None:
     except PermissionError:
         if not is_there:
             raise
-        # A folder that may not be read, such as the one above the root, is not one that this server puts names into.
+        # A folder that may not be read, such as one far above the data, is not one that this server puts names into.
 
 
 def sync_folders(path: Path) -> None:

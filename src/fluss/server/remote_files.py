@@ -36,6 +36,8 @@ class RemoteFiles:
         self._options = dict(store_options or {})
         self._filesystem: fs.FileSystem | None = None
         """None for the local one, whose files go through `fluss.server.disk`."""
+        self._flushed = Path("/")
+        """The names above this folder are durable."""
         if "://" in root or root.startswith("file:"):
             filesystem, self._base = open_filesystem(root, self._options)
             self.root = root.rstrip("/")
@@ -125,7 +127,8 @@ class RemoteFiles:
     def make_folder(self, path: str) -> None:
         # An object store has no folders; Arrow would write an empty object for each.
         if self._filesystem is None:
-            disk.make_folders_durably(Path(self._inner(path)), Path(self._base).parent)
+            disk.make_folders_durably(Path(self._inner(path)), self._flushed)
+            self._flushed = Path(self._base)
             below = path[len(self.root) :].strip("/").split("/")
             for depth in range(1, len(below) + 1):
                 disk.share_like(posixpath.join(self._base, *below[:depth]), self._base)

@@ -118,7 +118,7 @@ def _prepare(target: Path) -> None:
     if any(disk.is_folder(target / part) for part in parts):
         raise ConfigError(f"the folder '{target}' has data already. Name an empty folder to restore into.")
     check_new_folder(target)
-    disk.make_folders_durably(target, target.parent)
+    disk.make_folders_durably(target.absolute())
     disk.write_file(target / RESTORING_NAME, b"")
     disk.sync_folder(target)
 
