@@ -62,7 +62,7 @@ async def run_block(source: str, names: Namespace, address: str) -> None:
 
 
 async def run_document(source: str, names: Namespace, address: str) -> None:
-    await asyncio.wait_for(run_block(source, names, address), 60)
+    await asyncio.wait_for(run_block(source, names, address), 30)
 
 
 def expect(found: object, expected: object) -> None:

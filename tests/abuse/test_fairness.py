@@ -34,8 +34,10 @@ ROOT = Path(__file__).parents[2]
 LOOKUPS = 400
 LOG_BYTES = 32 << 20
 SLOWER_MAX = 5
-NOISE_SECONDS = 0.01
+NOISE_SECONDS = 0.05
 """What other processes of a busy machine add to the server that works, and not to the idle one."""
+
+SECONDS_MAX = 0.3
 
 Requests = Mapping[str, bytes]
 
@@ -144,4 +146,4 @@ def test_a_flood_of_one_user_leaves_others_served(tmp_path: Path, means: dict[st
             time.sleep(1)
             loaded, unloaded = p99_seconds((sock, requests["lookup"]), (quiet_sock, quiet_requests["lookup"]))
     print(f"p99 of a lookup: {unloaded * 1000:.2f} ms, {loaded * 1000:.2f} ms where a user floods by {means}")
-    assert loaded <= SLOWER_MAX * unloaded + NOISE_SECONDS, (unloaded, loaded)
+    assert loaded <= min(SLOWER_MAX * unloaded + NOISE_SECONDS, SECONDS_MAX), (unloaded, loaded)

@@ -160,9 +160,12 @@ def test_commands_that_run_until_they_are_stopped(command: str, start: Start, tm
 @pytest.mark.parametrize("command", ["sql 'select 1 as a'", "sql 'select 1 as a' --json", "db ls", "--help"])
 def test_a_full_disk_is_one_line(command: str, start: Start) -> None:
     with open("/dev/full", "w") as full:
-        done = start(*shlex.split(command), stdout=full, stderr=subprocess.PIPE)
-        _, shown = done.communicate(timeout=60)
-    assert (done.returncode, shown) == (1, "Error: No space left on device\n")
+        running = start(*shlex.split(command), stdout=full, stderr=subprocess.PIPE)
+        try:
+            _, shown = running.communicate(timeout=60)
+        finally:
+            running.kill()
+    assert (running.returncode, shown) == (1, "Error: No space left on device\n")
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,7 @@ async def test_rows_of_older_schemas_have_nulls_in_new_columns(conn, create, kv_
     assert await lookuper.lookup([1]) == {"id": 1, "name": "old", "age": None}
     assert await lookuper.lookup([2]) == {"id": 2, "name": "new", "age": 7}
     many = await lookuper.lookup_many([[2], [1], [2]])
+    assert many.column_names == ["id", "name", "age"]
     assert [tuple(row.values()) for row in many.to_pylist()] == [(2, "new", 7), (1, "old", None), (2, "new", 7)]
     # A table obtained before the change keeps its columns.
     assert await old.new_lookup().create_lookuper().lookup([2]) == {"id": 2, "name": "new"}

@@ -301,7 +301,7 @@ async def test_loops_that_are_cancelled_at_any_moment(db: fluss.Database, argume
         while reading is None or reading.cancelled():
             reading = asyncio.ensure_future(read())
             await asyncio.sleep(chance.choice([0, 0.0005, 0.002]) * patience)
-            patience *= 1.01
+            patience = min(patience * 1.01, 20.0)
             reading.cancel()
             await asyncio.wait((reading,), timeout=5)
         await reading

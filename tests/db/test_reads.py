@@ -231,8 +231,9 @@ def test_evolved_schemas(db: fluss.Database) -> None:
         write([(3, "x")])
         table.add_column("b", "double")
         write([(4, "y", 1.5)])
-        rows = sorted(tuple(row.values()) for row in table.to_pylist())
-        assert rows == [(1, None, None), (2, None, None), (3, "x", None), (4, "y", 1.5)]
+        rows = sorted(tuple(row.items()) for row in table.to_pylist())
+        expected = [(1, None, None), (2, None, None), (3, "x", None), (4, "y", 1.5)]
+        assert rows == [tuple(zip(("id", "a", "b"), row)) for row in expected]
         assert ids(table.to_arrow(where="b is null and a is not null")) == [3]
 
 

@@ -152,8 +152,9 @@ async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_commi
     bench = Bench(tmp_path / "broken")
     with monkeypatch.context() as patch:
         patch.setattr(commit, "run_sync", raising(ValueError, "not an error of the disk"))
+        end = append(bench.log, make_batch(0)).end_offset
         with pytest.raises(LogStorageError, match="not an error of the disk"):
-            await bench.write(0)
+            await asyncio.wait_for(bench.log.committed(end), 5)
     whole = bench.open_log(tmp_path / "whole")
     result = append(whole, make_batch(0))
     await asyncio.wait_for(whole.committed(result.end_offset), 5)
@@ -204,8 +205,9 @@ async def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
 ) -> None:
     """After a failed flush it is unknown what is on disk; acknowledging it later would be wrong."""
     monkeypatch.setattr(SegmentFile, "sync", raising(OSError, 5, "Input/output error"))
+    end = append(bench.log, make_batch(0)).end_offset
     with pytest.raises(LogStorageError, match="Input/output error"):
-        await bench.write(0)
+        await asyncio.wait_for(bench.log.committed(end), 5)
     with pytest.raises(LogStorageError, match="is repairing it"):
         append(bench.log, make_batch(3))
     assert bench.log.high_watermark == 0

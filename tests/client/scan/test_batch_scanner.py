@@ -38,7 +38,7 @@ async def fill_keys(table, count=100):
 
 
 @pytest.mark.parametrize("log_format", ["ARROW", "INDEXED", "COMPACTED"])
-@pytest.mark.parametrize("limit", [1, 10, 45, 1000])
+@pytest.mark.parametrize("limit", [1, 10, 25, 45, 1000])
 async def test_the_last_rows_of_a_log(config, database, log_format, limit):
     async with open_table(config, database, FIELDS, log_format=log_format) as (_, table):
         await fill_log(table)

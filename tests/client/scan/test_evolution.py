@@ -28,7 +28,7 @@ def evolved(config, database):
             await fill(old, batches=2, rows=10)
             await conn.get_admin().alter_table(old.get_table_path(), add_columns={"extra": pa.int32()})
             new = await conn.get_table(old.get_table_path())
-            await write(new, [(i, f"n{i}", i / 2, i * 10) for i in range(20, 30)])
+            await write(new, [{"id": i, "name": f"n{i}", "score": i / 2, "extra": i * 10} for i in range(20, 30)])
             yield conn, old, new
 
     return opened
