@@ -39,8 +39,8 @@ def import_extra(module: str, need: str, extra: str) -> Any:
     """
     try:
         return importlib.import_module(module)
-    except ImportError:
-        raise MissingDependencyError(f"{need}: pip install 'fluss-python[{extra}]'") from None
+    except ImportError as error:
+        raise MissingDependencyError(f"{need}: pip install 'fluss-python[{extra}]'") from error
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], list[str]]:

@@ -520,3 +520,26 @@ def test_workers_that_fork_after_the_program_was_loaded(tmp_path: Path) -> None:
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
     assert done.stdout == "{b'1'} {0} 15\n", done.stderr
+
+
+def test_a_program_may_connect_while_it_ends() -> None:
+    """In a thread that goes on, and in what runs at the exit."""
+    program = """
+        import atexit, sys, threading, fluss
+
+        def work():
+            with fluss.connect(sys.argv[1]) as db:
+                print(db.databases())
+
+        def later():
+            threading.main_thread().join()
+            work()
+
+        work()
+        atexit.register(work)
+        threading.Thread(target=later).start()
+    """
+    with fluss.LocalServer() as server:
+        command = [sys.executable, "-c", textwrap.dedent(program), server.bootstrap_servers]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (done.stdout.splitlines(), done.stderr) == (["['fluss']"] * 3, "")

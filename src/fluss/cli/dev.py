@@ -49,11 +49,7 @@ def dev(port: int, data_dir: str | None, rate: float, seconds: float | None, as_
                     note(f"try: fluss tail {SAMPLE_TABLE}{where}")
                     note(f'     fluss sql "select item, count(*) from {SAMPLE_TABLE} group by item"{where}')
                 sys.stdout.flush()
-                if seconds is not None:
-                    timer = threading.Timer(seconds, stop.set)
-                    timer.daemon = True
-                    timer.start()
-                orders.run(stop)
+                orders.run(stop, seconds)
             note(f"stopped; {orders.written:,} rows of sample data written" + ("" if data_dir else ", and removed"))
 
 

@@ -249,7 +249,7 @@ def _column(name: str, info: TableInfo) -> str:
 
 
 def _check_changeable(statement: _Statement, start: int, info: TableInfo, chain: Chain, verb: str) -> None:
-    """Refuse to change rows that stay as they are, or change by rules of their table, and clauses that mean others."""
+    """Refuse tables whose rows stay as they are or have rules, RETURNING, and a WITH that hides the table."""
     path = info.table_path
     if "$" in path.table_name:
         raise InvalidArgumentError(f"{verb} {path} cannot be done: it can only be read")

@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -335,9 +335,16 @@ class TargetSearch:
         server: Mapping[str, Any] | None,
         read_only: bool,
     ) -> None:
-        thread = ThreadPoolExecutor(1, "fluss-connect")
-        self._found = thread.submit(find_target, where, login, server, read_only)
-        thread.shutdown(wait=False)
+        self._found: Future[Target] = Future()
+        # No executor: its threads hold up the end of the program, and begin no work once that has begun.
+        arguments = where, login, server, read_only
+        threading.Thread(target=self._find, args=arguments, name="fluss-connect", daemon=True).start()
+
+    def _find(self, *arguments: Any) -> None:
+        try:
+            self._found.set_result(find_target(*arguments))
+        except BaseException as error:
+            self._found.set_exception(error)
 
     def result(self) -> Target:
         """Wait for it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import math
 import random
 import secrets
 import threading
@@ -136,10 +137,10 @@ class LiveOrders:
         self._table.upsert(rows)
         self.written += count
 
-    def run(self, stop: threading.Event) -> None:
-        """Write at the given rate until the event is set."""
-        owed = 0.0
-        while not stop.wait(_BATCH_S):
+    def run(self, stop: threading.Event, seconds: float | None = None) -> None:
+        """Write at the given rate until the event is set, or for so long."""
+        owed, end = 0.0, math.inf if seconds is None else time.monotonic() + seconds
+        while time.monotonic() < end and not stop.wait(_BATCH_S):
             owed += self._rate * _BATCH_S
             if owed >= 1:
                 self.write(int(owed))
