@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.client_ops import arrow_batches
 from benchmarks.harness import Bar, Result, Settings, Worker, alternate, free_python, ratio_of
@@ -38,7 +41,7 @@ def _bytes_of(rows: int) -> memoryview:
 
 
 def _into_file(payload: memoryview, folder: Path) -> float:
-    """Seconds to send bytes through a loopback socket into a file. Ours also brings them to the disk meanwhile."""
+    """Seconds to send bytes through a loopback socket into a file, and to flush it: ours is on the disk by then too."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def send() -> None:
@@ -55,6 +58,7 @@ def _into_file(payload: memoryview, folder: Path) -> float:
     with connection, open(path, "wb", buffering=0) as file:
         while count := connection.recv_into(buffer):
             file.write(buffer[:count])
+        os.fsync(file.fileno())
     sender.join()
     seconds = time.perf_counter() - started
     listener.close()
@@ -63,19 +67,20 @@ def _into_file(payload: memoryview, folder: Path) -> float:
 
 
 def _from_file(path: Path) -> float:
-    """Seconds to send a file through a loopback socket to a process that throws it away."""
+    """Seconds to send a file through a loopback socket into new memory, where a reader has it at the end too."""
     listener = socket.create_server(("127.0.0.1", 0))
     received = 0
 
     def drain() -> None:
         nonlocal received
         with socket.create_connection(listener.getsockname()) as source:
-            buffer = bytearray(_CHUNK_BYTES)
-            while count := source.recv_into(buffer):
+            while count := source.recv_into(memory[received : received + _CHUNK_BYTES]):
                 received += count
 
     reader = threading.Thread(target=drain)
+    size = path.stat().st_size
     started = time.perf_counter()
+    memory = memoryview(np.empty(size + 1, np.uint8))  # one more: to read nothing is the end
     reader.start()
     connection, _ = listener.accept()
     with connection, open(path, "rb") as file:
