@@ -17,7 +17,7 @@ from fluss.server import commit
 from fluss.server.commit import GroupCommitter
 from fluss.server.environment import WorkerThread
 from fluss.server.log import reader
-from fluss.server.log.appends import AppendResult
+from fluss.server.log.appends import AppendResult, CommitWaiters
 from fluss.server.log.files import OpenFiles, SegmentFile
 from fluss.server.log.recovery import write_checkpoint
 from fluss.server.log.segment import LOG_SUFFIX, LogSettings
@@ -110,6 +110,41 @@ async def test_one_flush_serves_all_that_came_meanwhile(bench: Bench, gate: Gate
     gate[0].set()
     await asyncio.wait_for(asyncio.gather(*waiting), 5)
     assert gate[1] == [2]
+
+
+async def test_others_are_served_between_the_waiters_of_one_flush() -> None:
+    """In their order, and all of them also when the log fails or their time is over meanwhile."""
+    waiters = CommitWaiters(BUCKET)
+    heard: list[int | Exception] = []
+
+    def wait(number: int, timeout_ms: int | None = None) -> None:
+        waiters.add(number, lambda error: heard.append(number if error is None else error), timeout_ms)
+
+    for number in range(1, 1001):
+        wait(number)
+    waiters.serve(1000)
+    found = [len(heard)]
+    while len(heard) < 1000:
+        await asyncio.sleep(0)
+        found.append(len(heard))
+    assert heard == list(range(1, 1001))
+    assert max(later - earlier for earlier, later in zip([0, *found], found)) < 100
+    heard.clear()
+    for number in range(1001, 2001):
+        wait(number, 0)
+    waiters.serve(1999)
+    waiters._expire()
+    wait(2001)
+    waiters.fail(LogStorageError("broken"))
+    assert [outcome for outcome in heard if isinstance(outcome, int)] == list(range(1001, 2000))
+    assert [type(outcome) for outcome in heard if not isinstance(outcome, int)] == [
+        RequestTimeOutError,
+        LogStorageError,
+    ]
+    wait(7)  # the log has begun anew
+    await asyncio.sleep(0.01)
+    assert len(heard) == 1001
+    waiters.close()
 
 
 async def test_each_waits_as_long_as_it_may(bench: Bench, gate: Gate) -> None:

@@ -20,6 +20,8 @@ from fluss.server.log.writers import NO_WRITER_ID, WriterStates, WrittenBatch
 
 logger = logging.getLogger("fluss.server.log")
 
+_SERVED_AT_ONCE = 32
+
 
 class AppendResult(NamedTuple):
     """What became of one append: the offset of its first record, and the offset after its last."""
@@ -162,6 +164,9 @@ class CommitWaiters:
     def __init__(self, bucket: TableBucket) -> None:
         self._bucket = bucket
         self._waiters: deque[_Waiter] = deque()
+        self._committed = 0
+        self._serving = False
+        """Whether the event loop will call committed waiters that are left."""
         self._expiry: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -178,12 +183,34 @@ class CommitWaiters:
             self._expire_at(deadline)
 
     def serve(self, offset: int) -> None:
-        """The log is committed up to an offset."""
-        while self._waiters and self._waiters[0].offset <= offset:
-            report(self._waiters.popleft().done, None)
+        """The log is committed up to an offset.
+
+        Many waiters are called in several iterations of the event loop: one flush may commit what all connections of
+        one user sent, and others are not to wait until all of it is acknowledged.
+        """
+        self._committed = max(self._committed, offset)
+        for _ in range(_SERVED_AT_ONCE):
+            if not self._serve_next():
+                return
+        if not self._serving:
+            self._serving = True
+            asyncio.get_running_loop().call_soon(self._serve_on)
+
+    def _serve_on(self) -> None:
+        self._serving = False
+        self.serve(self._committed)
+
+    def _serve_next(self) -> bool:
+        if not self._waiters or self._waiters[0].offset > self._committed:
+            return False
+        report(self._waiters.popleft().done, None)
+        return True
 
     def fail(self, error: Exception) -> None:
-        """Nothing that is waited for will come."""
+        """Nothing that is waited for will come, but for what is committed already."""
+        while self._serve_next():
+            pass
+        self._committed = 0  # the log may begin anew
         while self._waiters:
             report(self._waiters.popleft().done, error)
 
@@ -200,8 +227,12 @@ class CommitWaiters:
     def _expire(self) -> None:
         self._expiry = None
         now = asyncio.get_running_loop().time()
-        late = [waiter for waiter in self._waiters if waiter.deadline <= now]
-        self._waiters = deque(waiter for waiter in self._waiters if waiter.deadline > now)
+        late: list[_Waiter] = []
+        kept: deque[_Waiter] = deque()
+        for waiter in self._waiters:
+            is_late = waiter.deadline <= now and waiter.offset > self._committed
+            (late if is_late else kept).append(waiter)
+        self._waiters = kept
         deadline = min((waiter.deadline for waiter in self._waiters), default=math.inf)
         if deadline < math.inf:
             self._expire_at(deadline)
