@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts that come from data or from a peer, as they may stand in a terminal or in a line of a log."""
+"""Texts of errors and outputs: those of data or of a peer as they may stand in a terminal or a log, and suggestions."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, which terminals obey; marks that turn the order of what is read; what no encoding can hold."""
+_NAMES_SHOWN = 20
 
 
 def escaped(text: str, keep: str = "") -> str:
@@ -52,3 +54,18 @@ def json_text(value: Any) -> str:
 
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What to add to an error about an unknown name: the nearest one, or all there are."""
+    import difflib  # errors load this module
+
+    names = list(known)
+    lower = {one.lower(): one for one in reversed(names)}
+    near = difflib.get_close_matches(str(name).lower(), list(lower), 1)
+    if near:
+        return f"; did you mean {lower[near[0]]!r}?"
+    if not names:
+        return ""
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return f"; there {'is' if len(names) == 1 else 'are'} {shown}{', …' if len(names) > _NAMES_SHOWN else ''}"

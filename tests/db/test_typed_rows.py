@@ -15,7 +15,7 @@ import pytest
 from tests.db.conftest import columns
 
 import fluss
-from fluss.db.models import as_mapping
+from fluss.rows.named_fields import as_mapping
 
 
 @dataclasses.dataclass

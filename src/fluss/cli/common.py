@@ -302,7 +302,7 @@ def check_table(text: str) -> str:
 
 def check_database(db: Database, name: str) -> str:
     """The name of a database that exists."""
-    from fluss.db.suggest import did_you_mean
+    from fluss._text import did_you_mean
 
     known = db.databases()
     if name not in known:

@@ -80,7 +80,7 @@ class AppendWriter(BlockingWriter):
         self.append = core.append  # type: ignore[method-assign]
 
     def append(self, row: Any) -> WriteResultHandle:
-        """Append one row: a dict (or any mapping), a list or tuple in column order, or a dataclass.
+        """Append one row: a dict (or any mapping), a list or tuple in column order, a dataclass or model.
 
         The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A row with
         unknown or missing columns, or with a value that does not fit an ARRAY, MAP or ROW, is refused by this call. A
@@ -115,7 +115,7 @@ class UpsertWriter(BlockingWriter):
         self.delete = core.delete  # type: ignore[method-assign]
 
     def upsert(self, row: Any) -> WriteResultHandle:
-        """Insert or update one row by its primary key: a dict (or any mapping), a list or tuple, or a dataclass.
+        """Insert or update one row by its primary key: a dict (or any mapping), a list or tuple, a dataclass or model.
 
         Example:
             writer.upsert({"id": 1, "name": "Alice"})
@@ -124,7 +124,7 @@ class UpsertWriter(BlockingWriter):
         return self._core.upsert(row)
 
     def delete(self, pk: Any) -> WriteResultHandle:
-        """Delete the row with this primary key (a mapping may carry other columns too; they are ignored).
+        """Delete the row with this primary key (a row may carry the other columns too; they are ignored).
 
         Example:
             await writer.delete({"id": 1}).wait()

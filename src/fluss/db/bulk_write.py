@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss.db.bridge import offload
-from fluss.db.inputs import CHUNK_SECONDS, BadRow, RowInput, frame_of, is_one_row, pieces_of
+from fluss.db.inputs import CHUNK_SECONDS, BadRow, frame_of, is_one_row, pieces_of, to_batch
 from fluss.db.schemas import frame_to_arrow, is_pandas
 from fluss.db.write_results import WriteResult, rejected, with_outcome, with_rows_written
 from fluss.errors import (
@@ -27,6 +27,7 @@ from fluss.metadata.partition import PARTITION_KEY_TYPES
 
 if TYPE_CHECKING:
     from fluss.client.write import AppendWriter, UpsertWriter, WriteResultHandle
+    from fluss.client.write.row_reader import RowReader
     from fluss.config import Config
     from fluss.metadata import TableInfo
 
@@ -36,7 +37,7 @@ _PROGRESS_ROWS = 65_536
 class Sink:
     """A writer of the client, and how rows get into it."""
 
-    def __init__(self, writer: AppendWriter | UpsertWriter, rows: RowInput, *, is_delete: bool = False) -> None:
+    def __init__(self, writer: AppendWriter | UpsertWriter, rows: RowReader, *, is_delete: bool = False) -> None:
         self.writer = writer
         self.rows = rows
         self._is_delete = is_delete
@@ -49,7 +50,7 @@ class Sink:
         batches = data.to_batches() if isinstance(data, pa.Table) and not self._is_delete else []
         if len(batches) < 2:
             return [data]
-        self.rows.check_whole(data.schema.names)
+        self.rows.check_names(data.schema.names)
         from fluss.client.write.arrow_input import BatchReader
 
         reader = BatchReader(self.rows.table, self.rows.columns)
@@ -60,7 +61,7 @@ class Sink:
         """Hand a batch, a table or a pandas frame to the writer."""
         if self._is_delete:
             return self._delete(data)
-        self.rows.check_whole(data.schema.names if isinstance(data, (pa.RecordBatch, pa.Table)) else data.columns)
+        self.rows.check_names(data.schema.names if isinstance(data, (pa.RecordBatch, pa.Table)) else data.columns)
         if isinstance(data, pa.RecordBatch):
             return self.writer.write_arrow_batch(data)
         if isinstance(data, pa.Table):
@@ -198,7 +199,7 @@ class BulkWrite:
         """Write some rows; False if one does not fit, and then those before it are written."""
         rejected_before: FlussError | None = None
         try:
-            batch = self._sink.rows.convert(rows)
+            batch = to_batch(self._sink.rows, rows)
         except BadRow as bad:
             self._rejected = rejected_before = bad.error.replace(
                 row=self._given + bad.position, table=self._sink.rows.table

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from fluss._text import did_you_mean
 from fluss.client.arguments import wrong_argument
 from fluss.client.connection import FlussConnection, open_connection
 from fluss.client.runner import Direct, Runner
@@ -19,7 +20,7 @@ from fluss.db.bulk_write import checked_table
 from fluss.db.models import is_model
 from fluss.db.schemas import TableSource, check_existing, names, source_of, split_properties, with_column_properties
 from fluss.db.session import DatabaseSession
-from fluss.db.suggest import CREATE_HINT, did_you_mean
+from fluss.db.suggest import CREATE_HINT
 from fluss.db.table import Table
 from fluss.db.targets import (
     DEFAULT_DATABASE,

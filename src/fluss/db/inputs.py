@@ -3,24 +3,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import decimal
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from fluss.db.models import as_mapping
-from fluss.db.schemas import check_not_column, frame_to_arrow, is_column, is_pandas, with_index
-from fluss.db.suggest import did_you_mean
+from fluss.client.write.row_reader import RowReader
+from fluss.db.schemas import check_not_column, frame_to_arrow, is_pandas, with_index
 from fluss.errors import InvalidArgumentError, InvalidRowError
-from fluss.metadata import Column
 from fluss.metadata import types as t
 from fluss.rows import BadValues, ColumnConverter
+from fluss.rows.named_fields import as_mapping
 
 _CHUNK_ROWS_FIRST = 1_000
 _CHUNK_ROWS_MAX = 16_384
@@ -45,90 +43,21 @@ class BadRow(Exception):
         self.before = before
 
 
-class RowInput:
-    """Converts rows to Arrow batches of given columns of a table."""
-
-    def __init__(self, table: str, columns: Sequence[Column], known: Sequence[str], *, whole: bool = False) -> None:
-        self.table = table
-        self.whole = whole
-        """Whether a row must have all columns. Otherwise one that is not given is null."""
-        self.columns = list(columns)
-        self.names = [column.name for column in columns]
-        self._known = frozenset(known)
-        """All columns of the table: a row may have more than are written (a whole row to delete, for instance)."""
-        self._converters = [ColumnConverter(column.data_type, column.name) for column in columns]
-        self._schema = pa.schema([pa.field(c.name, c.data_type.to_arrow(), c.data_type.nullable) for c in columns])
-
-    def convert(self, rows: Sequence[Any]) -> pa.RecordBatch:
-        """Rows as one batch; `BadRow` for the first that does not fit."""
-        columns, bad = self._columns(rows)
-        arrays = []
-        for converter, values in zip(self._converters, columns):
-            try:
-                arrays.append(_to_arrow(converter, values))
-            except BadValues as found:
-                for position, error in found.errors.items():
-                    bad.setdefault(position, error)
-        if bad:
-            position = min(bad)
-            before = self.convert(rows[:position]) if position else None
-            raise BadRow(position, bad[position], before)
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _columns(self, rows: Sequence[Any]) -> tuple[list[list[Any]], dict[int, InvalidRowError]]:
-        """The values of each column, up to the first row that cannot be read at all, and its error."""
-        if all(type(row) is dict for row in rows) and self._known.issuperset(itertools.chain.from_iterable(rows)):
-            if not self.whole:
-                return [[row.get(name) for row in rows] for name in self.names], {}
-            with contextlib.suppress(KeyError):  # what follows finds the row that lacks a column
-                return [[row[name] for row in rows] for name in self.names], {}
-        values: list[Sequence[Any]] = []
-        bad: dict[int, InvalidRowError] = {}
-        for position, row in enumerate(rows):
-            try:
-                values.append(self._values(row))
-            except InvalidRowError as error:
-                bad[position] = error
-                break
-        return [list(column) for column in zip(*values)] or [[] for _ in self.names], bad
-
-    def _values(self, row: Any) -> Sequence[Any]:
-        mapping = as_mapping(row)
-        if mapping is not None:
-            if mapping.keys() - self._known:
-                raise self._unknown(mapping)
-            if self.whole and not mapping.keys() >= set(self.names):
-                raise self._lacks(mapping)
-            return [mapping.get(name) for name in self.names]
-        if isinstance(row, (tuple, list)):
-            if len(row) != len(self.names):
-                raise InvalidRowError(
-                    f"{len(row)} values were given for {len(self.names)} columns: {', '.join(self.names)}"
-                )
-            return row
-        shown = ": give its to_dict()" if is_column(row) and hasattr(row, "to_dict") else f" {row!r:.60}"
-        raise InvalidRowError(
-            f"a row is a dict, a tuple, a dataclass or a pydantic model, not {type(row).__name__}{shown}"
-        )
-
-    def check_whole(self, given: Sequence[str]) -> None:
-        """Refuse data of which columns are not given, if all are needed."""
-        if self.whole and not set(given) >= set(self.names):
-            raise self._lacks(given)
-
-    def _lacks(self, given: Iterable[str]) -> InvalidRowError:
-        lacking = [name for name in self.names if name not in given]
-        return InvalidRowError(
-            f"{', '.join(map(repr, lacking))} {'is' if len(lacking) == 1 else 'are'} not given, and a row that is "
-            "replaced would lose what it has there",
-            table=self.table,
-            hint=MISSING_HINT,
-        )
-
-    def _unknown(self, row: Mapping[str, Any]) -> InvalidRowError:
-        name = next(name for name in row if name not in self._known)
-        near = did_you_mean(str(name), sorted(self._known))
-        return InvalidRowError(f"the table has no column {name!r}{near}", table=self.table)
+def to_batch(reader: RowReader, rows: Sequence[Any]) -> pa.RecordBatch:
+    """Rows as one batch of the columns that they carry; `BadRow` for the first that does not fit."""
+    columns, bad = reader.read_many(rows)
+    arrays = []
+    for column, values in zip(reader.columns, columns):
+        try:
+            arrays.append(_to_arrow(ColumnConverter(column.data_type, column.name), values))
+        except BadValues as found:
+            for position, error in found.errors.items():
+                bad.setdefault(position, error)
+    if bad:
+        position = min(bad)
+        before = to_batch(reader, rows[:position]) if position else None
+        raise BadRow(position, bad[position], before)
+    return pa.RecordBatch.from_arrays(arrays, reader.names)
 
 
 def _to_arrow(converter: ColumnConverter, values: list[Any]) -> pa.Array:

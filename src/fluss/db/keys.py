@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from fluss._text import did_you_mean
 from fluss.db.inputs import frame_of
-from fluss.db.models import as_mapping
 from fluss.db.schemas import frame_to_arrow
-from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, NonPrimaryKeyTableError
 from fluss.metadata import TableInfo
+from fluss.rows.named_fields import as_mapping
 
 
 def require_key(info: TableInfo, call: str, instead: str) -> None:

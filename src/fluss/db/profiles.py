@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fluss._text import did_you_mean
 from fluss.config import Login
-from fluss.db.suggest import did_you_mean
 from fluss.errors import ConfigError
 from fluss.options import read_yaml
 

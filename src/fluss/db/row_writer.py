@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fluss.db.models import as_mapping, is_model
 from fluss.errors import InvalidArgumentError, InvalidRowError
+from fluss.rows.named_fields import as_mapping
 
 if TYPE_CHECKING:
     from fluss.client.connection import FlussTable
@@ -30,14 +30,19 @@ class TableWriter:
         if table.has_primary_key():
             upserts = self._writer = table.new_upsert(columns).create_writer()
             schema = table.get_table_info().schema
-            needed = set(schema.column_names) - set(schema.get_auto_increment_columns())
-            self.upsert = _taking_models(upserts.upsert, needed if whole and columns is None else ())  # type: ignore[method-assign]
-            self.delete = _taking_keys(upserts.delete, len(table.get_table_info().primary_keys))  # type: ignore[method-assign]
+            upsert, delete = upserts.upsert, upserts.delete
+            if whole and columns is None:
+                needed = set(schema.column_names) - set(schema.get_auto_increment_columns())
+                upsert = _refusing_parts(upsert, needed)
+            if len(schema.primary_key) == 1:
+                delete = _taking_values(delete)
+            self.upsert = upsert  # type: ignore[method-assign]
+            self.delete = delete  # type: ignore[method-assign, assignment]
         else:
             if columns is not None:
                 raise InvalidArgumentError(f"table {self._path} has no primary key: rows are written whole")
             appends = self._writer = table.new_append().create_writer()
-            self.append = _taking_models(appends.append)  # type: ignore[method-assign]
+            self.append = appends.append  # type: ignore[method-assign]
 
     def append(self, row: Any) -> Any:
         """Append a row to a log table.
@@ -90,30 +95,28 @@ class TableWriter:
         return f"TableWriter({self._path})"
 
 
-def _taking_models(take: Any, needed: Collection[str] = ()) -> Any:
+def _refusing_parts(upsert: Any, needed: Collection[str]) -> Any:
     count = len(needed)
 
-    def convert(row: Any) -> Any:
-        if type(row) is not dict and type(row) is not tuple and is_model(type(row)):
-            row = as_mapping(row)
-        if len(row) < count and isinstance(row, Mapping):
-            lacking = sorted(set(needed).difference(row))
+    def refuse_or_upsert(row: Any) -> Any:
+        given = row if type(row) is dict or type(row) is tuple else as_mapping(row)
+        if given is None:
+            return upsert(row)  # a list, or what is no row
+        if len(given) < count and type(given) is not tuple:
+            lacking = sorted(set(needed).difference(given))
             raise InvalidRowError(
                 f"{lacking[0]!r} is not given, and a row that is replaced would lose what it has there",
                 hint="choose the columns to write with writer(columns=[…]), or set the others to null with "
                 "writer(missing='null')",
             )
-        return take(row)
+        return upsert(given)
 
-    return convert
+    return refuse_or_upsert
 
 
-def _taking_keys(take: Any, width: int) -> Any:
-    def convert(key: Any) -> Any:
-        if width == 1 and not isinstance(key, (dict, tuple, list)) and as_mapping(key) is None:
-            key = (key,)
-        elif is_model(type(key)):
-            key = as_mapping(key)
-        return take(key)
+def _taking_values(delete: Any) -> Any:
+    def delete_key(key: Any) -> Any:
+        is_value = not isinstance(key, (dict, tuple, list)) and as_mapping(key) is None
+        return delete((key,) if is_value else key)
 
-    return convert
+    return delete_key

@@ -10,12 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.db.models import annotated_data_type, as_mapping, is_model, model_schema
-from fluss.db.suggest import did_you_mean
+from fluss._text import did_you_mean
+from fluss.db.models import annotated_data_type, is_model, model_schema
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import AggFunction, Column, DataType, Schema, TablePath, data_type_from_arrow
 from fluss.metadata.properties import TABLE_PROPERTIES
 from fluss.metadata.type_text import parse_data_type, parse_schema
+from fluss.rows.named_fields import as_mapping
 
 _OF_A_COLUMN = "fields."
 _AUTO_INCREMENT = "auto-increment.fields"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss._lazy import import_extra
+from fluss._text import did_you_mean
 from fluss.client.arguments import wrong_argument
 from fluss.db.duckdb_setup import is_before_2
 from fluss.db.log_cache import LogCache
@@ -25,7 +26,7 @@ from fluss.db.read_ahead import Submit
 from fluss.db.sql_catalog import SqlCatalog, Tables, all_tables, answer, find_tables, question_of
 from fluss.db.sql_changes import CHANGES, change_of, definition_of, explained_at
 from fluss.db.sql_text import Chain, Token, chain_at, chains_of, quoted, statements_of, text_of, tokens_of
-from fluss.db.suggest import CREATE_HINT, did_you_mean
+from fluss.db.suggest import CREATE_HINT
 from fluss.errors import ConnectionClosedError, InvalidArgumentError, TableNotExistError
 from fluss.metadata import TablePath
 

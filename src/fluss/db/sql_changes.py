@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from fluss._text import did_you_mean
 from fluss.db.bulk_write import BulkWrite
 from fluss.db.duckdb_setup import is_before_2, scratch_duckdb
 from fluss.db.keys import check_rules
 from fluss.db.sql_catalog import SqlCatalog, Tables, database_meant
 from fluss.db.sql_text import Chain, Token, chain_at, closing, find_word, quoted, split_commas, text_of
-from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError, TableAlreadyExistError
 from fluss.metadata import TableInfo, TablePath
 

@@ -1,33 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors about names that suggest the nearest one that exists."""
+"""Columns that calls name, and what to do about tables that do not exist."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fluss._text import did_you_mean
 from fluss.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from fluss.metadata import TableInfo
 
-_NAMES_SHOWN = 20
 CREATE_HINT = "create it with db.create_table()"
 """What to do about a table that does not exist, where no other has a similar name."""
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """What to add to an error about an unknown name: the nearest one, or all there are."""
-    names = list(known)
-    lower = {one.lower(): one for one in reversed(names)}
-    near = difflib.get_close_matches(str(name).lower(), list(lower), 1)
-    if near:
-        return f"; did you mean {lower[near[0]]!r}?"
-    if not names:
-        return ""
-    shown = ", ".join(names[:_NAMES_SHOWN])
-    return f"; there {'is' if len(names) == 1 else 'are'} {shown}{', …' if len(names) > _NAMES_SHOWN else ''}"
 
 
 def check_columns(columns: str | Sequence[str], info: TableInfo) -> list[str]:

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from fluss.client.arguments import wrong_argument
 from fluss.client.write.arrow_input import BatchReader
+from fluss.client.write.row_reader import RowReader
 from fluss.db.bulk_write import BulkWrite, Sink
-from fluss.db.inputs import BadRow, Missing, RowInput, Rows, frame_of, is_one_row
+from fluss.db.inputs import MISSING_HINT, BadRow, Missing, Rows, frame_of, is_one_row, to_batch
 from fluss.db.keys import check_rules, key_of, keys_of_many, require_key, rows_of_keys
-from fluss.db.models import as_mapping
 from fluss.db.row_writer import TableWriter
 from fluss.db.suggest import check_columns
 from fluss.db.table_reads import TableReads, Where
@@ -22,6 +22,7 @@ from fluss.db.write_results import WriteResult, rejected
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import MergeMode
 from fluss.metadata.where import Params
+from fluss.rows.named_fields import as_mapping
 
 T = TypeVar("T")
 
@@ -161,15 +162,20 @@ class TableWrites(TableReads[T]):
 
     def _converted(self, names: Sequence[str], rows: Any) -> pa.Table:
         """Rows or a frame as Arrow of the types of these columns."""
-        columns = [self.schema.column(name) for name in names]
+        row_reader = self._row_reader(names)
         if isinstance(rows, list):
             try:
-                return pa.Table.from_batches([RowInput(str(self.path), columns, self.columns).convert(rows)])
+                return pa.Table.from_batches([to_batch(row_reader, rows)])
             except BadRow as bad:
                 raise rejected(bad.error.replace(table=str(self.path)), bad.position, 0) from None
-        reader = BatchReader(str(self.path), columns)
+        reader = BatchReader(row_reader.table, row_reader.columns)
         table = rows if isinstance(rows, pa.Table) else reader.from_pandas(rows)
         return pa.Table.from_batches([reader.read(batch) for batch in table.to_batches()], reader.schema)
+
+    def _row_reader(self, names: Sequence[str], missing_hint: str | None = None) -> RowReader:
+        schema = self._info.schema
+        columns = [schema.column_index(name) for name in names]
+        return RowReader(str(self.path), schema.columns, columns, whole_rows=True, missing_hint=missing_hint)
 
     def _required(self, names: Sequence[str]) -> list[str]:
         """The columns because of which a partial update of these columns is refused: those that are NOT NULL."""
@@ -231,7 +237,7 @@ class TableWrites(TableReads[T]):
                 wanted = [
                     name for name in schema.column_names if name not in generated and (not names or name in names)
                 ]
-            rows = RowInput(str(self.path), [schema.column(name) for name in wanted], schema.column_names, whole=whole)
+            rows = self._row_reader(wanted, MISSING_HINT if whole else None)
             if kind == "append":
                 sink = Sink(self._handle.new_append().create_writer(), rows)
             else:

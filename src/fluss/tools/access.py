@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fluss._text import did_you_mean
 from fluss.db.internals import admin_call, table_path
-from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.acl import WILDCARD, AclBinding, AclFilter, OperationType, Resource, ResourceType
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fluss._text import did_you_mean
 from fluss.client.groups.table import create_groups_table, group_key, stored_row
 from fluss.db.changes import Position, position_of
 from fluss.db.internals import admin_call
-from fluss.db.suggest import did_you_mean
 from fluss.errors import DatabaseNotExistError, FlussError, InvalidArgumentError, TableNotExistError
 from fluss.metadata import OffsetSpec, TableBucket, TablePath
 from fluss.metadata.group_rows import FULL, GROUPS_TABLE, MemberRow, Progress, UnknownGroupError, add_progress

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss._text import did_you_mean
 from fluss.db.file_writers import python_dicts
 from fluss.db.plain_values import plain_values
-from fluss.db.suggest import did_you_mean
 from fluss.errors import InvalidArgumentError, InvalidRowError
 from fluss.metadata import Column
 from fluss.metadata import types as t

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from fluss.client.write.accumulator import RowAccumulator, RowReader, row_taker
+from fluss.client.write.accumulator import RowAccumulator, row_taker
 from fluss.client.write.handle import Ticket
+from fluss.client.write.row_reader import RowReader
 from fluss.metadata import Schema
 
 SCHEMA = Schema(pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())]))
@@ -24,7 +25,7 @@ class Desk:
         self.accumulator = RowAccumulator(lambda: Ticket(lambda: None, 2), 2, rows_max)
         self.collected = 0
         self.chunks: list = []
-        self.take = row_taker(self.accumulator, RowReader("table t", SCHEMA.columns), self._collect)
+        self.take = row_taker(self.accumulator, RowReader("t", SCHEMA.columns), self._collect)
 
     def _collect(self, values):
         accumulator = self.accumulator

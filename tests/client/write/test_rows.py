@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pydantic
 import pytest
 from tests.client.support import open_table, read_all, records_from, write
 
@@ -32,6 +33,13 @@ class User:
 
 Point = namedtuple("Point", "score name id")
 Other = namedtuple("Other", "a b c")
+Part = namedtuple("Part", "name more")
+Short = namedtuple("Short", "name id")
+
+
+class Model(pydantic.BaseModel):
+    id: int
+    name: str
 
 
 async def test_every_shape_of_a_row(table):
@@ -47,26 +55,31 @@ async def test_every_shape_of_a_row(table):
     writer.append(Point(9.0, "by field name", 9))
     writer.append(Other(10, "by position", 10.0))
     writer.append(User(11, "dataclass"))
+    writer.append(Model(id=12, name="pydantic"))
+    writer.append(Short("some field names", 13))
     await writer.flush()
     rows = (await read_all(table)).to_pylist()
-    assert [row["id"] for row in rows] == list(range(1, 12))
+    assert [row["id"] for row in rows] == list(range(1, 14))
     assert rows[1] == {"id": 2, "name": "other order", "score": 2.0}
     assert rows[2] == {"id": 3, "name": None, "score": None}
     assert rows[8] == {"id": 9, "name": "by field name", "score": 9.0}
     assert rows[9] == {"id": 10, "name": "by position", "score": 10.0}
     assert rows[10] == {"id": 11, "name": "dataclass", "score": None}
+    assert rows[11] == {"id": 12, "name": "pydantic", "score": None}
+    assert rows[12] == {"id": 13, "name": "some field names", "score": None}
 
 
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"id": 1, "nmae": "x"}, ["unknown column 'nmae'", "id, name, score"]),
+        ({"id": 1, "nmae": "x"}, ["unknown column 'nmae'; did you mean 'name'?"]),
         ([1, "x"], ["a list of 2 values", "the columns are 3"]),
         ((1, "x", 1.0, 2), ["a tuple of 4 values"]),
-        ("text", ["a row is a dict", "got str"]),
-        (7, ["got int"]),
-        (User, ["got type"]),
-        (None, ["got NoneType"]),
+        ("text", ["a row is a dict", "not str 'text'"]),
+        (7, ["not int 7"]),
+        (User, ["not type"]),
+        (None, ["not NoneType"]),
+        (Part(name="x", more=1), ["unknown column 'more'"]),
     ],
 )
 async def test_what_is_not_a_row_is_refused_at_once(table, row, words):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import threading
 import time
@@ -24,6 +25,7 @@ from fluss.client.write.batch import WriteBatch
 from fluss.client.write.conversion import ChunkConverter
 
 FIELDS = [("id", pa.int64()), ("name", pa.string())]
+Reordered = collections.namedtuple("Reordered", "b a id")
 
 
 def batches_of(writer):
@@ -367,7 +369,9 @@ async def test_partial_updates_and_deletes(config, database):
             await whole.delete(pk).wait()
         await whole.upsert((3, "x", "y")).wait()
         await whole.delete((3, "x", "y")).wait()
-        assert (await lookuper.lookup_many([[1], [2], [3]])).num_rows == 0
+        await whole.upsert((4, "x", "y")).wait()
+        await whole.delete(Reordered("x", "y", 4)).wait()
+        assert (await lookuper.lookup_many([[1], [2], [3], [4]])).num_rows == 0
         with pytest.raises(fluss.InvalidRowError, match="unknown column 'typo'"):
             whole.delete({"id": 1, "typo": 2})
 

@@ -8,120 +8,14 @@ may reuse and change the row afterwards), and column `i` of the chunk is later t
 from __future__ import annotations
 
 import dataclasses
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from operator import itemgetter
 from typing import Any
 
 from fluss.client.write.handle import Ticket, WriteResultHandle, make_handle
-from fluss.errors import InvalidRowError
-from fluss.metadata import ArrayType, BinaryType, BytesType, Column, DataType, MapType, RowType
-from fluss.rows import ColumnConverter, LogicalConverter, from_python
-
-Values = Sequence[Any]
-
-NESTED = (ArrayType, MapType, RowType)
-"""Columns whose values are converted when their row is given: a copy has to be made then, and this is one."""
-_MUTABLE = (*NESTED, BytesType, BinaryType)
-"""Columns whose values may be objects that the caller can change: lists, dicts, byte arrays."""
-
-
-class RowReader:
-    """Takes the values of given columns out of a row of any shape: mapping, dataclass, list or tuple.
-
-    `columns` are the positions that the row carries; the others are filled with None.
-    """
-
-    def __init__(self, what: str, all_columns: Sequence[Column], columns: Sequence[int] | None = None) -> None:
-        self.what = what
-        self.width = len(all_columns)
-        self.positions = list(range(self.width)) if columns is None else list(columns)
-        # The very strings that stand in the caller's code as keys of rows: found by identity, without comparing them.
-        self.names = [sys.intern(all_columns[i].name) for i in self.positions]
-        self._name_set = frozenset(self.names)
-        self._mutable = [(i, all_columns[i]) for i in self.positions if isinstance(all_columns[i].data_type, _MUTABLE)]
-        self._required = [all_columns[i].name for i in self.positions if not all_columns[i].data_type.nullable]
-        self._complete = self.positions == list(range(self.width))
-        self.is_plain = self._complete and not self._mutable
-        """Whether the values of a complete row can be taken as they are."""
-        self.fast: Callable[[Any], Values] = (
-            itemgetter(*self.names) if len(self.names) > 1 else lambda row: (row[self.names[0]],)
-        )
-
-    def read(self, row: Any) -> Values:
-        """All values of the row in table order; those of nested columns as logical values.
-
-        Raises `InvalidRowError` for a row that cannot be one, and for nested values that do not fit.
-        """
-        given = self._given(row)
-        if self.is_plain:
-            return given
-        values: list[Any]
-        if self._complete:
-            values = list(given)
-        else:
-            values = [None] * self.width
-            for position, value in zip(self.positions, given):
-                values[position] = value
-        for position, column in self._mutable:
-            value = values[position]
-            # What the caller does to the object after this call must not count.
-            if value is None or type(value) is bytes:
-                continue
-            if isinstance(column.data_type, NESTED):
-                values[position] = self._converted(value, column)
-            elif isinstance(value, (bytearray, memoryview)):
-                values[position] = bytes(value)
-        return values
-
-    def _converted(self, value: Any, column: Column) -> Any:
-        try:
-            return from_python(value, column.data_type, column.name)
-        except InvalidRowError as error:
-            raise InvalidRowError(f"{self.what}: {error.message}") from None
-
-    def _given(self, row: Any) -> Values:
-        if isinstance(row, Mapping):
-            return self._from_mapping(row)
-        if isinstance(row, (list, tuple)):
-            fields = getattr(row, "_fields", None)
-            if fields is not None and frozenset(fields) == self._name_set:
-                return self._from_mapping(dict(zip(fields, row)))
-            if len(row) != len(self.names):
-                raise InvalidRowError(
-                    f"{self.what}: a {type(row).__name__} of {len(row)} values was given, but the columns are "
-                    f"{len(self.names)}: {', '.join(self.names)}"
-                )
-            return row
-        if dataclasses.is_dataclass(row) and not isinstance(row, type):
-            return self._from_mapping(fields_of(row))
-        raise InvalidRowError(
-            f"{self.what}: a row is a dict, a list, a tuple, a mapping or a dataclass; got {type(row).__name__}"
-        )
-
-    def _from_mapping(self, row: Mapping[str, Any]) -> Values:
-        unknown = [name for name in row if name not in self._name_set]
-        if unknown:
-            raise InvalidRowError(
-                f"{self.what}: unknown column {', '.join(map(repr, unknown))}; the columns are {', '.join(self.names)}"
-            )
-        missing = [name for name in self._required if row.get(name) is None]
-        if missing:
-            fields = f"field{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
-            raise InvalidRowError(f"{self.what}: Missing value for non-nullable {fields}")
-        return [row.get(name) for name in self.names]
-
-
-def value_converter(data_type: DataType, name: str) -> ColumnConverter:
-    """Make the converter of a column whose values a `RowReader` took."""
-    return LogicalConverter(data_type, name) if isinstance(data_type, NESTED) else ColumnConverter(data_type, name)
-
-
-def fields_of(row: Any) -> dict[str, Any]:
-    """The fields of a dataclass, not deeper."""
-    return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+from fluss.client.write.row_reader import RowReader, Values
 
 
 class OpenChunk:
@@ -249,7 +143,8 @@ def row_taker(
     """
     if not reader.is_plain:
         return lambda row: collect(reader.read(row))
-    width, values_of, read = reader.width, reader.fast, reader.read
+    names, width, read = reader.names, reader.width, reader.read
+    values_of: Callable[[Any], Values] = itemgetter(*names) if width > 1 else lambda row: (row[names[0]],)
     this_thread, new_handle = threading.get_ident, WriteResultHandle
 
     def take(row: Any) -> WriteResultHandle:

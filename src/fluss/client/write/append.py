@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss._arrow_buffers import array_of
-from fluss.client.write.accumulator import RowReader, row_taker, value_converter
+from fluss.client.write.accumulator import row_taker
 from fluss.client.write.arrow_input import BatchReader
 from fluss.client.write.batch import BatchSizer, RoutedRows, RouteKey, Seal
 from fluss.client.write.conversion import ChunkConverter
@@ -25,6 +25,7 @@ from fluss.client.write.routing import (
     partition_codes,
     refuse_rows,
 )
+from fluss.client.write.row_reader import RowReader, value_converter
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import WriterBase
 from fluss.errors import InvalidArgumentError
@@ -247,18 +248,16 @@ class AppendWriter(WriterBase):
         if info.has_primary_key():
             raise InvalidArgumentError(f"table {info.table_path} has a primary key: write to it with new_upsert()")
         super().__init__(sender, info, config, WriteTarget(info.table_path, info.table_id, is_kv=False))
-        columns = info.schema.columns
-        what = f"table {info.table_path}"
-        self._reader = RowReader(what, columns)
+        self._reader = RowReader(str(info.table_path), info.schema.columns)
         self.append = row_taker(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
-        self._batch_reader = BatchReader(str(info.table_path), columns)
+        self._batch_reader = BatchReader(self._reader.table, self._reader.columns)
         self._encode = encoder = ArrowEncoder(info)
         self._converter = LogConverter(sender.cluster, info, config, encoder, self._sizer)
 
     # -- the public calls -----------------------------------------------------------------------------------------
 
     def append(self, row: Any) -> WriteResultHandle:
-        """Append one row: a dict (or any mapping), a list or tuple in column order, or a dataclass.
+        """Append one row: a dict (or any mapping), a list or tuple in column order, a dataclass or model.
 
         The row is collected and sent with others; await the handle, or `flush()`, to know that it arrived. A row with
         unknown or missing columns, or with a value that does not fit an ARRAY, MAP or ROW, is refused by this call. A

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss.client.write.accumulator import RowReader, fields_of, row_taker, value_converter
+from fluss.client.write.accumulator import row_taker
 from fluss.client.write.arrow_input import BatchReader, arrow_batches
 from fluss.client.write.batch import RoutedRows, RouteKey, Seal
 from fluss.client.write.conversion import ChunkConverter
@@ -23,6 +22,7 @@ from fluss.client.write.routing import (
     partition_codes,
     refuse_rows,
 )
+from fluss.client.write.row_reader import RowReader, value_converter
 from fluss.client.write.sender import Sender
 from fluss.client.write.writer import WriterBase
 from fluss.errors import InvalidArgumentError
@@ -242,16 +242,14 @@ class UpsertWriter(WriterBase):
             ),
         )
         schema = info.schema
-        what = f"table {info.table_path}"
-        self._reader = RowReader(what, schema.columns, targets)
+        table = str(info.table_path)
+        self._reader = RowReader(table, schema.columns, targets)
         self.upsert = row_taker(self._accumulator, self._reader, self._collect)  # type: ignore[method-assign, assignment]
         primary_key = [schema.column_index(name) for name in schema.primary_key]
-        self._delete_reader = RowReader(f"{what}, delete", schema.columns, primary_key)
-        self._column_names = frozenset(schema.column_names)
-        positions = self._reader.positions
-        self._converter = KvConverter(sender.cluster, info, config, positions)
+        self._delete_reader = RowReader(table, schema.columns, primary_key, whole_rows=True)
+        self._converter = KvConverter(sender.cluster, info, config, self._reader.positions)
         self._encode = KvEncoder(info.schema_id)
-        self._batch_reader = BatchReader(str(info.table_path), [schema.columns[i] for i in positions])
+        self._batch_reader = BatchReader(table, self._reader.columns)
 
     @staticmethod
     def _targets(info: TableInfo, columns: Sequence[int] | None) -> list[int] | None:
@@ -273,7 +271,7 @@ class UpsertWriter(WriterBase):
     # -- the public calls -----------------------------------------------------------------------------------------
 
     def upsert(self, row: Any) -> WriteResultHandle:
-        """Insert or update one row by its primary key: a dict (or any mapping), a list or tuple, or a dataclass.
+        """Insert or update one row by its primary key: a dict (or any mapping), a list or tuple, a dataclass or model.
 
         Example:
             writer.upsert({"id": 1, "name": "Alice"})
@@ -282,19 +280,11 @@ class UpsertWriter(WriterBase):
         return self._collect(self._reader.read(row))
 
     def delete(self, pk: Any) -> WriteResultHandle:
-        """Delete the row with this primary key (a mapping may carry other columns too; they are ignored).
+        """Delete the row with this primary key (a row may carry the other columns too; they are ignored).
 
         Example:
             await writer.delete({"id": 1}).wait()
         """
-        names = self._delete_reader.names
-        if dataclasses.is_dataclass(pk) and not isinstance(pk, type):
-            pk = fields_of(pk)
-        if isinstance(pk, Mapping):
-            # Other columns of the table may be there; what is not a column is for the reader to refuse.
-            pk = {name: value for name, value in pk.items() if name in names or name not in self._column_names}
-        elif isinstance(pk, (list, tuple)) and len(pk) == self._width != len(names):
-            pk = [pk[i] for i in self._delete_reader.positions]
         return self._collect(self._delete_reader.read(pk), is_delete=True)
 
     upsert_arrow_batch = WriterBase.write_arrow_batch
@@ -305,13 +295,10 @@ class UpsertWriter(WriterBase):
         Example:
             writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"id": [1, 2, 3]}))
         """
-        schema = self._info.schema
-        keys = BatchReader(str(self._info.table_path), [schema.columns[i] for i in self._delete_reader.positions])
-        given = arrow_batches(batch, self._delete_reader.what)
-        only_keys = [
-            one.select([name for name in one.schema.names if name in self._delete_reader.names]) for one in given
-        ]
-        return self._write_read(keys, only_keys, is_delete=True)
+        reader = self._delete_reader
+        given = arrow_batches(batch, f"table {reader.table}")
+        only_keys = [one.select([name for name in one.schema.names if name in reader.names]) for one in given]
+        return self._write_read(BatchReader(reader.table, reader.columns), only_keys, is_delete=True)
 
 
 def _lenient(column: Column, is_key: bool) -> DataType:
