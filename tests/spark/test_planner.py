@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes cost in which Spark plans: loaded before they are forked, compiled, and without pandas."""
+"""What the processes cost in which Spark plans: only what a step needs, loaded before they are forked, compiled."""
 
 from __future__ import annotations
 
@@ -63,6 +63,43 @@ def test_planning_is_forked_with_everything_loaded_but_pandas(harness: SparkHarn
     assert any("libarrow" in name for name in libraries(daemon)), "PyArrow is loaded after the fork"
     assert not any("pandas" in name for name in libraries(worker))
     assert cpu_s(worker) < 1
+
+
+def fluss_modules(code: str) -> set[str]:
+    """The modules of this package that a new process has loaded after running some code."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    return {name for name in done.stdout.split() if name.startswith("fluss.")}
+
+
+def test_the_search_for_sources_loads_neither_client_nor_readers() -> None:
+    found = fluss_modules("import pyspark_fluss")
+    assert "fluss.spark.source" in found
+    assert not found & {"fluss.client", "fluss.metadata", "fluss.spark.options", "fluss.spark.reader"}
+
+
+@pytest.mark.parametrize(
+    ("step", "act", "spared"),
+    [
+        ("create_data_source", "source.schema()", {"fluss.spark.reader", "fluss.spark.writer"}),
+        ("plan_data_source_read", "source.reader(schema).partitions()", {"fluss.spark.writer"}),
+        ("write_into_data_source", "source.writer(schema, False)", {"fluss.spark.reader"}),
+    ],
+)
+def test_a_step_has_what_it_needs_before_the_fork(harness: SparkHarness, step: str, act: str, spared: set[str]) -> None:
+    path = harness.create(pa.schema([("id", pa.int64())]), buckets=1)
+    harness.put(path, [{"id": 1}])
+    preloaded = f"from fluss.spark import planner\nplanner.preload('pyspark.sql.worker.{step}')"
+    code = f"""{preloaded}
+from fluss.spark.source import FlussDataSource
+from pyspark.sql.types import LongType, StructField, StructType
+schema = StructType([StructField("id", LongType())])
+source = FlussDataSource({{"bootstrap.servers": "{harness.bootstrap}", "path": "{path}"}})
+{act}"""
+    before, after = fluss_modules(preloaded), fluss_modules(code)
+    assert after <= before
+    assert not after & spared
 
 
 def test_only_steps_of_planning_are_prepared() -> None:

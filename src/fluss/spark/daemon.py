@@ -19,8 +19,10 @@ def load() -> None:
     import fluss.aio
     from fluss.spark.connect import freeze_loaded_modules
 
-    for module in ("pyspark.worker", "pyarrow.compute", "fluss.spark.source"):
-        importlib.import_module(module)
+    importlib.import_module("pyspark.worker")
+    importlib.import_module("pyarrow.compute")
+    for module in ("source", "reader", "stream_reader", "writer"):
+        importlib.import_module(f"fluss.spark.{module}")
     pa.array([0])  # PyArrow loads pandas, where it is installed, with the first array it makes of Python objects
     # Names of the client load when they are first used; here, before the fork.
     for name in ("FlussConnection", "TableScan", "FlussAdmin", "Lookuper"):

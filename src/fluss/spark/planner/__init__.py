@@ -18,6 +18,15 @@ import sys
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 _DAEMON = "pyspark.daemon"
 _STEPS = "pyspark.sql.worker."
+_NEEDED = {
+    "create_data_source": ("fluss.spark.batches", "fluss.spark.connect", "fluss.spark.options"),
+    "data_source_pushdown_filters": ("fluss.spark.reader",),
+    "plan_data_source_read": ("fluss.spark.reader",),
+    "write_into_data_source": ("fluss.spark.creation", "fluss.spark.writer"),
+    "commit_data_source_write": ("fluss.spark.writer",),
+    "python_streaming_sink_runner": ("fluss.spark.writer",),
+}
+"""What the source imports in a step, beyond its own module."""
 _ZIP = os.path.join("python", "lib", "pyspark.zip")
 
 
@@ -61,9 +70,7 @@ def with_hook(path: str | None) -> str:
 def preload(step: str) -> None:
     """Load what a step of planning needs, and exclude it from garbage collection. Starts no threads."""
     importlib.import_module(step)
-    importlib.import_module("fluss.spark.source")
-    aio = importlib.import_module("fluss.aio")
-    for name in ("FlussConnection", "FlussAdmin"):
-        getattr(aio, name)
+    for module in ("fluss.spark.source", *_NEEDED.get(step.removeprefix(_STEPS), ())):
+        importlib.import_module(module)
     gc.collect()
     gc.freeze()
