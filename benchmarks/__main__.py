@@ -47,6 +47,8 @@ def main(
     for result in SUITES[suite](settings):
         console.print(f"{time.monotonic() - began:5.0f} s  {result.name}: {result.value:.3g} ({result.verdict})")
         results.append(result)
+    if not results:
+        raise click.UsageError(f"no case of {suite!r} has a name with {' or '.join(map(repr, cases))} in it")
     report.show(results, console)
     fallen = [] if quick else record.fallen(results, record.recorded())
     for line in fallen:

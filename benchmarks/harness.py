@@ -220,8 +220,9 @@ class Settings:
     def rows(self, rows: int) -> int:
         return max(1_000, int(rows * self.scale))
 
-    def wanted(self, name: str) -> bool:
-        return not self.cases or any(part in name for part in self.cases)
+    def wanted(self, *names: str) -> bool:
+        """Whether a result with one of these names is asked for."""
+        return not self.cases or any(part.lower() in name.lower() for part in self.cases for name in names)
 
 
 def end_tidily() -> None:

@@ -59,7 +59,7 @@ def bench(settings: Settings) -> Iterator[Result]:
     yield from group_cases(settings)
     yield from life_cases(settings)
     yield from start_cases(settings)
-    if settings.wanted("tiering") and not settings.quick:
+    if not settings.quick:
         from benchmarks.cases.spark_tiering import tiering
 
         yield from tiering(settings)
@@ -96,8 +96,7 @@ def spark(settings: Settings) -> Iterator[Result]:
     yield from shapes(settings)
     yield from wide(settings)
     yield from micro_batch(settings)
-    if settings.wanted("tiering"):
-        yield from tiering(settings)
+    yield from tiering(settings)
     yield from growth(settings)
 
 

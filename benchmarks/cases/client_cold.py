@@ -54,9 +54,9 @@ class _Cold:
         return Result(name, *figures, "M rows/s", ratio_of(*figures), Bar(1.0, target))
 
     def writes(self) -> Iterator[Result]:
-        if self._settings.wanted("cold append"):
+        if self._settings.wanted(name := "cold append"):
             rows = self._settings.rows(500_000)
-            yield self._rates("cold append", rows, 1.3, "cold_append", {"table": "cold"}, table="cold", rows=rows)
+            yield self._rates(name, rows, 1.3, "cold_append", {"table": "cold"}, table="cold", rows=rows)
         if self._settings.wanted("cold upsert"):
             rows = self._settings.rows(200_000)
             create = {"table": "cold", "primary_key": True}
@@ -77,7 +77,7 @@ class _Cold:
 
     def lookups(self) -> Iterator[Result]:
         """A lookuper for each of 64 tasks, against one for all of them: both sides are ours."""
-        if not self._settings.wanted("cold lookups"):
+        if not self._settings.wanted(name := "cold lookups, a lookuper for each task"):
             return
         keys, count = self._settings.rows(200_000), 19_200
         self._helper.call("create", table="cold", primary_key=True)
@@ -88,7 +88,7 @@ class _Cold:
             return count / float(self._first("ours", "cold_lookups", **asked)["seconds"]) / 1e3
 
         figures = alternate(lambda: thousands(64), lambda: thousands(1), self._settings.repeats)
-        yield Result("cold lookups, a lookuper for each task", *figures, "k/s", ratio_of(*figures), Bar(0.9, 1.0))
+        yield Result(name, *figures, "k/s", ratio_of(*figures), Bar(0.9, 1.0))
 
     def connects(self) -> Iterator[Result]:
         """What a connection takes after `import fluss`, in seconds of the processor: the rest is waiting."""

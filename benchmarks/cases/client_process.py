@@ -12,11 +12,11 @@ from benchmarks.harness import Bar, Result, Worker, alternate, clean_python, rat
 
 
 def imports(pair: Pair, peer_python: str) -> Iterator[Result]:
-    if pair.settings.wanted("import"):
+    if pair.settings.wanted(name := "import time"):
         own_python = clean_python()
         repeats = pair.settings.repeats * 3
         found = alternate(lambda: _import_ms(own_python), lambda: _import_ms(peer_python), repeats)
-        yield Result("import time", *found, "ms", ratio_of(*found), Bar(1.0, 0.7, higher=False))
+        yield Result(name, *found, "ms", ratio_of(*found), Bar(1.0, 0.7, higher=False))
 
 
 def _import_ms(python: str) -> float:
@@ -27,7 +27,7 @@ def _import_ms(python: str) -> float:
 
 def memory(pair: Pair, peer_python: str) -> Iterator[Result]:
     """Fresh processes that do nothing but one scan, each side in an environment with nothing else in it."""
-    if not pair.settings.wanted("memory"):
+    if not pair.settings.wanted(name := "peak memory of the scan"):
         return
     own_python = clean_python()
     pair.ours.call("create", table="memory")
@@ -41,4 +41,4 @@ def memory(pair: Pair, peer_python: str) -> Iterator[Result]:
             worker.close()
 
     found = alternate(lambda: peak_mb(own_python, "ours"), lambda: peak_mb(peer_python, "peer"), pair.settings.repeats)
-    yield Result("peak memory of the scan", *found, "MB", ratio_of(*found), Bar(1.0, 0.7, higher=False))
+    yield Result(name, *found, "MB", ratio_of(*found), Bar(1.0, 0.7, higher=False))

@@ -18,7 +18,9 @@ _BARS = {"zstd": Bar(0.7, 0.9), "none": Bar(0.4, 0.7)}
 
 def encrypted_cases(settings: Settings) -> Iterator[Result]:
     """Appends and scans of Arrow batches, compressed and not."""
-    if not settings.wanted("tls"):
+    if not settings.wanted(
+        *(f"{work} over TLS against plain, {codec}" for work in ("append", "scan") for codec in _BARS)
+    ):
         return
     rows = settings.rows(5_000_000)
     with ExitStack() as stack:

@@ -28,7 +28,7 @@ ONE_ROW = "sql, one row by its key"
 
 def sql_cases(settings: Settings) -> Iterator[Result]:
     """Aggregates over a log table, and a row of a primary-key table by its key."""
-    if not any(settings.wanted(name) for name in (*QUERIES, FIRST, ONE_ROW)):
+    if not settings.wanted(*QUERIES, FIRST, ONE_ROW):
         return
     rows = settings.rows(ROWS)
     random = np.random.default_rng(1)

@@ -14,6 +14,8 @@ from tests.interop.cluster import Process, RealCluster
 from benchmarks.cases.pair import NO_COMPRESSION, Pair, fill, read
 from benchmarks.harness import Bar, Result
 
+LOOKUP, LOOKUP_MANY = "lookup against Java, one after another, p50", "lookup against Java, 1,000 keys in one call"
+UPSERT_LARGE, READ_LARGE = "upsert against Java, of 5 M keys", "full read against Java, of 5 M keys"
 BAR = Bar(1.0, 2.0)
 BAR_OF_READS = Bar(0.5, 1.0)
 """Of a server without SCAN_KV the client reads snapshot and changelog, in columns. Where every row was written once, as
@@ -43,37 +45,36 @@ def logs(pair: Pair) -> Iterator[Result]:
     """Appends of Arrow batches of 64 k rows, and scans of them."""
     count = pair.settings.rows(5_000_000)
     for label, properties in (("zstd", None), ("none", NO_COMPRESSION)):
-        if pair.settings.wanted(f"java append {label}"):
+        if pair.settings.wanted(name := f"append against Java, {label}"):
             work = fill("write_batches", properties=properties, rows=count)
-            yield pair.rates(f"append against Java, {label}", count, work, BAR, often=APPENDS_AS_OFTEN)
-        if pair.settings.wanted(f"java scan {label}"):
+            yield pair.rates(name, count, work, BAR, often=APPENDS_AS_OFTEN)
+        if pair.settings.wanted(name := f"scan against Java, {label}"):
             for worker in (pair.ours, pair.peer):
                 worker.call("create", table="read", properties=properties)
                 worker.call("write_batches", table="read", rows=count)
-            yield pair.rates(f"scan against Java, {label}", count, read("to_arrow", table="read"), BAR)
+            yield pair.rates(name, count, read("to_arrow", table="read"), BAR)
 
 
 def unsynced(pair: Pair) -> Iterator[Result]:
     """Appends with what the Java server promises by default: an acknowledged row may still be in memory only."""
     count = pair.settings.rows(5_000_000)
-    if pair.settings.wanted("java append unsynced"):
+    if pair.settings.wanted(name := "append against Java, none, both unsynced"):
         work = fill("write_batches", properties=NO_COMPRESSION, rows=count)
-        name = "append against Java, none, both unsynced"
         yield pair.rates(name, count, work, BAR, often=APPENDS_AS_OFTEN)
 
 
 def keyed(pair: Pair) -> Iterator[Result]:
     """Upserts of rows, and lookups among them."""
     keys = pair.settings.rows(200_000)
-    if pair.settings.wanted("java upsert"):
-        yield pair.rates("upsert against Java", keys, fill("upsert_rows", primary_key=True, rows=keys), BAR)
-    if not pair.settings.wanted("java lookup"):
+    if pair.settings.wanted(name := "upsert against Java"):
+        yield pair.rates(name, keys, fill("upsert_rows", primary_key=True, rows=keys), BAR)
+    if not pair.settings.wanted(LOOKUP, LOOKUP_MANY):
         return
     for worker in (pair.ours, pair.peer):
         worker.call("create", table="keyed", primary_key=True)
         worker.call("upsert_rows", table="keyed", rows=keys)
     yield pair.times(
-        "lookup against Java, one after another, p50",
+        LOOKUP,
         200,
         read("lookups", table="keyed", count=200, keys=keys),
         BAR,
@@ -82,25 +83,25 @@ def keyed(pair: Pair) -> Iterator[Result]:
     count = 40_000
     # Not 64 users, who keep one Python client so busy that it makes no difference who answers.
     work = read("lookups_at_once", table="keyed", count=count, keys=keys, size=1_000)
-    yield pair.rates("lookup against Java, 1,000 keys in one call", count, work, BAR, scale=1e3, unit="k/s")
+    yield pair.rates(LOOKUP_MANY, count, work, BAR, scale=1e3, unit="k/s")
 
 
 def scale(pair: Pair) -> Iterator[Result]:
     """The same where it is hardest: among five million keys, and in 256 buckets."""
     keys, changed = pair.settings.rows(5_000_000), pair.settings.rows(100_000)
-    if pair.settings.wanted("java scale keys") or pair.settings.wanted("java scale read"):
+    if pair.settings.wanted(UPSERT_LARGE, READ_LARGE):
         for worker in (pair.ours, pair.peer):
             worker.call("create", table="many", primary_key=True)
             worker.call("upsert_range", table="many", start=0, stop=keys)
-    if pair.settings.wanted("java scale keys"):
+    if pair.settings.wanted(UPSERT_LARGE):
         work = read("upsert_range", table="many", start=0, stop=changed)
-        yield pair.rates("upsert against Java, of 5 M keys", changed, work, BAR)
-    if pair.settings.wanted("java scale read"):
-        yield pair.rates("full read against Java, of 5 M keys", keys, read("read_stored", table="many"), BAR_OF_READS)
-    if pair.settings.wanted("java scale buckets"):
+        yield pair.rates(UPSERT_LARGE, changed, work, BAR)
+    if pair.settings.wanted(READ_LARGE):
+        yield pair.rates(READ_LARGE, keys, read("read_stored", table="many"), BAR_OF_READS)
+    if pair.settings.wanted(name := "upsert against Java, 256 buckets"):
         rows = pair.settings.rows(200_000)
         for worker in (pair.ours, pair.peer):
             worker.call("create", table="spread", primary_key=True, buckets=256)
             worker.call("upsert_rows", table="spread", rows=rows)
         work = read("upsert_rows", table="spread", rows=rows)
-        yield pair.rates("upsert against Java, 256 buckets", rows, work, BAR)
+        yield pair.rates(name, rows, work, BAR)

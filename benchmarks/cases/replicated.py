@@ -16,7 +16,7 @@ _BAR = Bar(0.9, 0.95)
 
 def replicated_cases(settings: Settings) -> Iterator[Result]:
     """Appends of Arrow batches, and upserts of rows."""
-    if not settings.wanted("backup"):
+    if not settings.wanted("append with a backup against none", "upsert with a backup against none"):
         return
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())

@@ -20,6 +20,8 @@ from benchmarks.client_ops import arrow_batches
 from benchmarks.harness import Bar, Result, Settings, Worker, alternate, free_python, ratio_of
 from fluss import LocalServer
 
+APPEND, SCAN = "append against socket into file", "scan against file into socket"
+APPEND_LARGE, LOOKUP_LARGE = "append at 100 x the data", "lookup at 100 x the data"
 NONE = {"table.log.arrow.compression.type": "NONE"}
 _CHUNK_BYTES = 1 << 20
 _TIMES_AS_OFTEN = 3
@@ -93,7 +95,7 @@ def _from_file(path: Path) -> float:
 
 def raw_cases(settings: Settings, ours: Worker) -> Iterator[Result]:
     """Appends and scans of uncompressed batches, in bytes a second."""
-    if not settings.wanted("server append") and not settings.wanted("server scan"):
+    if not settings.wanted(APPEND, SCAN):
         return
     rows = settings.rows(5_000_000)
     payload = _bytes_of(rows)
@@ -106,15 +108,15 @@ def raw_cases(settings: Settings, ours: Worker) -> Iterator[Result]:
         return ours_rates, limits
 
     try:
-        if settings.wanted("server append"):
+        if settings.wanted(APPEND):
 
             def append() -> float:
                 ours.call("create", table="raw", properties=NONE)
                 return float(ours.call("write_batches", table="raw", rows=rows)["seconds"])
 
             pair = in_rounds(append, lambda: _into_file(payload, folder))
-            yield Result("append against socket into file", *pair, "MB/s", ratio_of(*pair), Bar(0.4, 0.7))
-        if settings.wanted("server scan"):
+            yield Result(APPEND, *pair, "MB/s", ratio_of(*pair), Bar(0.4, 0.7))
+        if settings.wanted(SCAN):
             ours.call("create", table="raw", properties=NONE)
             ours.call("write_batches", table="raw", rows=rows)
             path = folder / "file"
@@ -124,14 +126,14 @@ def raw_cases(settings: Settings, ours: Worker) -> Iterator[Result]:
                 return float(ours.call("to_arrow", table="raw")["seconds"])
 
             pair = in_rounds(scan, lambda: _from_file(path))
-            yield Result("scan against file into socket", *pair, "MB/s", ratio_of(*pair), Bar(0.4, 0.7))
+            yield Result(SCAN, *pair, "MB/s", ratio_of(*pair), Bar(0.4, 0.7))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def life_cases(settings: Settings) -> Iterator[Result]:
     """Starting, and what an idle server costs."""
-    if settings.wanted("server start"):
+    if settings.wanted("start to ready, empty", "memory, idle"):
         times = []
         memory = []
         for _ in range(settings.repeats):
@@ -164,9 +166,9 @@ def _start_once(folder: str) -> tuple[float, float]:
 def growth_cases(settings: Settings, ours: Worker) -> Iterator[Result]:
     """Whether appends and lookups stay as quick when there is a hundred times the data."""
     small, large = settings.rows(50_000), settings.rows(5_000_000)
-    if settings.wanted("growth lookup"):
+    if settings.wanted(LOOKUP_LARGE):
         yield _lookup_growth(settings, small, large)
-    if not settings.wanted("growth append"):
+    if not settings.wanted(APPEND_LARGE):
         return
     yield _append_growth(settings, ours, small, large)
 
@@ -186,7 +188,7 @@ def _append_growth(settings: Settings, ours: Worker, small: int, large: int) -> 
     ours.call("write_batches", table="grow", rows=large)
     pair = alternate(lambda: seconds("grow"), new, settings.repeats, rounds=_TIMES_AS_OFTEN * settings.rounds)
     later, first = ([small / taken / 1e6 for taken in side] for side in pair)
-    return Result("append at 100 x the data", later, first, "M rows/s", ratio_of(later, first), Bar(0.8, 0.95))
+    return Result(APPEND_LARGE, later, first, "M rows/s", ratio_of(later, first), Bar(0.8, 0.95))
 
 
 def _lookup_growth(settings: Settings, small: int, large: int) -> Result:
@@ -211,4 +213,4 @@ def _lookup_growth(settings: Settings, small: int, large: int) -> Result:
         finally:
             for worker, _ in sides:
                 worker.close()
-    return Result("lookup at 100 x the data", later, first, "k/s", ratio_of(later, first), Bar(0.8, 0.95))
+    return Result(LOOKUP_LARGE, later, first, "k/s", ratio_of(later, first), Bar(0.8, 0.95))

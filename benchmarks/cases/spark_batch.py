@@ -15,6 +15,7 @@ from benchmarks.harness import Bar, Result, Settings, alternate, ratio_of
 from fluss.server.local import LocalServer
 from fluss.spark import create_table, session
 
+WRITE, READ = "Spark write, share of Parquet", "Spark read, share of Parquet"
 COLUMNS = ("id", "concat('user-', id % 1000) as name", "cast(id as double) * 0.5 as score")
 BUCKETS = 4
 
@@ -39,7 +40,7 @@ def new_spark() -> Iterator[tuple[Any, str, str]]:
 
 
 def batch(settings: Settings) -> Iterator[Result]:
-    if settings.wanted("spark write") or settings.wanted("spark read"):
+    if settings.wanted(WRITE, READ):
         with new_spark() as (spark, servers, folder):
             yield from _cases(settings, spark, servers, folder)
 
@@ -75,14 +76,14 @@ def _cases(settings: Settings, spark: Any, servers: str, folder: str) -> Iterato
         sums(lambda: spark.read.parquet(files))
         return rate(seconds)
 
-    if settings.wanted("spark write"):
+    if settings.wanted(WRITE):
         found = alternate(write_fluss, write_parquet, settings.repeats)
-        yield Result("Spark write, share of Parquet", *found, "M rows/s", ratio_of(*found), Bar(0.35, 0.7))
+        yield Result(WRITE, *found, "M rows/s", ratio_of(*found), Bar(0.35, 0.7))
     else:
         write_fluss()
         write_parquet()
-    if settings.wanted("spark read"):
+    if settings.wanted(READ):
         table = f"fluss.bench{written[0]}"
         seconds = in_new_sparks(settings, servers, table, files, list(expected[0]))
         found = tuple([rate(taken) for taken in side] for side in seconds)
-        yield Result("Spark read, share of Parquet", *found, "M rows/s", ratio_of(*found), Bar(0.5, 0.8))
+        yield Result(READ, *found, "M rows/s", ratio_of(*found), Bar(0.5, 0.8))

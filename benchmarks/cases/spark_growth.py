@@ -31,8 +31,8 @@ FORMAT = "paimon"
 
 
 def growth(settings: Settings) -> Iterator[Result]:
-    wanted = [work for work in WORK if settings.wanted(NAME.format(work).lower())]
-    memory_wanted = settings.wanted(MEMORY.lower())
+    wanted = [work for work in WORK if settings.wanted(NAME.format(work))]
+    memory_wanted = settings.wanted(MEMORY)
     if not wanted and not memory_wanted:
         return
     folder = Path(tempfile.mkdtemp(prefix="fluss-bench-"))

@@ -18,15 +18,15 @@ TIMES = "Spark write of TIMESTAMP against BIGINT"
 
 
 def shapes(settings: Settings) -> Iterator[Result]:
-    if not any(settings.wanted(name.lower()) for name in (ONE_BUCKET, SMALL_QUERY, TIMES)):
+    if not settings.wanted(ONE_BUCKET, SMALL_QUERY, TIMES):
         return
     with new_spark() as connected:
         bench = _Bench(settings, *connected)
-        if settings.wanted(ONE_BUCKET.lower()):
+        if settings.wanted(ONE_BUCKET):
             yield bench.one_bucket()
-        if settings.wanted(SMALL_QUERY.lower()):
+        if settings.wanted(SMALL_QUERY):
             yield bench.small_query()
-        if settings.wanted(TIMES.lower()):
+        if settings.wanted(TIMES):
             yield bench.times()
 
 

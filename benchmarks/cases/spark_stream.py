@@ -14,6 +14,7 @@ from benchmarks.harness import Bar, Result, Settings, WorkerError, alternate, ra
 from fluss.server.local import LocalServer
 from fluss.spark import create_table, session
 
+NAME = "micro-batch, times of the rate source"
 ROWS_PER_SECOND = 1_000
 BATCHES = 5
 BATCHES_WARM = 2
@@ -21,7 +22,7 @@ WAIT_S_MAX = 90.0
 
 
 def micro_batch(settings: Settings) -> Iterator[Result]:
-    if not settings.wanted("micro-batch"):
+    if not settings.wanted(NAME):
         return
     folder = tempfile.mkdtemp(prefix="fluss-bench-")
     with LocalServer() as server:
@@ -58,7 +59,7 @@ def _result(settings: Settings, spark: Any, servers: str, folder: str) -> Result
     finally:
         feed.stop()
     bar = Bar(4.0, 2.0, higher=False)
-    return Result("micro-batch, times of the rate source", *found, "ms", ratio_of(*found), bar)
+    return Result(NAME, *found, "ms", ratio_of(*found), bar)
 
 
 def _middle_batch_ms(frame: Any, folder: str) -> float:

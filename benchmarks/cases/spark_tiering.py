@@ -19,10 +19,13 @@ from fluss.server.local import LocalServer
 from fluss.spark import create_table, session
 from fluss.spark.tiering import SparkRunner
 
+NAME = "tiering, share of Parquet"
 FORMAT = "paimon"
 
 
 def tiering(settings: Settings) -> Iterator[Result]:
+    if not settings.wanted(NAME):
+        return
     folder = Path(tempfile.mkdtemp(prefix="fluss-bench-"))
     options = {"datalake.format": FORMAT, f"datalake.{FORMAT}.warehouse": str(folder / "lake")}
     with LocalServer(options=options) as server:
@@ -58,4 +61,4 @@ def _result(settings: Settings, spark: Any, connection: LakeSession, client: dic
         return rows / timed(lambda: frame.write.mode("overwrite").parquet(str(folder / "parquet"))) / 1e6
 
     found = alternate(tier, parquet, settings.repeats)
-    return Result("tiering, share of Parquet", *found, "M rows/s", ratio_of(*found), Bar(0.25, 0.6))
+    return Result(NAME, *found, "M rows/s", ratio_of(*found), Bar(0.25, 0.6))

@@ -31,15 +31,15 @@ WIDE = ("id", *(f"id * {number} as c{number}" for number in range(1, 30)))
 
 
 def wide(settings: Settings) -> Iterator[Result]:
-    if not any(settings.wanted(name.lower()) for name in (COUNT, TWO, KEY, FIRST, PREPARED)):
+    if not settings.wanted(COUNT, TWO, KEY, FIRST, PREPARED):
         return
     with new_spark() as connected:
         bench = _Bench(settings, *connected)
-        if settings.wanted(COUNT.lower()) or settings.wanted(TWO.lower()):
+        if settings.wanted(COUNT, TWO):
             yield from bench.columns()
-        if settings.wanted(KEY.lower()):
+        if settings.wanted(KEY):
             yield bench.key()
-        if settings.wanted(FIRST.lower()) or settings.wanted(PREPARED.lower()):
+        if settings.wanted(FIRST, PREPARED):
             yield from bench.first_query()
 
 
@@ -83,7 +83,7 @@ class _Bench:
             return seconds(lambda: self._read("fluss.wide", columns).count(), rows)
 
         for name, act, named in ((COUNT, count, "c7"), (TWO, sums, "c7,c23")):
-            if self._settings.wanted(name.lower()):
+            if self._settings.wanted(name):
                 found = alternate(act(None), act(named), self._settings.repeats)
                 yield Result(name, *found, "s", ratio_of(*found), Bar(1.2, 1.0, higher=False))
 
@@ -120,7 +120,7 @@ class _Bench:
         prepared = in_new_process(*ours, "spark.python.daemon.module=fluss.spark.daemon", PYTHONPATH=FOLDER)
         # A source of ten lines of Python takes twice the time of Parquet in a plain session: what Spark starts.
         for name, measure, bar in ((FIRST, in_new_process(*ours), 3.5), (PREPARED, prepared, 2.0)):
-            if self._settings.wanted(name.lower()):
+            if self._settings.wanted(name):
                 found = alternate(measure, in_new_process("parquet", files), self._settings.repeats)
                 yield Result(name, *found, "s", ratio_of(*found), Bar(bar, 1.5, higher=False))
 

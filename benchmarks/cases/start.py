@@ -14,7 +14,7 @@ MEGABYTES = 10_000
 
 
 def start_cases(settings: Settings) -> Iterator[Result]:
-    if not settings.wanted("server start full"):
+    if not settings.wanted("start to ready, 10 GB of log"):
         return
     megabytes = max(100, int(MEGABYTES * settings.scale))
     with Study(folder=REPOSITORY / ".cache").server() as server:
