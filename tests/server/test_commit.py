@@ -163,6 +163,19 @@ async def test_each_waits_as_long_as_it_may(bench: Bench, gate: Gate) -> None:
     await asyncio.wait_for(asyncio.gather(patient, endless), 5)
 
 
+async def test_a_repeated_write_is_acknowledged_though_a_later_one_hangs() -> None:
+    """Its time is over while it stands behind one that is not committed."""
+    waiters = CommitWaiters(BUCKET)
+    heard: list[Exception | None] = []
+    waiters.serve(3)
+    waiters.add(6, lambda error: None, None)
+    waiters.add(3, heard.append, 20)
+    await asyncio.sleep(0.1)
+    assert heard == [None]
+    assert waiters._expiry is None, "nothing is left whose time could be over"
+    waiters.close()
+
+
 async def test_a_waiter_that_fails_does_not_keep_the_outcome_from_others(
     bench: Bench, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:

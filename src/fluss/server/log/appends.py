@@ -227,19 +227,17 @@ class CommitWaiters:
     def _expire(self) -> None:
         self._expiry = None
         now = asyncio.get_running_loop().time()
-        late: list[_Waiter] = []
+        due: list[_Waiter] = []
         kept: deque[_Waiter] = deque()
         for waiter in self._waiters:
-            is_late = waiter.deadline <= now and waiter.offset > self._committed
-            (late if is_late else kept).append(waiter)
+            (due if waiter.deadline <= now else kept).append(waiter)
         self._waiters = kept
         deadline = min((waiter.deadline for waiter in self._waiters), default=math.inf)
         if deadline < math.inf:
             self._expire_at(deadline)
-        for waiter in late:
-            report(
-                waiter.done,
-                RequestTimeOutError(
-                    f"the write to {self._bucket} was not committed within {waiter.timeout_ms} ms; it may still be"
-                ),
+        for waiter in due:
+            error = RequestTimeOutError(
+                f"the write to {self._bucket} was not committed within {waiter.timeout_ms} ms; it may still be"
             )
+            # A repeated write may be committed, and stand behind one that is not.
+            report(waiter.done, None if waiter.offset <= self._committed else error)
