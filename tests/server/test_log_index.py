@@ -188,6 +188,27 @@ def test_indexes_of_closed_segments_are_freed_when_they_are_not_used(tmp_path: P
     assert harness.read_all() == list(range(90))
 
 
+def test_an_untrusted_index_stays_so_and_is_freed_like_others(tmp_path: Path) -> None:
+    """Also when its files are the same as those of the trusted index before it."""
+    harness = LogHarness(tmp_path / "log", segment_bytes_max=1_000)
+    for number in range(0, 30, 3):
+        harness.write(make_batch(number))
+    segment = harness.log.segments[0]
+    index = segment.index
+    segment.write_index(index)
+    loaded = segment.load_index(segment.size_bytes)
+    assert loaded is not None
+    assert loaded.trusted
+    index.trusted = False
+    segment.write_index(index)
+    loaded = segment.load_index(segment.size_bytes)
+    assert loaded is not None
+    assert not loaded.trusted
+    for _ in range(2):
+        segment.release_idle_index()
+    assert not segment.index_is_loaded
+
+
 def test_a_file_that_was_damaged_at_a_recovery_is_whole_when_it_is_put_back(tmp_path: Path) -> None:
     """The timestamp lies outside the checksum, so the index took the damaged one, and must not be believed over the
     file that is there again."""

@@ -309,14 +309,15 @@ class Segment:
         offsets, times = index.offset_file(), index.time_file()
         # A reader that rebuilt the index and a recovery point may come at the same time.
         with self._index_files_lock:
+            check_path = segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX)
+            if not index.trusted:
+                disk.unlink_if_there(check_path)  # of an index that was: its files might come out the same
             disk.write_atomically(segment_path(self.folder, self.base_offset, INDEX_SUFFIX), offsets)
             disk.write_atomically(segment_path(self.folder, self.base_offset, TIME_INDEX_SUFFIX), times)
             if index.trusted:
-                disk.write_atomically(
-                    segment_path(self.folder, self.base_offset, INDEX_CHECK_SUFFIX), _index_check(offsets, times)
-                )
+                disk.write_atomically(check_path, _index_check(offsets, times))
             # Of an open segment a copy is written, which is soon behind.
-            self._index_on_disk = index is self._index and index.trusted
+            self._index_on_disk = index is self._index
 
     def discard_index(self) -> None:
         """The index says something that the log contradicts: build it from the log."""
