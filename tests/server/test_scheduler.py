@@ -142,6 +142,32 @@ async def test_a_user_has_few_of_the_threads() -> None:
         assert await asyncio.gather(*flood) == [True] * 20
 
 
+async def test_threads_of_cancelled_work_count_until_they_end() -> None:
+    """Otherwise a user who closes connections has as many threads as there are, and pays for none."""
+    mallory = Scheduler().share("mallory")
+    release = threading.Event()
+
+    def work() -> None:
+        release.wait(60)
+        busy(0.01)
+
+    with ThreadPoolExecutor(4) as threads:
+        try:
+            cancelled = [asyncio.ensure_future(mallory.in_thread(threads, work)) for _ in range(2)]
+            await asyncio.sleep(0.05)
+            for task in cancelled:
+                task.cancel()
+            await asyncio.wait(cancelled)
+            waiting = asyncio.ensure_future(mallory.in_thread(threads, lambda: "served"))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            assert mallory.charged_seconds < 0.01
+        finally:
+            release.set()
+        assert await asyncio.wait_for(waiting, 10) == "served"
+    assert mallory.charged_seconds >= 0.02
+
+
 async def test_a_cancelled_task_is_cancelled_inside() -> None:
     seen: list[str] = []
 

@@ -9,10 +9,11 @@ of connections and requests behind it. Long requests give the event loop back af
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from functools import partial
 from time import monotonic, thread_time
 from typing import Any, Generic, TypeVar
@@ -101,7 +102,11 @@ class Share:
                 value, resume = error, work.throw
 
     async def in_thread(self, executor: Executor, work: Callable[..., T], *args: object) -> T:
-        """Run work in one of the threads that this user may have, and charge the processor time that it takes there."""
+        """Run work in one of the threads that this user may have, and charge the processor time that it takes there.
+
+        The work of a caller that is cancelled goes on: the thread counts as this user's until it has ended.
+        """
+        loop = asyncio.get_running_loop()
         spent: list[float] = []
 
         def measured() -> T:
@@ -111,11 +116,22 @@ class Share:
             finally:
                 spent.append(thread_time() - began)
 
-        async with self._threads:
-            try:
-                return await asyncio.get_running_loop().run_in_executor(executor, measured)
-            finally:
-                self.charge(sum(spent))
+        def ended() -> None:
+            self._threads.release()
+            self.charge(sum(spent))
+
+        def report_end(_: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop has ended before
+                loop.call_soon_threadsafe(ended)
+
+        await self._threads.acquire()
+        try:
+            running = executor.submit(measured)
+        except BaseException:
+            self._threads.release()
+            raise
+        running.add_done_callback(report_end)
+        return await asyncio.wrap_future(running)
 
     def enqueue(self, work: Callable[[], None]) -> None:
         """Do work when this user's time has come. It charges what it takes."""
