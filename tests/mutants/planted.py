@@ -92,9 +92,9 @@ DURABILITY: tuple[Mutant, ...] = (
     Mutant(
         "names-of-new-folders-not-noted",
         f"{_LOG}/tablet.py",
-        "lambda folder: unsynced.add((folder,))",
-        "lambda folder: None",
-        _SIMULATION,
+        "            unsynced.add(self.ancestors)\n",
+        "",
+        _NAMES,
     ),
     Mutant(
         "folder-flush-does-nothing",

@@ -159,6 +159,16 @@ def test_names_that_a_crash_left_unflushed_are_durable_after_recovery(tmp_path: 
             assert names.unsafe(path) == []
 
 
+def test_folders_that_a_killed_server_made_are_durable_with_the_first_row(tmp_path: Path) -> None:
+    """It was killed after it had made them for a bucket of the same table, before anything was flushed."""
+    names, table = Names(tmp_path), tmp_path / "shop" / "orders-1"
+    with names.watched():
+        disk.make_folders(table)
+        harness = LogHarness(table / "log-0")
+        harness.write(make_batch(0))
+        assert names.unsafe(harness.log.segments[0].path) == []
+
+
 def test_names_of_the_catalog_that_a_crash_left_unflushed_are_durable_after_the_start(tmp_path: Path) -> None:
     """The table counts as created, and rows are acknowledged that a power cut would take with it."""
     names, folder = Names(tmp_path), tmp_path / "catalog" / "tables" / "7"

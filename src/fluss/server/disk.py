@@ -12,6 +12,7 @@ Everything is private to the user of the server: files have the mode 0600, folde
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -29,6 +30,8 @@ CREATE = os.O_CREAT
 REPLACE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
+_NOT_FLUSHABLE = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP})
+"""Errors of a folder that cannot be flushed at all. A disk that fails says something else."""
 
 OPERATIONS: dict[str, tuple[str, ...]] = {
     "open": ("open_file",),
@@ -264,10 +267,8 @@ def unlink_if_there(path: StrPath) -> None:
         unlink(path)
 
 
-def make_folders(path: Path, changed: Callable[[Path], None] = lambda folder: None) -> None:
-    """Create a folder and the parents it lacks. `changed` gets each folder that has a new name in it, also when a
-    later step fails: the names that are there by then must be flushed by the next attempt, which no longer makes them.
-    """
+def make_folders(path: Path) -> None:
+    """Create a folder and the parents it lacks. Their names are not durable until the folders above are flushed."""
     missing: list[Path] = []
     while not is_folder(path):
         missing.append(path)
@@ -278,8 +279,6 @@ def make_folders(path: Path, changed: Callable[[Path], None] = lambda folder: No
         except FileExistsError:
             if not is_folder(folder):
                 raise
-        # Another thread that made it may not have flushed its name yet.
-        changed(folder.parent)
 
 
 def make_folders_durably(path: Path, root: Path = Path("/")) -> None:
@@ -296,10 +295,11 @@ def make_folders_durably(path: Path, root: Path = Path("/")) -> None:
         make_folders(path)
     try:
         sync_folder(path.parent)
-    except PermissionError:
-        if not is_there:
+    except OSError as error:
+        # One far above the data may be of another user, or of a file system that flushes no folders: this server puts
+        # no names into it.
+        if not is_there or error.errno not in _NOT_FLUSHABLE:
             raise
-        # A folder that may not be read, such as one far above the data, is not one that this server puts names into.
 
 
 def sync_folders(path: Path) -> None:

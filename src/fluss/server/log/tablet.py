@@ -62,7 +62,6 @@ INLINE_APPEND_BYTES_MAX = 4 * 1024 * 1024
 """Written on the event loop: a copy into the page cache takes less than two ways between threads, and the checksum is
 quickest while the bytes are warm. The disk itself is waited for in threads."""
 _DAMAGES_REPORTED_MAX = 100
-_PARENTS_SYNCED = 5  # up to the data folder
 
 CommitListener = Callable[[int], None]
 Opened = tuple[Segment | None, SegmentFile]
@@ -142,8 +141,12 @@ class LogTablet:
 
     @property
     def ancestors(self) -> tuple[Path, ...]:
-        """The folders whose names must be durable before anything in this log is acknowledged."""
-        return (self.folder, *self.folder.parents[:_PARENTS_SYNCED])
+        """The folders whose names must be durable before anything in this log is acknowledged.
+
+        Those of partition, table, database and all databases; the name of the last is durable since the start.
+        """
+        depth = 3 if self.bucket.partition_id is None else 4
+        return (self.folder, *self.folder.parents[:depth])
 
     @property
     def size_bytes(self) -> int:
@@ -348,7 +351,9 @@ class LogTablet:
         """Create the files of a segment. May run in a thread."""
         unsynced = self.open_files.unsynced
         if not self.segments:
-            disk.make_folders(self.folder, lambda folder: unsynced.add((folder,)))
+            disk.make_folders(self.folder)
+            # Folders that are there may be left of a bucket whose names were not flushed when the server was killed.
+            unsynced.add(self.ancestors)
         else:
             self.segments[-1].cut()
         segment = Segment(self.folder, base_offset, self.settings, self.open_files)
