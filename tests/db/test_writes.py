@@ -499,6 +499,22 @@ def test_a_writer_refuses_rows_that_lack_columns(db: fluss.Database) -> None:
     assert table.get(1) == {"id": 1, "a": "x", "b": None}
 
 
+def test_a_writer_takes_named_tuples_like_other_calls(db: fluss.Database) -> None:
+    """By name if one of the names is a column, else by position."""
+    table = db.create_table("t", [{"id": 1, "a": "a", "b": "b"}], primary_key="id")
+    Named = collections.namedtuple("Named", "b id a")
+    Other = collections.namedtuple("Other", "first second third")
+    Part = collections.namedtuple("Part", "id a")
+    with table.writer() as writer:
+        writer.upsert(Named("b2", 2, "a2"))
+        writer.upsert(Other(3, "a3", "b3"))
+        with pytest.raises(fluss.InvalidRowError, match="'b' is not given"):
+            writer.upsert(Part(1, "x"))
+    assert list(table.get_many([1, 2, 3])) == [
+        {"id": number, "a": "a" + end, "b": "b" + end} for number, end in ((1, ""), (2, "2"), (3, "3"))
+    ]
+
+
 def test_keys_that_do_not_exist_are_neither_updated_nor_counted(db: fluss.Database) -> None:
     table = db.create_table("t", [{"id": 1, "a": "a"}, {"id": 2, "a": "a"}], primary_key="id")
     assert table.update(7, a="x").rows == 0

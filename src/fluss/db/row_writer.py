@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluss.errors import InvalidArgumentError, InvalidRowError
@@ -32,8 +32,7 @@ class TableWriter:
             schema = table.get_table_info().schema
             upsert, delete = upserts.upsert, upserts.delete
             if whole and columns is None:
-                needed = set(schema.column_names) - set(schema.get_auto_increment_columns())
-                upsert = _refusing_parts(upsert, needed)
+                upsert = _refusing_parts(upsert, schema.column_names, schema.get_auto_increment_columns())
             if len(schema.primary_key) == 1:
                 delete = _taking_values(delete)
             self.upsert = upsert  # type: ignore[method-assign]
@@ -95,17 +94,20 @@ class TableWriter:
         return f"TableWriter({self._path})"
 
 
-def _refusing_parts(upsert: Any, needed: Collection[str]) -> Any:
-    count = len(needed)
+def _refusing_parts(upsert: Any, columns: Sequence[str], given_by_server: Sequence[str]) -> Any:
+    known = frozenset(columns)
+    needed = known.difference(given_by_server)
 
     def refuse_or_upsert(row: Any) -> Any:
-        given = row if type(row) is dict or type(row) is tuple else as_mapping(row)
+        if isinstance(row, (list, tuple)) and known.isdisjoint(getattr(row, "_fields", ())):
+            return upsert(row)  # by position
+        given = row if type(row) is dict else as_mapping(row)
         if given is None:
-            return upsert(row)  # a list, or what is no row
-        if len(given) < count and type(given) is not tuple:
-            lacking = sorted(set(needed).difference(given))
+            return upsert(row)  # which says that it is no row
+        if not given.keys() >= needed:
             raise InvalidRowError(
-                f"{lacking[0]!r} is not given, and a row that is replaced would lose what it has there",
+                f"{min(needed.difference(given))!r} is not given, and a row that is replaced would lose what it has "
+                "there",
                 hint="choose the columns to write with writer(columns=[…]), or set the others to null with "
                 "writer(missing='null')",
             )
