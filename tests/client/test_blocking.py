@@ -273,6 +273,22 @@ def test_a_dropped_connection_ends_its_thread(config):
     assert not started.is_alive()
 
 
+async def test_a_connection_that_its_own_thread_drops_is_closed(config):
+    """The garbage collector runs in any thread, also in the one that would have to wait for itself."""
+    kept = [await fluss.FlussConnection.create(config)]
+    await (await kept[0].get_admin()).list_databases()
+    background = kept[0]._background
+    thread, cluster = background.thread, background.cluster
+    loop = thread.loop
+    assert cluster._pool.open_count() == 1
+    del background
+    loop.call_soon_threadsafe(lambda: (kept.clear(), gc.collect()))
+    thread._thread.join(10)
+    assert loop.is_closed()
+    assert cluster.closed
+    assert cluster._pool.open_count() == 0
+
+
 def test_a_failed_connect_leaves_no_thread():
     before = threading.active_count()
     with pytest.raises(fluss.NetworkError):

@@ -75,8 +75,12 @@ class Background(Bridge):
 
 
 def _shut_down(thread: LoopThread, cluster: Cluster) -> None:
+    if thread.in_loop_thread() and not thread.closed:
+        # The garbage collector ran there: that thread cannot wait for itself.
+        thread.submit(cluster.close()).add_done_callback(lambda _: thread.close())
+        return
     try:
-        if not thread.closed and not thread.in_loop_thread():
+        if not thread.closed:
             # Whatever goes wrong while closing, the thread must end; what was pending has failed already.
             with contextlib.suppress(FlussError):
                 thread.run(cluster.close(), CLOSE_TIMEOUT_S)
