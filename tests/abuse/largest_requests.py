@@ -111,7 +111,7 @@ def _size_bytes(message: Message) -> int:
 def _count_items(message: Message) -> int:
     count = 0
     for field, value in message.ListFields():
-        count += len(value) if _is_repeated(field) else 0
+        count += len(value) if _is_repeated(field) else field.message_type is not None
         if field.message_type is not None:
             count += sum(map(_count_items, value)) if _is_repeated(field) else _count_items(value)
     return count

@@ -107,11 +107,14 @@ class MeasuredServer:
         scan.bucket_scan_req.bucket_id = 0
         yield "scan", apis.SCAN_KV, scan.SerializeToString()
         lookup = pb.LookupRequest(table_id=table)
-        lookup.buckets_req.add(bucket_id=0, keys=[number.to_bytes(8, "little") for number in range(300_000)])
-        yield "300,000 keys", apis.LOOKUP, lookup.SerializeToString()
-        one = pb.LookupRequest(table_id=table)
-        one.buckets_req.add(bucket_id=0, keys=[b"x"] * 900_000)
-        yield "900,000 keys", apis.LOOKUP, one.SerializeToString()
+        lookup.buckets_req.add(bucket_id=0, keys=[number.to_bytes(8, "little") for number in range(99_000)])
+        yield "99,000 keys", apis.LOOKUP, lookup.SerializeToString()
+        empty = pb.LookupRequest(table_id=table)
+        empty.buckets_req.add(bucket_id=0, keys=[b""] * 15_000_000)
+        yield "15,000,000 empty keys", apis.LOOKUP, empty.SerializeToString()
+        filters = pb.DropAclsRequest()
+        filters.acl_filter.extend([pb.PbAclFilter()] * 2_000_000)
+        yield "2,000,000 empty filters", apis.DROP_ACLS, filters.SerializePartialToString()
         buckets = pb.LookupRequest(table_id=table)
         for _ in range(50_000):
             buckets.buckets_req.add(bucket_id=0, keys=[b"x"])
@@ -148,6 +151,10 @@ class MeasuredServer:
             produce.buckets_req.add(bucket_id=0, records=b"")
         yield "put to many buckets", apis.PUT_KV, put.SerializeToString()
         yield "write to many buckets", apis.PRODUCE_LOG, produce.SerializeToString()
+        literal = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1)
+        leaf = literal.tables_req.add(table_id=log, projection_pushdown_enabled=False).filter_predicate.leaf
+        leaf.literals.extend([pb.PbLiteralValue()] * 2_000_000)
+        yield "2,000,000 empty literals", apis.FETCH_LOG, literal.SerializePartialToString()
         writers = pb.InitWriterRequest()
         for _ in range(150_000):
             writers.table_path.add(database_name="stalls", table_name="rows")

@@ -76,7 +76,7 @@ def test_reset_moves_a_group(ok: Ok, orders: fluss.Table[Any], to: str, expected
 
 
 def test_a_group_with_live_members_is_not_moved(refused: Refused, orders: fluss.Table[Any]) -> None:
-    with orders.follow(group="billing", timeout=20) as changes:
+    with orders.follow(group="billing", session_timeout=8, timeout=60) as changes:
         next(changes)
         for command in (["reset", "billing", "--to", "latest"], ["delete", "billing"]):
             assert "1 live members" in refused("group", *command, "--yes")

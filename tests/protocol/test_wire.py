@@ -46,6 +46,36 @@ def test_parse_message_names_what_is_missing() -> None:
     assert wire.parse_message(pb.TableExistsResponse, b"", require_all=False).exists is False
 
 
+@given(
+    st.lists(st.integers(0, 2**63 - 1), max_size=40),
+    st.lists(st.lists(st.binary(max_size=3), max_size=4), max_size=4),
+)
+def test_parse_message_counts_items(numbers: list[int], buckets: list[list[bytes]]) -> None:
+    """Elements of lists, packed or not and nested ones too, and nested messages: exactly as many as there are."""
+    metadata = pb.MetadataRequest(partitions_id=numbers)
+    lookup = pb.LookupRequest(table_id=1)
+    for keys in buckets:
+        lookup.buckets_req.add(bucket_id=2**31 - 1, keys=keys)
+    one_by_one = b"".join(wire.int_field(3, number) for number in numbers)
+    for message_type, body, count in (
+        (pb.MetadataRequest, metadata.SerializeToString(), len(numbers)),
+        (pb.MetadataRequest, one_by_one, len(numbers)),
+        (pb.LookupRequest, lookup.SerializeToString(), len(buckets) + sum(map(len, buckets))),
+    ):
+        wire.parse_message(message_type, body, items_max=count)
+        if count:
+            with pytest.raises(FormatError, match=rf"has more than {count - 1} items; send several requests"):
+                wire.parse_message(message_type, body, items_max=count - 1)
+
+
+def test_parse_message_counts_nested_messages() -> None:
+    """One that occurs again and again without being a list costs as much as the elements of a list."""
+    body = wire.length_prefix(3, 0) * 20
+    with pytest.raises(FormatError, match="PbPredicate has more than 19 items"):
+        wire.parse_message(pb.PbPredicate, body, items_max=19)
+    assert wire.parse_message(pb.PbPredicate, body, require_all=False, items_max=20).HasField("compound")
+
+
 def test_parse_message_refuses_noise() -> None:
     with pytest.raises(FormatError, match="Body of 2 bytes is not a valid ListTablesRequest"):
         wire.parse_message(pb.ListTablesRequest, b"\x0a\x09")

@@ -16,14 +16,14 @@ from google.protobuf.message import DecodeError
 from fluss.errors import FormatError
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import Buffer, Parts, body_size, join_small_parts
-from fluss.protocol.record_messages import BUCKETS_PER_REQUEST_MAX, NO_COUNTS, RoutingCounts
+from fluss.protocol.record_messages import NO_COUNTS, RoutingCounts
 from fluss.protocol.wire import encode_varint, length_prefix, parse_message, text_of
 
 BucketKeys = tuple["int | None", int, Sequence[bytes]]
 """Partition id or None, bucket id, encoded keys."""
 
 _LOOKUP_BYTES_MAX = 32 * 1024 * 1024
-_LOOKUP_KEYS_MAX = 1_000_000
+_LOOKUP_ITEMS_MAX = 100_000
 _KEYS_PER_PIECE = 10_000
 _VALUE_TAG = 0x0A
 _PREFIX_BUCKETS = pb.PrefixLookupResponse.DESCRIPTOR.fields_by_name["buckets_resp"].number
@@ -94,12 +94,7 @@ def decode_lookup(body: Buffer) -> LookupRequest:
             f"LookupRequest: {len(body)} bytes, more than {_LOOKUP_BYTES_MAX}; look up fewer keys at a time"
         )
     data = body if type(body) is bytes else bytes(body)
-    request = parse_message(pb.LookupRequest, data, check_text=False)
-    if len(request.buckets_req) > BUCKETS_PER_REQUEST_MAX:
-        raise FormatError(f"LookupRequest: {len(request.buckets_req)} buckets, more than {BUCKETS_PER_REQUEST_MAX}")
-    keys = sum(len(bucket.keys) for bucket in request.buckets_req)
-    if keys > _LOOKUP_KEYS_MAX:
-        raise FormatError(f"LookupRequest: {keys} keys, more than {_LOOKUP_KEYS_MAX}; look up fewer at a time")
+    request = parse_message(pb.LookupRequest, data, check_text=False, items_max=_LOOKUP_ITEMS_MAX)
     return LookupRequest(
         request.table_id,
         [
