@@ -77,6 +77,23 @@ async def test_cancelling_reaches_the_coroutine_whenever_it_comes(turns):
     assert ended == [True]
 
 
+async def test_a_task_and_its_coroutine_are_collected_in_any_order():
+    """With a loop that is dropped, the collector may close the coroutine first."""
+    loop = asyncio.get_running_loop()
+
+    async def work():
+        await loop.create_future()
+
+    coroutine = work()
+    task = start_eagerly(loop, coroutine)
+    await asyncio.sleep(0)
+    coroutine.close()
+    task.get_coro().close()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_the_exception_of_a_future_without_a_waiter_is_retrieved(caplog):
     loop = asyncio.get_running_loop()
     for end in ("error", "result", "cancelled"):

@@ -37,6 +37,9 @@ def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, An
     while True:
         try:
             answer = yield waits_for
+        except GeneratorExit:
+            work.close()
+            raise
         except BaseException as error:
             resume: Callable[[Any], Any] = work.throw
             answer = error
