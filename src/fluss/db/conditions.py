@@ -22,7 +22,7 @@ from fluss.db.expressions import translate
 from fluss.db.sql_text import quoted
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import Predicate, Schema
-from fluss.metadata.where import Params, UnreadableConditionError, check_params, parse_where
+from fluss.metadata.where import Params, UnknownColumnError, UnreadableConditionError, check_params, parse_where
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -82,7 +82,7 @@ def _computed(text: str, schema: Schema, params: Params | None, unreadable: Unre
     try:
         return Computed(text, schema, params)
     except duckdb.Error as error:
-        if isinstance(error, duckdb.ParserException) or unreadable.message.startswith("unknown column"):
+        if isinstance(error, duckdb.ParserException) or isinstance(unreadable, UnknownColumnError):
             raise InvalidArgumentError(unreadable.message) from None  # it names the position and the nearest column
         reason = str(error).partition("\n\n")[0].replace("\n", " ")
         quotes = "texts stand in single quotes; double quotes are for names of columns"

@@ -101,6 +101,10 @@ class UnreadableConditionError(InvalidArgumentError):
     """The text is no condition of this grammar. It may still be one of SQL."""
 
 
+class UnknownColumnError(UnreadableConditionError):
+    """The text names a column that the table does not have."""
+
+
 def parse_where(text: str, schema: Schema, params: Params | None = None, *, zone_required: bool = False) -> Predicate:
     """Read a condition as it stands after WHERE in SQL.
 
@@ -377,7 +381,8 @@ class _Parser:
             return self._schema.column(alike[0])
         if alike:
             raise self._error(f"column {name!r} is ambiguous: write one of {', '.join(alike)} exactly", token.at)
-        raise self._unreadable_error(f"unknown column {name!r:.80}; {self._hint(name, token)}", token.at)
+        what = f"unknown column {name!r:.80}; {self._hint(name, token)}"
+        raise UnknownColumnError(self._error(what, token.at).message)
 
     def _hint(self, name: str, token: _Token) -> str:
         import difflib  # only where something is wrong: it takes a while to load
