@@ -179,7 +179,9 @@ class Config:
     lookup_queue_size = ConfigOption(
         "lookup.queue-size", Whole(1), 1_000_000, "Keys of a table that may wait for their answer; more are refused."
     )
-    lookup_max_batch_size = ConfigOption("lookup.max-batch-size", Whole(1), 4_096, "The most keys of one request.")
+    lookup_max_batch_size = ConfigOption(
+        "lookup.max-batch-size", Whole(1), 4_096, "The most keys of one request. `fluss server` takes 100,000."
+    )
     lookup_max_inflight_requests = ConfigOption(
         "lookup.max-inflight-requests", Whole(1), 2, "Lookup requests to one server in flight."
     )

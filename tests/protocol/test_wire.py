@@ -76,6 +76,14 @@ def test_parse_message_counts_nested_messages() -> None:
     assert wire.parse_message(pb.PbPredicate, body, require_all=False, items_max=20).HasField("compound")
 
 
+def test_parse_message_refuses_numbers_that_are_repeated_without_end() -> None:
+    """They are no items, yet each of them has to be looked at; in many messages, too."""
+    bucket = wire.bytes_field(2, b"\x10\x00" * 134_000)
+    with pytest.raises(FormatError, match="LookupRequest has more than 400000 fields; send several requests"):
+        wire.parse_message(pb.LookupRequest, b"\x08\x01" + bucket * 3, items_max=10)
+    assert len(wire.parse_message(pb.LookupRequest, b"\x08\x01" + bucket * 2, items_max=2).buckets_req) == 2
+
+
 def test_parse_message_refuses_noise() -> None:
     with pytest.raises(FormatError, match="Body of 2 bytes is not a valid ListTablesRequest"):
         wire.parse_message(pb.ListTablesRequest, b"\x0a\x09")

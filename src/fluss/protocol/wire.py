@@ -28,6 +28,8 @@ _TAG_BYTES_MAX = 5
 FIELDS_MAX: Final = 200_000
 """Fields of one message without a protobuf object. Each blocks the event loop for about a microsecond."""
 _PACKED_BYTES_MAX = 32 * 1024
+_ALL_FIELDS_MAX = 400_000
+"""Fields of a message and those nested in it: 50,000 items with the numbers in them are fewer."""
 _UNFINISHED = bytes(range(128, 256))
 """The bytes of a varint before its last."""
 _WITH_LENGTH = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_MESSAGE})
@@ -237,22 +239,25 @@ def _check_items(descriptor: Descriptor, data: memoryview, items_max: int) -> No
 
     The parser holds the interpreter lock until it is done, 0.4 s for the smallest items in 4 MB.
     """
-    left = items_max
+    items_left, fields_left = items_max, _ALL_FIELDS_MAX
     unseen = [(descriptor, 0, len(data))]
     while unseen:
         inside, start, end = unseen.pop()
         fields = _fields_with_items(inside)
         for found in iter_fields(data, start, end, inside.name):
+            fields_left -= 1
+            if fields_left < 0:
+                raise FormatError(f"{descriptor.name} has more than {_ALL_FIELDS_MAX} fields; send several requests")
             if found.number not in fields:
                 continue
             nested, may_be_packed = fields[found.number]
             if nested is not None:
                 unseen.append((nested, found.start, found.end))
             if may_be_packed and found.wire_type == LENGTH_DELIMITED:
-                left -= len(bytes(data[found.start : found.end]).translate(None, _UNFINISHED))
+                items_left -= len(bytes(data[found.start : found.end]).translate(None, _UNFINISHED))
             else:
-                left -= 1
-            if left < 0:
+                items_left -= 1
+            if items_left < 0:
                 raise FormatError(f"{descriptor.name} has more than {items_max} items; send several requests")
 
 
