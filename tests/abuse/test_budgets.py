@@ -12,6 +12,7 @@ import contextlib
 import os
 import resource
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.abuse.attackers import MIB, HealthyClient, ServerProcess, exchange, frame, is_closed_within
+from tests.tls_support import Authority
 
 import fluss.aio as fluss
 from fluss.protocol import apis
@@ -136,6 +138,48 @@ def test_memory_before_authentication(watched: Watched) -> None:
             time.sleep(0.1)
             grown = watched.memory_bytes - before
             assert grown < count * 64 * 1024, f"{count} unauthenticated connections take {grown // 1024} KiB"
+
+
+def partial_hello(size_bytes: int, sent_bytes: int) -> bytes:
+    """The beginning of a client hello of this size, in records as large as they may be."""
+    message = b"\x01" + size_bytes.to_bytes(3, "big") + b"\x03\x03" + bytes(size_bytes - 2)
+    records = [message[at : at + 16384] for at in range(0, len(message), 16384)]
+    return b"".join(b"\x16\x03\x01" + len(one).to_bytes(2, "big") + one for one in records)[:sent_bytes]
+
+
+@pytest.mark.parametrize(
+    ("hello", "is_refused"),
+    [
+        (b"", False),
+        (partial_hello(8_000, 7_999), False),
+        (partial_hello(16_380, 16_388), True),
+        (partial_hello(130_000, 130_000), True),
+    ],
+    ids=["silent", "almost complete", "one byte short of a record", "large"],
+)
+def test_memory_of_unfinished_tls_handshakes(tmp_path: Path, hello: bytes, is_refused: bool) -> None:
+    count = 300
+    options: dict[str, object] = {
+        "security.protocol.map": "FLUSS:ssl",
+        "security.ssl.keystore.location": Authority(tmp_path).issue("server", host="127.0.0.1"),
+    }
+    watched = ServerProcess(tmp_path, **{"bind.listeners": "FLUSS://127.0.0.1:0"} | options)
+    with watched.server, contextlib.ExitStack() as stack:
+        [address] = watched.server.addresses
+        trust = ssl.create_default_context(cafile=str(tmp_path / "tests-ca.pem"))
+        for _ in range(10):  # what the first ones load is no part of the others
+            trust.wrap_socket(watched.connect(address), server_hostname="127.0.0.1").close()
+        before = watched.memory_bytes
+        socks = [stack.enter_context(watched.connect(address)) for _ in range(count)]
+        for sock in socks:
+            with contextlib.suppress(ConnectionError):
+                sock.sendall(hello)
+        if is_refused:
+            assert all(is_closed_within(sock, 5) for sock in socks)
+        for _ in range(10):
+            time.sleep(0.1)
+            grown = watched.memory_bytes - before
+            assert grown < count * 64 * 1024, f"{count} unfinished handshakes take {grown // 1024} KiB"
 
 
 def test_a_large_frame_before_authentication_ends_the_connection(watched: Watched) -> None:

@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import re
+import selectors
 import socket
 import ssl
+import struct
+import sys
+import termios
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fluss.errors import ConfigError, FlussError
-from fluss.net.deadline import wait_for
+from fluss.errors import AuthenticateError, ConfigError, FlussError
 from fluss.net.eager import retrieve_exception, start_eagerly
 from fluss.net.tls import TlsFiles, server_context
 from fluss.server.config import ServerConfig
@@ -24,6 +28,8 @@ from fluss.server.config import ServerConfig
 logger = logging.getLogger("fluss.server.tls")
 
 HANDSHAKE_SECONDS_MAX = 10.0
+HANDSHAKE_BYTES_MAX = 8 * 1024
+"""What a handshake may take from its client: a hello, and a chain of certificates."""
 HANDSHAKES_MAX = 1000
 """Handshakes at a time: those who never finish hold 64 KB each of 64 MB. The oldest one makes room for the next."""
 _HANDSHAKES_MIN = 16
@@ -33,6 +39,9 @@ _RECORD_BYTES_MAX = 16 * 1024
 """The most plaintext of one TLS record, which is what one `send` takes."""
 _PROTOCOL_ALERT = bytes.fromhex("15030300020246")  # fatal, protocol_version (RFC 8446, 6.2)
 _WOULD_BLOCK = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_TCP_INFO_BYTES = 136
+_RECEIVED = struct.Struct("=Q")  # tcpi_bytes_received of `struct tcp_info`, at 128
+_UNREAD = struct.Struct("=i")
 _RULE = re.compile(r"RULE:((?:[^/\\]|\\.)+)/((?:[^/\\]|\\.)*)/([LU]?)")
 _SPECIAL = re.compile(r'[,+"\\<>;=]')
 _SHORT_NAMES = {
@@ -153,26 +162,24 @@ class TlsListener:
         if task is not None:
             self._handshakes[task] = None
             task.add_done_callback(lambda task: self._handshakes.pop(task, None))
+            timer = self._loop.call_later(HANDSHAKE_SECONDS_MAX, task.cancel)
+            task.add_done_callback(lambda _: timer.cancel())
 
     async def _shake_hands(self, sock: socket.socket, peer: str) -> None:
         """Compute each step in a thread, since it takes up to a millisecond; only waiting is done here."""
-        deadline = self._loop.time() + HANDSHAKE_SECONDS_MAX
         secured: ssl.SSLSocket | None = None
-        step: Future[None] | None = None
+        step: Future[int] | None = None
+        wanted = selectors.EVENT_READ  # a client that sends nothing costs no state of OpenSSL
         try:
-            secured = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-            while True:
-                step = self._executor.submit(secured.do_handshake)
+            while wanted:
+                await self._ready(sock if secured is None else secured, wanted)
+                if secured is None:
+                    secured = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                step = self._executor.submit(_advance, secured)
                 done = asyncio.wrap_future(step)
                 done.add_done_callback(retrieve_exception)  # of a handshake that made room
-                try:
-                    await done
-                    break
-                except ssl.SSLWantReadError:
-                    ready = _ready(self._loop.add_reader, self._loop.remove_reader, secured.fileno())
-                except ssl.SSLWantWriteError:
-                    ready = _ready(self._loop.add_writer, self._loop.remove_writer, secured.fileno())
-                await wait_for(ready, deadline - self._loop.time())
+                wanted = await done
+            assert secured is not None
             self._accept(TlsSocket(secured), self._listener, peer)
         except BaseException as error:
             unfinished = secured or sock
@@ -187,12 +194,18 @@ class TlsListener:
             else:
                 # Not while a thread uses it: its number could be that of another connection by then.
                 step.add_done_callback(lambda _: unfinished.close())
-            if isinstance(error, asyncio.TimeoutError):
-                logger.debug("%s did not finish the TLS handshake within %g s", peer, HANDSHAKE_SECONDS_MAX)
-            elif isinstance(error, (OSError, FlussError)):
-                logger.debug("the TLS handshake with %s failed: %s", peer, error)
-            else:
+            if not isinstance(error, (OSError, FlussError)):
                 raise
+            logger.debug("the TLS handshake with %s failed: %s", peer, error)
+
+    async def _ready(self, sock: socket.socket, event: int) -> None:
+        ready = asyncio.Event()
+        reading = event == selectors.EVENT_READ
+        (self._loop.add_reader if reading else self._loop.add_writer)(sock.fileno(), ready.set)
+        try:
+            await ready.wait()
+        finally:
+            (self._loop.remove_reader if reading else self._loop.remove_writer)(sock.fileno())
 
     async def reload(self) -> None:
         """Use the certificates that the files have now, if they changed. Those that cannot be used are reported."""
@@ -212,13 +225,28 @@ class TlsListener:
             task.cancel()
 
 
-async def _ready(add: Callable[..., Any], remove: Callable[[int], Any], fd: int) -> None:
-    ready = asyncio.Event()
-    add(fd, ready.set)
+def _advance(sock: ssl.SSLSocket) -> int:
+    """Go on with a handshake. What it waits for is returned, 0 at its end."""
     try:
-        await ready.wait()
-    finally:
-        remove(fd)
+        sock.do_handshake()
+    except ssl.SSLWantReadError:
+        if _taken_bytes(sock) <= HANDSHAKE_BYTES_MAX:
+            return selectors.EVENT_READ
+        sock.close()  # here: the event loop may be busy, and threads would fill memory faster than it closes sockets
+        raise AuthenticateError(f"it takes more than {HANDSHAKE_BYTES_MAX} bytes") from None
+    except ssl.SSLWantWriteError:
+        return selectors.EVENT_WRITE
+    return 0
+
+
+def _taken_bytes(sock: socket.socket) -> int:
+    """The bytes that were received and read: OpenSSL keeps those of a message until all of it is there."""
+    if sys.platform != "linux":
+        return 0
+    # In this order: bytes that come in between make the result smaller, and are read and counted by the next step.
+    (received,) = _RECEIVED.unpack_from(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES), 128)
+    (unread,) = _UNREAD.unpack(fcntl.ioctl(sock, termios.FIONREAD, bytes(_UNREAD.size)))
+    return int(received - unread)
 
 
 def _file_versions(files: TlsFiles) -> tuple[tuple[str, int, int], ...]:
