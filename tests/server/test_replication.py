@@ -68,6 +68,19 @@ def backup(tmp_path: Path) -> Path:
     return tmp_path / "backup"
 
 
+def test_no_other_user_reads_a_backup(tmp_path: Path, backup: Path) -> None:
+    """A backup has all rows, and may lie in a folder that other users read."""
+    backup.mkdir(mode=0o755)
+    with serve(tmp_path / "data", backup) as server, fluss.connect(server.bootstrap_servers) as db:
+        create(db)
+        fill(db, 3)
+        caught_up(server)
+    modes = {path.relative_to(backup).parts[0]: path.stat().st_mode & 0o777 for path in backup.glob("*/*")}
+    assert modes == {"objects": 0o600, "manifests": 0o600, "owners": 0o600}
+    restore(str(backup), tmp_path / "restored")
+    assert not [path for path in (tmp_path / "restored").rglob("*") if path.stat().st_mode & 0o077]
+
+
 def fill(db: fluss.Database, rounds: int, start: int = 0) -> None:
     log, keyed = db.table("log"), db.table("keyed")
     for number in range(start, start + rounds):

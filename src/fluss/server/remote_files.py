@@ -29,10 +29,11 @@ class RemoteFiles:
     """Files by the paths that clients get: the root and what follows it. Methods run in threads.
 
     What is written is durable once the folder it lies in is synced with `sync_folder`. Users who can read the root can
-    read what is below it: clients read these files themselves.
+    read what is below it, since clients read these files themselves, unless files are `private`.
     """
 
-    def __init__(self, root: str, store_options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, root: str, store_options: Mapping[str, str] | None = None, *, private: bool = False) -> None:
+        self._private = private
         self._options = dict(store_options or {})
         self._filesystem: fs.FileSystem | None = None
         """None for the local one, whose files go through `fluss.server.disk`."""
@@ -62,8 +63,7 @@ class RemoteFiles:
     def put(self, local: Path, path: str) -> Copied:
         """Copy a local file to a new path."""
         copied = self.put_chunks(_chunks(local), path)
-        if self._filesystem is None:
-            disk.share_like(self._inner(path), self._base)
+        self._share(self._inner(path))
         return copied
 
     def put_chunks(self, chunks: Iterable[memoryview], path: str) -> Copied:
@@ -95,7 +95,7 @@ class RemoteFiles:
         inner = self._inner(path)
         if self._filesystem is None:
             disk.write_atomically(Path(inner), data)
-            disk.share_like(inner, self._base)
+            self._share(inner)
         else:
             with self._filesystem.open_output_stream(inner) as target:
                 target.write(data)
@@ -131,7 +131,11 @@ class RemoteFiles:
             self._flushed = Path(self._base)
             below = path[len(self.root) :].strip("/").split("/")
             for depth in range(1, len(below) + 1):
-                disk.share_like(posixpath.join(self._base, *below[:depth]), self._base)
+                self._share(posixpath.join(self._base, *below[:depth]))
+
+    def _share(self, inner: str) -> None:
+        if self._filesystem is None and not self._private:
+            disk.share_like(inner, self._base)
 
     def sync_folder(self, path: str) -> None:
         if self._filesystem is None:

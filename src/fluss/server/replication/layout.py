@@ -111,7 +111,7 @@ class Backup:
     """
 
     def __init__(self, url: str, store_options: dict[str, str] | None = None) -> None:
-        self.files = RemoteFiles(url, store_options)
+        self.files = RemoteFiles(url, store_options, private=True)
         self.url = self.files.root
 
     def path(self, folder: str, name: str) -> str:

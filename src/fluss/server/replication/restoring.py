@@ -74,7 +74,7 @@ def restore(
     backup = Backup(url, dict(store_options or {}))
     manifest, found = _find(backup, at_ms)
     _prepare(target)
-    local = RemoteFiles(str(target))
+    local = RemoteFiles(str(target), private=True)
     remote = RemoteFiles(remote_dir or str(target / REMOTE_FOLDER), store_options)
 
     def write(path: str) -> str | None:
