@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 import threading
@@ -47,13 +48,20 @@ class Answer:
 class Browser:
     """Speaks HTTP to a console as a browser does: keeps the cookie, and sends what scripts of the page send."""
 
-    def __init__(self, port: int, host: str | None = None) -> None:
+    def __init__(self, port: int, host: str | None = None, trust: ssl.SSLContext | None = None) -> None:
+        """With `trust` it speaks HTTPS."""
         self.port = port
+        self.trust = trust
         self.host = f"127.0.0.1:{port}" if host is None else host
         self.cookie: str | None = None
 
+    def connect(self) -> http.client.HTTPConnection:
+        if self.trust is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=self.trust)
+
     def send(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = self.connect()
         try:
             sent = {"Host": self.host}
             if self.cookie is not None:
@@ -72,7 +80,8 @@ class Browser:
         return self.send("GET", f"/api/{path}{query}")
 
     def post(self, path: str, **arguments: Any) -> Answer:
-        headers = {"Content-Type": "application/json", "X-Fluss-Console": "1", "Origin": f"http://{self.host}"}
+        origin = f"http{'' if self.trust is None else 's'}://{self.host}"
+        headers = {"Content-Type": "application/json", "X-Fluss-Console": "1", "Origin": origin}
         return self.send("POST", f"/api/{path}", json.dumps(arguments).encode(), headers)
 
     def upload(self, path: str, content: bytes, **arguments: Any) -> Answer:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -19,15 +21,17 @@ from typing import TYPE_CHECKING, Any
 from fluss.console.settings import Settings, child_environment
 from fluss.db.targets import reachable
 from fluss.errors import ConfigError, MissingDependencyError
-from fluss.net.tls import certificate_fingerprint
+from fluss.net.tls import TlsFiles, certificate_fingerprint, load_certificate, server_context
 from fluss.server.auth import is_loopback
-from fluss.server.tls import tls_files
+from fluss.server.tls import file_versions, tls_files
 
 if TYPE_CHECKING:
     import uvicorn
 
     from fluss.server.config import ServerConfig
     from fluss.server.server import Server
+
+logger = logging.getLogger("fluss.console")
 
 _STOP_S_MAX = 3.0
 _KEEP_ALIVE_S = 30
@@ -91,16 +95,36 @@ class Console:
             ssl_certfile=settings.certificate,
             ssl_keyfile=settings.key,
         )
+        config.load()
+        self._context: ssl.SSLContext | None = config.ssl
         self._server: uvicorn.Server = uvicorn.Server(config)
 
     async def run(self, ready: Callable[[str], None]) -> None:
         """Serve until `stop` or a signal; `ready` gets the address to open."""
+        reloading = asyncio.ensure_future(self._reload_certificates())
         serving = asyncio.ensure_future(self._server.serve([self._listener]))
+        serving.add_done_callback(lambda _: reloading.cancel())
         while not self._server.started and not serving.done():
             await asyncio.wait([serving], timeout=0.01)  # uvicorn has no event for it
         if self._server.started:
             ready(self.app.state.console.url(self.port))
         await serving
+
+    async def _reload_certificates(self) -> None:
+        """Use renewed certificates for new connections. Those that cannot be used are reported."""
+        if self._context is None or not self.settings.reload_s:
+            return
+        files = TlsFiles(certificate=self.settings.certificate or "", key=self.settings.key or "")
+        versions = file_versions(files)
+        while True:
+            await asyncio.sleep(self.settings.reload_s)
+            if versions == (versions := file_versions(files)):
+                continue
+            try:
+                server_context(files)  # a key that does not belong to the certificate would leave a context without one
+                load_certificate(self._context, files)
+            except ConfigError as error:
+                logger.warning("the new TLS certificate is not used, the one before is kept: %s", error.message)
 
     def stop(self) -> None:
         """End `run`."""
@@ -172,9 +196,13 @@ def _tls_settings(config: ServerConfig) -> dict[str, Any]:
             f"The console cannot serve with the key of listener '{listener}', which has a password. Omit --ui and run "
             "'fluss ui' with a --tls-cert of its own."
         )
-    fingerprint = certificate_fingerprint(files.certificate)
-    # Without a file of its own, the key lies in that of the certificate.
-    return {"certificate": files.certificate, "key": files.key or None, "fingerprint": fingerprint}
+    return {
+        "certificate": files.certificate,
+        "key": files.key or None,  # without a file of its own, it lies in that of the certificate
+        # After a renewal the server shows the first one until it looks for new ones.
+        "fingerprint": f"{certificate_fingerprint(files.certificate)},{os.path.abspath(files.certificate)}",
+        "reload_s": config.integer("security.ssl.reload.interval") / 1000,
+    }
 
 
 def _start(command: list[str], fd: int) -> subprocess.Popen[bytes]:

@@ -67,6 +67,8 @@ class Settings:
     certificate: str | None = None
     """PEM file with which the console itself serves HTTPS."""
     key: str | None = None
+    reload_s: float = 300.0
+    """Time between two looks for a renewed certificate; 0 for none."""
 
     def login(self, user: str | None, password: str | None) -> Login:
         """As whom to connect to the server."""

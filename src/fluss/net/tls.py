@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import os
 import re
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fluss.errors import AuthenticateError, ConfigError, FlussError
@@ -44,13 +44,17 @@ class ClientTls:
     """How a client checks servers, and what it shows to them.
 
     With a `fingerprint` (SHA-256 of the certificate, as hex) exactly that certificate is accepted, with any signature
-    and for any host. Without one it must be signed by a trusted authority, and for the host that was asked for.
+    and for any host. Several, separated by commas, accept each of them, as a renewal needs; a PEM file stands for the
+    certificate that it has when a connection opens. Without a fingerprint the certificate must be signed by a trusted
+    authority, and for the host that was asked for.
     """
 
     def __init__(self, files: TlsFiles, *, check_hostname: bool = True, fingerprint: str = "") -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._fingerprint = parse_fingerprint(fingerprint) if fingerprint else ""
-        if self._fingerprint:
+        pins = [pin.strip() for pin in fingerprint.split(",")] if fingerprint else []
+        self._pinned_files = [pin for pin in pins if os.sep in pin or os.path.isfile(pin)]
+        self._fingerprints = [parse_fingerprint(pin) for pin in pins if pin not in self._pinned_files]
+        if pins:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE  # the certificate itself is compared, in `check`
         else:
@@ -64,12 +68,17 @@ class ClientTls:
 
     def check(self, peer: str, certificate: bytes | None) -> None:
         """Compare the certificate (DER) of a server with the pinned one, before anything is sent."""
-        if not self._fingerprint:
+        accepted = [*self._fingerprints]
+        for path in self._pinned_files:
+            with suppress(ConfigError):  # being replaced
+                accepted.append(certificate_fingerprint(path))
+        if not self._pinned_files and not accepted:
             return
         found = hashlib.sha256(certificate or b"").hexdigest()
-        if not hmac.compare_digest(found, self._fingerprint):
+        if found not in accepted:
+            expected = " or ".join(accepted or self._pinned_files)
             raise TlsError(
-                f"Server {peer} has a certificate with the fingerprint {found}, but {self._fingerprint} is expected. "
+                f"Server {peer} has a certificate with the fingerprint {found}, but {expected} is expected. "
                 "If its certificate was renewed, use the new fingerprint; otherwise it may not be your server"
             )
 
@@ -120,7 +129,7 @@ def parse_fingerprint(text: str) -> str:
     if not _FINGERPRINT.fullmatch(found):
         raise ConfigError(
             "client.security.ssl.fingerprint takes the SHA-256 of a certificate as 64 hex digits, as "
-            "'fluss server' prints it"
+            "'fluss server' prints it, or the PEM file of that certificate"
         )
     return found
 
@@ -150,10 +159,11 @@ def _configure(context: ssl.SSLContext, files: TlsFiles) -> None:
                 "'openssl ciphers' lists."
             ) from None
     if files.certificate:
-        _load_certificate(context, files)
+        load_certificate(context, files)
 
 
-def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
+def load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
+    """Use the certificate and key that the files have now, also for new handshakes of a context in use."""
     for path in filter(None, (files.certificate, files.key)):
         _read_pem(path)
     try:

@@ -147,7 +147,7 @@ class TlsListener:
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self._files = tls_files(config)
-        self._versions = _file_versions(self._files)
+        self._versions = file_versions(self._files)
         self._context = _context(config, listener)
 
     def begin(self, sock: socket.socket, peer: str) -> None:
@@ -209,7 +209,7 @@ class TlsListener:
 
     async def reload(self) -> None:
         """Use the certificates that the files have now, if they changed. Those that cannot be used are reported."""
-        versions = await self._loop.run_in_executor(self._executor, _file_versions, self._files)
+        versions = await self._loop.run_in_executor(self._executor, file_versions, self._files)
         if versions == self._versions:
             return
         self._versions = versions
@@ -249,7 +249,7 @@ def _taken_bytes(sock: socket.socket) -> int:
     return int(received - unread)
 
 
-def _file_versions(files: TlsFiles) -> tuple[tuple[str, int, int], ...]:
+def file_versions(files: TlsFiles) -> tuple[tuple[str, int, int], ...]:
     """What differs in a renewed file: where links lead to, time and size. Certificate managers swap links.
 
     The time is that of any change: a file that could not be read before a chmod has the same content and age after it.
