@@ -29,7 +29,9 @@ class Authority:
         certificate = self._sign(self._subject, self._key.public_key(), None, ca=True)
         Path(self.ca).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *, host: str | None = None, file: str | None = None, organization: str = "") -> str:
+    def issue(
+        self, name: str, *, host: str | None = None, file: str | None = None, organization: str = "", password: str = ""
+    ) -> str:
         """Make a certificate with its key; the PEM file that has both is returned."""
         key = ec.generate_private_key(ec.SECP256R1())
         parts = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
@@ -40,7 +42,9 @@ class Authority:
         path.write_bytes(
             certificate.public_bytes(serialization.Encoding.PEM)
             + key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption(),
             )
         )
         return str(path)

@@ -25,6 +25,7 @@ from fluss.options import (
     Option,
     OptionTable,
     Size,
+    StoreType,
     Text,
     Whole,
     split_addresses,
@@ -334,14 +335,39 @@ class Config:
         "",
         "PEM file of the authorities that sign certificates of servers; those of the system if it is not set.",
     )
+    security_ssl_truststore_type = ConfigOption("security.ssl.truststore.type", StoreType(), "PEM", "Form of the file.")
+    security_ssl_truststore_password = ConfigOption(
+        "security.ssl.truststore.password",
+        Text(),
+        "",
+        "Accepted and not used: PEM files of authorities have no password.",
+        secret=True,
+    )
     security_ssl_keystore_location = ConfigOption(
         "security.ssl.keystore.location", Text(), "", "PEM file of the client's certificate, and of its key."
+    )
+    security_ssl_keystore_type = ConfigOption("security.ssl.keystore.type", StoreType(), "PEM", "Form of the file.")
+    security_ssl_keystore_password = ConfigOption(
+        "security.ssl.keystore.password",
+        Text(),
+        "",
+        "The password of the key, if `security.ssl.key.password` is not set.",
+        secret=True,
     )
     security_ssl_key_location = ConfigOption(
         "security.ssl.key.location", Text(), "", "PEM file of the key, where it lies apart from the certificate."
     )
     security_ssl_key_password = ConfigOption(
         "security.ssl.key.password", Text(), "", "The password of the key.", secret=True
+    )
+    security_ssl_enabled_protocols = ConfigOption(
+        "security.ssl.enabled.protocols", Text(), "TLSv1.2,TLSv1.3", "Versions of TLS, separated by commas."
+    )
+    security_ssl_cipher_suites = ConfigOption(
+        "security.ssl.cipher.suites",
+        Text(),
+        "",
+        "Cipher suites of TLS 1.2, as OpenSSL names them, separated by commas; empty for those of the system.",
     )
     security_ssl_endpoint_identification_algorithm = ConfigOption(
         "security.ssl.endpoint.identification.algorithm",
@@ -353,7 +379,8 @@ class Config:
         "security.ssl.fingerprint",
         Text(),
         "",
-        "SHA-256 of the server's certificate: exactly this one is accepted, and no authority is needed.",
+        "SHA-256 of the server's certificate, or a PEM file that has it: exactly this one is accepted, and no "
+        "authority is needed. Several, separated by commas, are each accepted.",
     )
 
     __slots__ = ("_from_providers", "_values")

@@ -268,6 +268,19 @@ class Choice(OptionType[str]):
         return f"one of {', '.join(repr(choice) for choice in self.choices)}"
 
 
+class StoreType(Choice):
+    """The form of a file with TLS keys or certificates. Java's forms are refused with the way to convert them."""
+
+    def __init__(self) -> None:
+        super().__init__("PEM")
+
+    def allowed(self) -> str:
+        return (
+            "'PEM'. Convert a Java key store to PKCS12 (keytool -importkeystore -srckeystore keys.jks -destkeystore "
+            "keys.p12 -deststoretype PKCS12), and PKCS12 to PEM (openssl pkcs12 -in keys.p12 -out keys.pem -nodes)"
+        )
+
+
 class Names(OptionType[tuple[str, ...]]):
     """Names separated by commas or semicolons; with `distinct`, at least one, and none twice."""
 

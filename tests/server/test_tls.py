@@ -126,6 +126,9 @@ def test_a_pinned_certificate_needs_no_authority(server: LocalServer, authority:
     found = certificate_fingerprint(authority.folder / "shared.pem")
     with client(server, 0, fingerprint=":".join(found[at : at + 2] for at in range(0, 64, 2)).upper()):
         pass
+    for pins in (f"{'ab' * 32}, {found}", f"{'ab' * 32},{authority.folder / 'shared.pem'}"):
+        with client(server, 0, fingerprint=pins):
+            pass
     with pytest.raises(AuthenticateError, match=r"fingerprint.*is expected"):
         client(server, 0, fingerprint="ab" * 32)
     with pytest.raises(ConfigError, match="64 hex digits"):
@@ -166,6 +169,36 @@ def test_a_client_is_who_its_certificate_says(server: LocalServer, authority: Au
         db.create_table("of_bob", {"id": "bigint"})
     with pytest.raises(AuthenticateError, match=r"clients needs client\.security\.ssl\.keystore"):
         client(server, 2, truststore_location=authority.ca)
+
+
+def test_the_option_names_of_java_clients(server: LocalServer, authority: Authority) -> None:
+    key = {"keystore_location": authority.issue("alice", file="locked.pem", password="secret"), "keystore_type": "pem"}
+    trust = {"truststore_location": authority.ca, "truststore_type": "PEM", "truststore_password": "unused"}
+    ciphers = {"enabled_protocols": "TLSv1.2", "cipher_suites": "ECDHE-ECDSA-AES256-GCM-SHA384, AES256-SHA"}
+    with client(server, 2, **trust, **key, **ciphers, keystore_password="secret") as db:
+        assert "fluss" in db.databases()
+    with pytest.raises(ConfigError, match="needs its password"):
+        client(server, 2, **trust, **key)
+    with pytest.raises(ConfigError, match=r"TLS versions SSLv3: known are TLSv1\.2 and"):
+        client(server, 0, **trust, enabled_protocols="SSLv3")
+    with pytest.raises(ConfigError, match="openssl ciphers"):
+        client(server, 0, **trust, cipher_suites="none-such")
+    with pytest.raises(ConfigError, match=r"it takes 'PEM'\. Convert"):
+        ServerConfig({"security.ssl.truststore.type": "JKS"})
+
+
+def test_connect_and_profiles_take_the_short_forms(
+    server: LocalServer, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fluss.connect(server.addresses[0], tls=True, ca=authority.ca, timeout=20) as db:
+        assert db.tables() == []
+    monkeypatch.setenv("FLUSS_CONFIG_DIR", str(tmp_path))
+    monkeypatch.delenv("FLUSS_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.delenv("FLUSS_PROFILE", raising=False)
+    profile = f"{{bootstrap_servers: '{server.addresses[0]}', ca: '{authority.ca}'}}"
+    (tmp_path / "profiles.yaml").write_text(f"active: shop\nprofiles:\n  shop: {profile}\n")
+    with fluss.connect(timeout=20) as db:
+        assert db.tables() == []
 
 
 async def test_certificates_are_in_the_audit_log(

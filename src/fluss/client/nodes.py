@@ -89,14 +89,20 @@ def _tls(config: Config) -> ClientTls | None:
     files = TlsFiles(
         certificate=config.security_ssl_keystore_location,
         key=config.security_ssl_key_location,
-        key_password=config.security_ssl_key_password,
+        key_password=config.security_ssl_key_password or config.security_ssl_keystore_password,
         ca=config.security_ssl_truststore_location,
+        protocols=_names(config.security_ssl_enabled_protocols),
+        ciphers=_names(config.security_ssl_cipher_suites),
     )
     return ClientTls(
         files,
         check_hostname=bool(config.security_ssl_endpoint_identification_algorithm),
         fingerprint=config.security_ssl_fingerprint,
     )
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 @dataclass(eq=False)

@@ -161,6 +161,7 @@ PASSED_OVER: dict[str, str] = {
     **_keys("", "changes of access control lists take effect immediately", "acl.notification.expiration-time"),
     **_keys("kafka.", "the Kafka protocol is not served", "listener.names database connection.max-idle-time"),
     **_keys("lake.tiering.", "tiering runs in its own process, `fluss tier`", "io.tmp.dirs"),
+    **_keys("security.ssl.truststore.", "PEM files of authorities have no password", "password"),
     **_keys("remote.data.dirs.", "there is one remote folder", "strategy weights"),
 }  # fmt: skip
 """Options with nothing to act on in a single process, and why."""
