@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import re
 import selectors
 import socket
 import ssl
-import struct
-import sys
-import termios
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -39,9 +35,6 @@ _RECORD_BYTES_MAX = 16 * 1024
 """The most plaintext of one TLS record, which is what one `send` takes."""
 _PROTOCOL_ALERT = bytes.fromhex("15030300020246")  # fatal, protocol_version (RFC 8446, 6.2)
 _WOULD_BLOCK = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
-_TCP_INFO_BYTES = 136
-_RECEIVED = struct.Struct("=Q")  # tcpi_bytes_received of `struct tcp_info`, at 128
-_UNREAD = struct.Struct("=i")
 _RULE = re.compile(r"RULE:((?:[^/\\]|\\.)+)/((?:[^/\\]|\\.)*)/([LU]?)")
 _SPECIAL = re.compile(r'[,+"\\<>;=]')
 _SHORT_NAMES = {
@@ -168,17 +161,18 @@ class TlsListener:
     async def _shake_hands(self, sock: socket.socket, peer: str) -> None:
         """Compute each step in a thread, since it takes up to a millisecond; only waiting is done here."""
         secured: ssl.SSLSocket | None = None
-        step: Future[int] | None = None
+        step: Future[tuple[int, int]] | None = None
         wanted = selectors.EVENT_READ  # a client that sends nothing costs no state of OpenSSL
+        taken_bytes = 0
         try:
             while wanted:
                 await self._ready(sock if secured is None else secured, wanted)
                 if secured is None:
                     secured = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-                step = self._executor.submit(_advance, secured)
+                step = self._executor.submit(_advance, secured, taken_bytes)
                 done = asyncio.wrap_future(step)
                 done.add_done_callback(retrieve_exception)  # of a handshake that made room
-                wanted = await done
+                wanted, taken_bytes = await done
             assert secured is not None
             self._accept(TlsSocket(secured), self._listener, peer)
         except BaseException as error:
@@ -225,28 +219,24 @@ class TlsListener:
             task.cancel()
 
 
-def _advance(sock: ssl.SSLSocket) -> int:
-    """Go on with a handshake. What it waits for is returned, 0 at its end."""
+def _advance(sock: ssl.SSLSocket, taken_bytes: int) -> tuple[int, int]:
+    """Go on with a handshake. Returns what it waits for, 0 at its end, and the bytes that it took so far.
+
+    OpenSSL keeps the bytes of a message until all of it is there.
+    """
+    with suppress(BlockingIOError):
+        # The encrypted bytes, which the method of an SSLSocket does not show.
+        taken_bytes += len(socket.socket.recv(sock, HANDSHAKE_BYTES_MAX + 1, socket.MSG_PEEK))
     try:
         sock.do_handshake()
     except ssl.SSLWantReadError:
-        if _taken_bytes(sock) <= HANDSHAKE_BYTES_MAX:
-            return selectors.EVENT_READ
+        if taken_bytes <= HANDSHAKE_BYTES_MAX:
+            return selectors.EVENT_READ, taken_bytes
         sock.close()  # here: the event loop may be busy, and threads would fill memory faster than it closes sockets
         raise AuthenticateError(f"it takes more than {HANDSHAKE_BYTES_MAX} bytes") from None
     except ssl.SSLWantWriteError:
-        return selectors.EVENT_WRITE
-    return 0
-
-
-def _taken_bytes(sock: socket.socket) -> int:
-    """The bytes that were received and read: OpenSSL keeps those of a message until all of it is there."""
-    if sys.platform != "linux":
-        return 0
-    # In this order: bytes that come in between make the result smaller, and are read and counted by the next step.
-    (received,) = _RECEIVED.unpack_from(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES), 128)
-    (unread,) = _UNREAD.unpack(fcntl.ioctl(sock, termios.FIONREAD, bytes(_UNREAD.size)))
-    return int(received - unread)
+        return selectors.EVENT_WRITE, taken_bytes
+    return 0, taken_bytes
 
 
 def file_versions(files: TlsFiles) -> tuple[tuple[str, int, int], ...]:
