@@ -146,6 +146,10 @@ crash: $(READY) ## Kill the server N times at random moments and check what is l
 crash-groups: $(READY) ## Kill, stop and restart members of a group N times and check what they handled (ARGS="--seed 7")
 	$(BIN)/python -m tests.crash.groups --kills $(or $(N),500) $(ARGS)
 
+.PHONY: crash-spark
+crash-spark: $(READY) ## Kill Spark drivers N times per output mode while they stream, and check what they wrote (SEED=8)
+	KILLS=$(or $(N),50) $(BIN)/python -m pytest -q -m slow tests/spark/test_kills.py -k random_moments $(ARGS)
+
 .PHONY: crash-lost
 crash-lost: $(READY) ## Lose the machine N times, restore its backup and check what is there (ARGS="--store s3" after `make s3`)
 	$(BIN)/python -m tests.crash.lost --rounds $(or $(N),100) $(ARGS)
