@@ -70,6 +70,21 @@ def peak_bytes_of_workers() -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of processes from /proc")
+def test_workers_hold_batches_of_long_rows_not_those_of_many(harness: SparkHarness, tmp_path: Path) -> None:
+    """Streams and writes with a ledger, whose batches Spark bounds itself: 20,000 rows could be one of 800 MB."""
+    text = f"repeat('x', {TEXT_BYTES}) as text"
+    once, streamed, source = (harness.create(SCHEMA, buckets=1) for _ in range(3))
+    harness.write(harness.spark.range(0, 20_000, 1, 1).selectExpr("id", text), once, txnAppId="long", txnVersion=1)
+    harness.write(harness.spark.range(20_000).selectExpr("id"), source)
+    frame = harness.stream(source).selectExpr("id", text)
+    assert harness.start(frame, streamed, tmp_path).awaitTermination(300)
+    assert [harness.read(path).count() for path in (once, streamed)] == [20_000, 20_000]
+    assert peak_bytes_of_workers() < WORKER_BYTES_MAX // 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of processes from /proc")
 def test_a_bucket_of_more_than_two_gigabytes_is_written_and_read_whole(harness: SparkHarness) -> None:
     path = harness.create(SCHEMA, buckets=1)
     harness.write(harness.spark.range(ROWS).selectExpr("id", f"repeat('x', {TEXT_BYTES}) as text"), path)
