@@ -45,7 +45,7 @@ test-properties: $(READY) ## Run the property tests on examples that were never 
 	  --hypothesis-profile=search $$(git grep -l "^from hypothesis" tests | grep /test_)
 
 .PHONY: test-spark-versions
-test-spark-versions: $(READY) ## Run tests/spark on PySpark 4.0 to 4.3, and write what works on each into docs/spark.md (ARGS="4.1 --probe")
+test-spark-versions: $(READY) ## Run tests/spark on PySpark 4.0 to 4.3, and write what works on each into docs/spark.md (ARGS="4.1 --probe", ARGS=--slow)
 	$(BIN)/python -m tests.spark.versions $(ARGS)
 
 .PHONY: test-matrix
