@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.spark.test_planner import PROC, children
 
 from fluss.aio import RecordBatch
 from fluss.errors import FlussError
@@ -56,10 +57,11 @@ def test_a_read_that_skips_an_offset_fails(
             list(read)
 
 
-def peak_bytes_of_workers() -> int:
-    """The most memory that a Python worker of Spark has used so far."""
+def peak_bytes_of_workers(harness: SparkHarness) -> int:
+    """The most memory that a Python worker of this Spark has used so far."""
+    daemons = children(harness.spark._jvm.java.lang.ProcessHandle.current().pid())
     peaks = []
-    for process in Path("/proc").glob("[0-9]*"):
+    for process in [PROC / str(worker) for daemon in daemons for worker in children(daemon)]:
         with contextlib.suppress(OSError):
             if b"fluss.spark.daemon" in (process / "cmdline").read_bytes():
                 status = (process / "status").read_text()
@@ -79,7 +81,7 @@ def test_workers_hold_batches_of_long_rows_not_those_of_many(harness: SparkHarne
     frame = harness.stream(source).selectExpr("id", text)
     assert harness.start(frame, streamed, tmp_path).awaitTermination(300)
     assert [harness.read(path).count() for path in (once, streamed)] == [20_000, 20_000]
-    assert peak_bytes_of_workers() < WORKER_BYTES_MAX // 2
+    assert peak_bytes_of_workers(harness) < WORKER_BYTES_MAX // 2
 
 
 @pytest.mark.slow
@@ -90,4 +92,4 @@ def test_a_bucket_of_more_than_two_gigabytes_is_written_and_read_whole(harness: 
     harness.write(harness.spark.range(ROWS).selectExpr("id", f"repeat('x', {TEXT_BYTES}) as text"), path)
     [found] = harness.read(path).selectExpr("count(*)", "sum(id)", "sum(length(text))").collect()
     assert tuple(found) == (ROWS, ROWS * (ROWS - 1) // 2, ROWS * TEXT_BYTES)
-    assert peak_bytes_of_workers() < WORKER_BYTES_MAX
+    assert peak_bytes_of_workers(harness) < WORKER_BYTES_MAX
