@@ -45,7 +45,7 @@ test-properties: $(READY) ## Run the property tests on examples that were never 
 	  --hypothesis-profile=search $$(git grep -l "^from hypothesis" tests | grep /test_)
 
 .PHONY: test-spark-versions
-test-spark-versions: $(READY) ## Run tests/spark on PySpark 4.0 to 4.3, and write what works on each into docs/spark.md (ARGS="4.1 --probe")
+test-spark-versions: $(READY) ## Run tests/spark on PySpark 4.0 to 4.3, and write what works on each into docs/spark.md (ARGS="4.1 --probe", ARGS=--slow)
 	$(BIN)/python -m tests.spark.versions $(ARGS)
 
 .PHONY: test-matrix
@@ -145,6 +145,10 @@ crash: $(READY) ## Kill the server N times at random moments and check what is l
 .PHONY: crash-groups
 crash-groups: $(READY) ## Kill, stop and restart members of a group N times and check what they handled (ARGS="--seed 7")
 	$(BIN)/python -m tests.crash.groups --kills $(or $(N),500) $(ARGS)
+
+.PHONY: crash-spark
+crash-spark: $(READY) ## Kill Spark drivers N times per output mode while they stream, and check what they wrote (SEED=8)
+	KILLS=$(or $(N),50) $(BIN)/python -m pytest -q -m slow tests/spark/test_kills.py -k random_moments $(ARGS)
 
 .PHONY: crash-lost
 crash-lost: $(READY) ## Lose the machine N times, restore its backup and check what is there (ARGS="--store s3" after `make s3`)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import runpy
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -154,6 +156,19 @@ def test_a_session_of_the_user(harness: SparkHarness, wide: str) -> None:
         assert spark.table("bridged").count() == 146
     finally:
         spark.sql("drop table bridged")
+
+
+@needs_bridge
+@pytest.mark.parametrize("address", ["session", "table"])
+def test_a_plain_session_with_the_jar_alone(harness: SparkHarness, tmp_path: Path, address: str) -> None:
+    """In a process of its own, where neither `session()` nor `configure()` ran, and with a thread of its own."""
+    source, target = (harness.create(pa.schema([("id", pa.int64())]), buckets=1) for _ in range(2))
+    harness.put(source, [{"id": i} for i in range(20)])
+    script = Path(__file__).with_name("plain_session_job.py")
+    command = [sys.executable, str(script), harness.bootstrap, source, target, address, str(tmp_path / "warehouse")]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=environment)
+    assert done.stdout.splitlines()[-1:] == ["rows: 40"], done.stderr[-3000:]
 
 
 def test_the_jar_has_the_classes_of_its_sources(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(copies: Copies) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_drivers_killed_at_random_moments(copies: Copies, mode: str) -> None:
-    """`KILLS=50` kills more of them, and `SEED=8` at other moments."""
+    """`make crash-spark` kills more of them, and `SEED=8` at other moments."""
     target = "target" if mode == "append" else "totals"
     if mode == "update":
         columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("count", pa.int64())])
@@ -109,7 +109,10 @@ def test_drivers_killed_at_random_moments(copies: Copies, mode: str) -> None:
     arguments = [] if mode == "append" else [mode]
     moments = random.Random(int(os.environ.get("SEED", "7")))
     rows = ROWS
-    for last in [False] * int(os.environ.get("KILLS", "3")) + [True]:
+    left = int(os.environ.get("KILLS", "3"))
+    last = False
+    while not last:
+        last = left == 0
         copies.write(range(rows, rows + 500))
         rows += 500
         job = copies.start("local[2]", 1000, *arguments, target=target)
@@ -118,6 +121,7 @@ def test_drivers_killed_at_random_moments(copies: Copies, mode: str) -> None:
             assert until in jobs.lines(job, until), (copies.folder / "job.log").read_text()[-3000:]
             if not last:
                 time.sleep(moments.uniform(0, 8))
+                left -= job.poll() is None  # else it was done before
         finally:
             jobs.end(job)
     if mode == "append":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.spark.test_planner import PROC, children
 
 from fluss.aio import RecordBatch
 from fluss.errors import FlussError
@@ -56,10 +57,11 @@ def test_a_read_that_skips_an_offset_fails(
             list(read)
 
 
-def peak_bytes_of_workers() -> int:
-    """The most memory that a Python worker of Spark has used so far."""
+def peak_bytes_of_workers(harness: SparkHarness) -> int:
+    """The most memory that a Python worker of this Spark has used so far."""
+    daemons = children(harness.spark._jvm.java.lang.ProcessHandle.current().pid())
     peaks = []
-    for process in Path("/proc").glob("[0-9]*"):
+    for process in [PROC / str(worker) for daemon in daemons for worker in children(daemon)]:
         with contextlib.suppress(OSError):
             if b"fluss.spark.daemon" in (process / "cmdline").read_bytes():
                 status = (process / "status").read_text()
@@ -70,9 +72,24 @@ def peak_bytes_of_workers() -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of processes from /proc")
+def test_workers_hold_batches_of_long_rows_not_those_of_many(harness: SparkHarness, tmp_path: Path) -> None:
+    """Streams and writes with a ledger, whose batches Spark bounds itself: 20,000 rows could be one of 800 MB."""
+    text = f"repeat('x', {TEXT_BYTES}) as text"
+    once, streamed, source = (harness.create(SCHEMA, buckets=1) for _ in range(3))
+    harness.write(harness.spark.range(0, 20_000, 1, 1).selectExpr("id", text), once, txnAppId="long", txnVersion=1)
+    harness.write(harness.spark.range(20_000).selectExpr("id"), source)
+    frame = harness.stream(source).selectExpr("id", text)
+    assert harness.start(frame, streamed, tmp_path).awaitTermination(300)
+    assert [harness.read(path).count() for path in (once, streamed)] == [20_000, 20_000]
+    assert peak_bytes_of_workers(harness) < WORKER_BYTES_MAX // 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of processes from /proc")
 def test_a_bucket_of_more_than_two_gigabytes_is_written_and_read_whole(harness: SparkHarness) -> None:
     path = harness.create(SCHEMA, buckets=1)
     harness.write(harness.spark.range(ROWS).selectExpr("id", f"repeat('x', {TEXT_BYTES}) as text"), path)
     [found] = harness.read(path).selectExpr("count(*)", "sum(id)", "sum(length(text))").collect()
     assert tuple(found) == (ROWS, ROWS * (ROWS - 1) // 2, ROWS * TEXT_BYTES)
-    assert peak_bytes_of_workers() < WORKER_BYTES_MAX
+    assert peak_bytes_of_workers(harness) < WORKER_BYTES_MAX

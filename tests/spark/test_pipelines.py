@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,7 +100,7 @@ with connect_server("local[1]", "localhost:1", Login()) as remote:
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_runs_bring_all_tables_up_to_date(project: Path) -> None:
-    """Tables with a primary key, and the flows of the page that follow a changelog, in runs of one pipeline."""
+    """Tables with a primary key, and the sink and the flows of the page, in runs of one pipeline."""
     flows = [block.text for block in read_blocks(ROOT / "docs" / "pipelines.md") if block.language == "python"]
     (project / "transformations" / "page.py").write_text("\n\n".join(flows))
     with fluss.LocalServer() as server, fluss.connect(server.bootstrap_servers, database="shop") as db:
@@ -122,15 +124,52 @@ def test_runs_bring_all_tables_up_to_date(project: Path) -> None:
         with watched(project, server):
             wait_for(lambda: found("sales", *sales) == [("FR", 2, 15.0), ("JP", 1, 20.0)], 900)
             wait_for(lambda: found("customers", "id", "name") == [(1, "a"), (2, "b")], 900)
-            (project / "data" / "orders-2.csv").write_text("id,customer,country,amount\n4,3,FR,7.0\n")
+            wait_for(lambda: found("crm.large_orders", "id") == [(1,), (2,)], 900)
+            (project / "data" / "orders-2.csv").write_text("id,customer,country,amount\n4,3,FR,7.0\n5,3,IN,70.0\n")
             people.upsert([{"id": 2, "name": "c"}, {"id": 3, "name": "d"}])
             people.delete([{"id": 1}])
-            wait_for(lambda: found("sales", *sales) == [("FR", 3, 22.0), ("JP", 1, 20.0)], 900)
+            wait_for(lambda: found("sales", *sales) == [("FR", 3, 22.0), ("IN", 1, 70.0), ("JP", 1, 20.0)], 900)
+            wait_for(lambda: found("crm.large_orders", "id") == [(1,), (2,), (5,)], 900)
             wait_for(lambda: found("customers", "id", "name") == [(2, "c"), (3, "d")], 900)
             wait_for(lambda: versions() == [(1, "a", True), (2, "b", True), (2, "c", False), (3, "d", False)], 900)
-        assert len(found("orders", "id")) == 4
+        assert len(found("orders", "id")) == 5
         edges = {(target, source) for target, source in found("spark_flows", "target", "source")}
         assert {("shop.sales", "shop.orders"), ("shop.customers", "crm.customers")} <= edges
+
+
+@contextlib.contextmanager
+def shell(commands: str, folder: Path) -> Iterator[Iterator[str]]:
+    """Run commands of the page; yields the lines that they print, and kills what still runs."""
+    text = re.sub(r"^fluss ", f"{sys.executable} -m fluss ", commands, flags=re.MULTILINE)
+    started = subprocess.Popen(
+        ["bash", "-ec", text],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        start_new_session=True,
+    )
+    try:
+        assert started.stdout is not None
+        yield started.stdout
+    finally:
+        jobs.end(started)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_the_commands_of_the_page_run_in_their_order(project: Path) -> None:
+    shutil.rmtree(project)
+    blocks = read_blocks(ROOT / "docs" / "pipelines.md")
+    create, run, look, watch, change = [block.text for block in blocks if block.language == "bash"]
+    with shell(f"{create}{run}{look}", project.parent) as lines:
+        printed = "".join(lines)
+    assert re.findall(r"^([A-Z]{2}) +(\d)", printed, re.MULTILINE) == [("FR", "2"), ("JP", "1")], printed
+    with shell(watch, project.parent) as lines:
+        address = re.search(r"127\.0\.0\.1:\d+", next(lines))
+        assert address is not None
+        with shell(change.replace("127.0.0.1:9123", address[0]), project.parent) as followed:
+            assert any(re.search(r"\bIN\b", line) for line in followed)
 
 
 @pytest.mark.slow

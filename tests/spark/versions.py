@@ -3,6 +3,7 @@
 
     python -m tests.spark.versions               # all versions: features, then tests/spark
     python -m tests.spark.versions 4.1 --probe   # one version, features only
+    python -m tests.spark.versions 4.0 --slow    # with kills, clusters, pipelines and long rows
 
 The suite runs with the bridge and without it. Each version but that of this interpreter has a virtual environment in
 `.cache`, made on demand: PySpark alone, the rest is shared.
@@ -83,6 +84,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.versions", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("versions", nargs="*", metavar="VERSION", help=f"some of {', '.join(VERSIONS)} (default: all)")
     parser.add_argument("--probe", action="store_true", help="features only, not tests/spark")
+    parser.add_argument("--slow", action="store_true", help="the slow tests of tests/spark as well")
     options = parser.parse_args()
     if unknown := set(options.versions) - set(VERSIONS):
         parser.error(f"unknown version {min(unknown)}; supported are {', '.join(VERSIONS)}")
@@ -94,7 +96,8 @@ def main() -> int:
         write_page(results)
         if options.probe:
             continue
-        tests = ("-m", "pytest", "-q", "-m", "not slow and not interop", "tests/spark")
+        chosen = "not interop" if options.slow else "not slow and not interop"
+        tests = ("-m", "pytest", "-q", "-m", chosen, "tests/spark")
         if run(version, *tests).returncode:
             failed.append(version)
         if run(version, *tests, bridge=False).returncode:
