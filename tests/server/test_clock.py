@@ -222,11 +222,14 @@ async def test_a_start_with_a_clock_a_year_ahead(tmp_path: Path) -> None:
         assert (log.damage, log.max_timestamp) == (None, NOW + 5 * MINUTE)
         assert ids_of((await client.fetch(table, 0)).records) == list(range(9))
         assert ids_of((await client.fetch(table, 9)).records) == list(range(9, 15))
-        assert (await client.offsets(table, 2, NOW)).offset == 0
+        assert [(await client.offsets(table, 2, NOW + at)).offset for at in (0, 1, 5 * MINUTE)] == [0, 3, 3]
+        clock.wait(MINUTE)
+        await client.produce(table, make_batch(15))
+        assert (await client.offsets(table, 2, NOW + 6 * MINUTE)).offset == 15
         clock.wait(25 * 60 * MINUTE)
         for _ in range(2):
             await server.tablets.expire_segments()
-        assert (await client.offsets(table, 0)).offset == 15, "what was stamped ahead expires with what came later"
+        assert (await client.offsets(table, 0)).offset == 18, "what was stamped ahead expires with what came later"
 
 
 async def test_partitions_stay_at_a_start_with_a_clock_a_year_ahead(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ is checked first: its checksum, and that its offset and time follow those before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from fluss.errors import LogOffsetOutOfRangeError
@@ -359,20 +360,40 @@ def _damaged(segment: Segment, position: int, reason: str) -> DamagedLogError:
 
 
 def offset_for_timestamp(tablet: LogTablet, timestamp: int) -> int:
-    """The base offset of the first batch that is at least as new; the high watermark when there is none."""
-    if tablet.remote is not None:
-        found = tablet.remote.offset_for_timestamp(timestamp)
-        if found is not None:
-            return found
+    """The base offset of the batch from which on all are at least as new; the high watermark when there is none.
+
+    Time falls behind segments that a wrong clock stamped ahead: those are no newer than the one behind them.
+    """
+    found: int | None = None
+    for base_offset, newest, search in _searches(tablet, timestamp):
+        if newest < timestamp:
+            found = None
+            continue
+        offset = search()
+        if found is None or offset != base_offset:
+            found = offset
+        if newest <= tablet.max_timestamp:
+            break
+    return tablet.high_watermark if found is None else found
+
+
+def _searches(tablet: LogTablet, timestamp: int) -> Iterator[tuple[int, int, Callable[[], int | None]]]:
+    """The first offset of each segment, its newest time, and a search for its first batch that is at least as new."""
+    remote = tablet.remote
+    for old in remote.segments if remote is not None else ():
+        yield old.start_offset, old.max_timestamp, partial(remote.offset_for_timestamp, old, timestamp)
     for segment in tuple(tablet.segments):  # the event loop takes out those that expire
         end = tablet.readable_end(segment)
-        if end == 0 or segment.max_timestamp < timestamp:
-            continue
-        entry = segment.index.before_timestamp(timestamp)
-        try:
-            for _, span, _ in walk_file(segment.file, entry[1] if entry else 0, end, _WINDOW_BYTES_MAX):
-                if span.timestamp >= timestamp:
-                    return span.base_offset
-        except BadBatch as bad:
-            raise _damaged(segment, bad.position, bad.reason) from None
-    return tablet.high_watermark
+        if end > 0:
+            yield segment.base_offset, segment.max_timestamp, partial(_first_at, segment, end, timestamp)
+
+
+def _first_at(segment: Segment, end: int, timestamp: int) -> int | None:
+    entry = segment.index.before_timestamp(timestamp)
+    try:
+        for _, span, _ in walk_file(segment.file, entry[1] if entry else 0, end, _WINDOW_BYTES_MAX):
+            if span.timestamp >= timestamp:
+                return span.base_offset
+    except BadBatch as bad:
+        raise _damaged(segment, bad.position, bad.reason) from None
+    return None
