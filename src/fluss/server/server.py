@@ -377,6 +377,7 @@ class Server(Services):
         series("tabletserver_user_requestMemorySize", lambda: self._by_user(lambda one: self.memory.held_by(one.owner)))
         series("tabletserver_user_cpuTimeMs", lambda: self._by_user(lambda one: one.charged_seconds * 1000))
         series("tabletserver_user_throttleTimeMs", lambda: self._by_user(lambda one: one.usage.throttled_ms))
+        series("tabletserver_user_cursors", lambda: self._by_user(lambda one: self.kv.cursors.held_by(one.owner)))
         gauge("tabletserver_request_requestQueueSize", lambda: sum(s.requests_in_work for s in self.sessions))
 
     def _by_user(self, figure: Callable[[Share], float]) -> list[tuple[Labels, float]]:
