@@ -14,6 +14,7 @@ from typing import cast
 
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.records.log_batch import BatchSpan, crc_fits, read_span
+from fluss.server import disk
 from fluss.server.log.files import BadBatch, DamagedLogError, FileRange, SegmentFile, read_whole, walk_file
 from fluss.server.log.projection import Buffer, Projection
 from fluss.server.log.segment import Segment, SegmentIndex
@@ -25,6 +26,8 @@ _SCAN_BYTES_MAX = 32 * 1024 * 1024
 """What is read for one answer, however little of it is wanted: the reader can work on it while more is read."""
 _WINDOW_BYTES_MAX = 1024 * 1024
 """Bytes per read. What is read is checked while it is in the cache of the processor, and its memory is used again."""
+_PROBED_BYTES_MAX = 2 * _WINDOW_BYTES_MAX
+"""A batch that lies behind another one, which the sparse index leaves."""
 _HEADERS_BYTES = 4096
 """Bytes per read of headers: of large batches little else is read, and one read has those of some small ones."""
 _LARGE_BYTES_MIN = 256 * 1024
@@ -67,6 +70,19 @@ class ReadPlan:
         end = min(end, start + self._answer_bytes)
         # The index has an entry for every batch that is not tiny.
         return segment.is_checked(start, end) and segment.index.count_between(start, end) <= _QUICK_BATCHES_MAX
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the read need not wait for the disk."""
+        left = _PROBED_BYTES_MAX
+        for segment, end, _ in self.segments:
+            if not segment.index_is_loaded:
+                return False
+            start, _ = segment.position_at_or_before(max(self.offset, segment.base_offset))
+            if left > 0 and start < end and not disk.is_cached(segment.file.fd, start, min(end - start, left)):
+                return False
+            left -= end - start
+        return True
 
     @property
     def _answer_bytes(self) -> int:
