@@ -131,7 +131,7 @@ class RemoteLogManager:
         segments = remote.segments
         if entry.table_info.config.lake_enabled:
             limit = self._catalog.lake_end_offset(tablet.bucket) or 0
-            segments = [segment for segment in segments if segment.end_offset <= limit]
+            segments = tuple(segment for segment in segments if segment.end_offset <= limit)
         count = expired_count((segment.max_timestamp for segment in segments), now_ms - ttl_ms, now_ms)
         if count:
             entry.counters.remote_delete += 1

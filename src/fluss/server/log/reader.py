@@ -395,9 +395,9 @@ def offset_for_timestamp(tablet: LogTablet, timestamp: int) -> int:
 
 def _searches(tablet: LogTablet, timestamp: int) -> Iterator[tuple[int, int, Callable[[], int | None]]]:
     """The first offset of each segment, its newest time, and a search for its first batch that is at least as new."""
-    remote = tablet.remote
-    for old in remote.segments if remote is not None else ():
-        yield old.start_offset, old.max_timestamp, partial(remote.offset_for_timestamp, old, timestamp)
+    if (remote := tablet.remote) is not None:
+        for old in remote.segments:
+            yield old.start_offset, old.max_timestamp, partial(remote.offset_for_timestamp, old, timestamp)
     for segment in tuple(tablet.segments):  # the event loop takes out those that expire
         end = tablet.readable_end(segment)
         if end > 0:

@@ -284,7 +284,7 @@ class Segment:
     def index_is_loaded(self) -> bool:
         return self._index is not None
 
-    def has_room(self, size_bytes: int, end_offset: int, *, falls: bool) -> bool:
+    def has_room(self, size_bytes: int, end_offset: int, *, falls: bool = False) -> bool:
         """Whether so many bytes more, which bring the log to this offset, may be appended. The first always may.
 
         What has an earlier time than the last may not.
