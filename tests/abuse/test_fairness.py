@@ -37,7 +37,7 @@ LOG_BYTES = 32 << 20
 ROWS = 20_000
 SLOWER_MAX = 5
 NOISE_SECONDS = 0.01
-"""What other processes of a busy machine add to the server that works, and not to the idle one."""
+"""What other processes add to the server that works, and not to the idle one, for each that wants a core."""
 
 ATTEMPTS = 5
 """The flooded server has much work, so a busy machine delays it more often than the idle one."""
@@ -174,7 +174,7 @@ def test_a_flood_of_one_user_leaves_others_served(tmp_path: Path, means: dict[st
             for _ in range(ATTEMPTS):
                 loaded, unloaded = p99_seconds((sock, requests["lookup"]), (quiet_sock, quiet_requests["lookup"]))
                 print(f"\n{means}: p99 of a lookup {loaded * 1000:.1f} ms, unloaded {unloaded * 1000:.1f} ms", end="")
-                if loaded <= SLOWER_MAX * unloaded + NOISE_SECONDS:
+                if loaded <= SLOWER_MAX * unloaded + NOISE_SECONDS * max(1, os.getloadavg()[0] / (os.cpu_count() or 1)):
                     return
                 found.append((unloaded, loaded))
     pytest.fail(f"p99 of a lookup, unloaded and loaded: {found}")

@@ -47,24 +47,19 @@ class Clock:
         now_ms = self.now_ms()
         return now_ms if last_ms - now_ms > max(self.jump_tolerance_ms, _BACK_MS_MAX) else max(now_ms, last_ms)
 
-    def resume(self, counted_ms: int, seen_ms: int) -> None:
+    def resume(self, counted_ms: int, seen_ms: int, ran_ms: int) -> None:
         """Go on from what `state` returned before the server was switched off."""
         wall_ms, steady_ms = self._read_ms()
-        ran_ms = wall_ms - seen_ms
-        if ran_ms >= self.jump_tolerance_ms:
-            counted_ms = seen_ms
-        self._wall_ms, self._steady_ms, self._jump, self._was_off = counted_ms, steady_ms, None, True
-        if 0 <= ran_ms < self.jump_tolerance_ms < abs(wall_ms - counted_ms):
-            self._jump = (wall_ms - counted_ms, steady_ms - ran_ms)
+        self._wall_ms, self._steady_ms, self._was_off = counted_ms, steady_ms, True
+        # The clock may have been put right in between, unseen. So it is the time it ran that counts, not what it shows.
+        self._jump = (wall_ms - counted_ms, steady_ms - ran_ms) if ran_ms and wall_ms >= seen_ms else None
         self.expiry_ms()  # the clock runs on from here
 
-    def state(self) -> tuple[int, int]:
-        """The time that counts, and what the wall clock said when it jumped; the time that counts if it did not."""
+    def state(self) -> tuple[int, int, int]:
+        """The time that counts, what the wall clock says, and how long it has run on since it jumped."""
         counted_ms = self.expiry_ms()
-        if self._jump is None:
-            return counted_ms, counted_ms
         wall_ms, steady_ms = self._read_ms()
-        return counted_ms, wall_ms - (steady_ms - self._jump[1])
+        return counted_ms, wall_ms, 0 if self._jump is None else steady_ms - self._jump[1]
 
     def expiry_ms(self) -> int:
         """The time by which rows, partitions and leases expire."""

@@ -115,16 +115,16 @@ class DataDir:
         disk.unlink_if_there(clean)
         disk.sync_folder(self.path)
 
-    def clock_state(self) -> tuple[int, int] | None:
+    def clock_state(self) -> tuple[int, int, int] | None:
         """What was recorded of the clock; None if nothing was, or if it cannot be read."""
         try:
-            counted, seen = disk.unseal(disk.read_file(self.path / CLOCK_NAME)).split()
-            return int(counted), int(seen)
+            counted, seen, ran = disk.unseal(disk.read_file(self.path / CLOCK_NAME)).split()
+            return int(counted), int(seen), int(ran)
         except (OSError, ValueError):
             return None
 
-    def record_clock(self, state: tuple[int, int]) -> None:
-        disk.write_atomically(self.path / CLOCK_NAME, disk.seal(b"%d %d" % state))
+    def record_clock(self, state: tuple[int, int, int]) -> None:
+        disk.write_atomically(self.path / CLOCK_NAME, disk.seal(b"%d %d %d" % state))
 
     def release(self, *, clean: bool) -> None:
         """Give the folder free; ``clean`` says that everything was flushed."""
