@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -101,6 +101,17 @@ class HealthyClient(threading.Thread):
                 await asyncio.sleep(0.02)
 
 
+class Usage(NamedTuple):
+    memory_bytes: int
+    files: int
+    threads: int
+
+
+def connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
 class ServerProcess:
     """A server in a process of its own, and figures of that process."""
 
@@ -119,9 +130,20 @@ class ServerProcess:
         """Open files and connections of the server."""
         return len(os.listdir(f"/proc/{self.server.pid}/fd"))
 
+    @property
+    def usage(self) -> Usage:
+        """What the server and its writer process take now."""
+        pid = self.server.pid
+        found = [0, 0, 0]
+        for each in (pid, *Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+            folder = Path(f"/proc/{each}")
+            pages = int((folder / "statm").read_text().split()[1])
+            counts = (pages * 4096, *(len(os.listdir(folder / name)) for name in ("fd", "task")))
+            found = [total + count for total, count in zip(found, counts)]
+        return Usage(*found)
+
     def connect(self, address: str | None = None) -> socket.socket:
-        host, _, port = (address or self.plain).rpartition(":")
-        return socket.create_connection((host, int(port)), timeout=10)
+        return connect(address or self.plain)
 
 
 class Attacked(ServerProcess):

@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import resource
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import fmean
 
 import pyarrow as pa
 import pytest
-from tests.abuse.attackers import MIB, HealthyClient, ServerProcess, exchange, frame, is_closed_within
+from tests.abuse.attackers import MIB, HealthyClient, ServerProcess, Usage, exchange, frame, is_closed_within
+from tests.abuse.stalls import Wait, stalls
 from tests.tls_support import Authority
 
 import fluss.aio as fluss
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 
+ROOT = Path(__file__).parents[2]
 MIXED_ROUNDS_MIN = 9
 VERSIONS = pb.ApiVersionsRequest(client_software_name="x", client_software_version="1").SerializeToString()
 
@@ -302,24 +308,49 @@ async def _mixed_load(address: str, seconds: float, sample: Callable[[], None]) 
     return rounds
 
 
-def check_mixed_load(watched: Watched, seconds: float, growth_bytes_max: int) -> None:
-    samples: list[int] = []
-    rounds = asyncio.run(_mixed_load(watched.plain, seconds, lambda: samples.append(watched.memory_bytes)))
-    # The first third fills caches and pools; from then on memory has to be flat.
+@contextlib.contextmanager
+def without_stalls(watched: Watched, control: Watched) -> Iterator[None]:
+    """Fail if the server answers nothing for a while in which the other one, on the same machine, answers."""
+    command = [sys.executable, "-m", "tests.abuse.stalls", watched.plain, control.plain]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield
+            found, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert json.loads(found) == []
+
+
+def check_mixed_load(folder: Path, seconds: float, growth_bytes_max: int) -> None:
+    samples: list[Usage] = []
+    with (
+        Watched(folder / "loaded") as watched,
+        Watched(folder / "control") as control,
+        without_stalls(watched, control),
+    ):
+        rounds = asyncio.run(_mixed_load(watched.plain, seconds, lambda: samples.append(watched.usage)))
+    # The first third fills caches and pools; from then on everything has to be flat.
     settled = samples[len(samples) // 3 :]
     half = len(settled) // 2
-    first, last = sum(settled[:half]) / half, sum(settled[half:]) / (len(settled) - half)
-    print(f"{rounds} rounds in {seconds:.0f} s: {first / MIB:.1f} MiB, then {last / MIB:.1f} MiB")
-    assert last - first < growth_bytes_max, f"memory grew from {first / MIB:.1f} to {last / MIB:.1f} MiB"
+    first, last = (Usage(*map(fmean, zip(*part))) for part in (settled[:half], settled[half:]))
+    print(f"{rounds} rounds in {seconds:.0f} s: {first}, then {last}")
+    assert last.memory_bytes - first.memory_bytes < growth_bytes_max
+    assert last.files - first.files < 3
+    assert last.threads - first.threads < 1
 
 
-def test_memory_under_mixed_load(tmp_path: Path) -> None:
-    with Watched(tmp_path) as watched:
-        check_mixed_load(watched, 2, 24 * MIB)
+def test_mixed_load(tmp_path: Path) -> None:
+    check_mixed_load(tmp_path, 2, 24 * MIB)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_memory_over_a_long_mixed_load(tmp_path: Path) -> None:
-    with Watched(tmp_path) as watched:
-        check_mixed_load(watched, 60 * float(os.environ.get("MINUTES", "60")), 16 * MIB)
+def test_a_long_mixed_load(tmp_path: Path) -> None:
+    check_mixed_load(tmp_path, 60 * float(os.environ.get("MINUTES", "60")), 16 * MIB)
+
+
+def test_stalls_that_the_control_has_too_are_those_of_the_machine() -> None:
+    stall = Wait(10, 0.4)
+    assert stalls([stall, Wait(20, 0.2)], []) == [stall]
+    assert stalls([stall], [Wait(9.9, 0.3)]) == []
+    assert stalls([stall], [Wait(9, 0.9), Wait(10.1, 0.15), Wait(10.4, 1)]) == [stall]

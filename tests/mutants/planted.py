@@ -301,6 +301,27 @@ DURABILITY: tuple[Mutant, ...] = (
 
 MUTANTS: tuple[Mutant, ...] = (
     *DURABILITY,
+    Mutant(
+        "clock-believed-at-a-start",
+        "src/fluss/server/server.py",
+        "            self.clock.resume(*(self._data_dir.clock_state() or (newest, newest, 0)))\n",
+        "",
+        ("tests/server/test_clock.py",),
+    ),
+    Mutant(
+        "time-falls-within-a-segment",
+        f"{_LOG}/tablet.py",
+        "falls=timestamp < self.max_timestamp",
+        "falls=False",
+        ("tests/server/test_clock.py",),
+    ),
+    Mutant(
+        "disk-waited-for-while-sending",
+        "src/fluss/server/channel.py",
+        "not first.is_cached(_SEND_BYTES_MAX)",
+        "False",
+        ("tests/server/test_cold_reads.py",),
+    ),
     # -- retention --------------------------------------------------------------------------------------------------
     Mutant(
         "expired-file-deleted-before-the-recovery-point",

@@ -47,8 +47,8 @@ class FakeClock(Clock):
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.time_ms = now_ms
 
-    def now_ms(self) -> int:
-        return self.time_ms
+    def _read_ms(self) -> tuple[int, int]:
+        return self.time_ms, self.time_ms
 
 
 def rows(first: int, count: int) -> pa.RecordBatch:

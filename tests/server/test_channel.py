@@ -8,6 +8,7 @@ import contextlib
 import random
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -28,6 +29,7 @@ def channel_and_peer(closed: list[str]) -> Iterator[tuple[Channel, socket.socket
         asyncio.get_running_loop(),
         ours,
         FrameReader(1 << 20),
+        ThreadPoolExecutor(1),
         on_frame=lambda _: None,
         on_closed=closed.append,
         on_sent=lambda: None,
@@ -142,6 +144,7 @@ async def test_a_large_frame_that_has_come_is_taken_in_one_iteration(monkeypatch
         asyncio.get_running_loop(),
         ours,
         FrameReader(1 << 20),
+        ThreadPoolExecutor(1),
         on_frame=lambda frame: frames.append(bytes(frame)),
         on_closed=closed.append,
         on_sent=lambda: None,

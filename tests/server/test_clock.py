@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
 import pytest
-from tests.server.log_support import connected, make_batch, running_server
+from tests.server.catalog.support import create, partitioned_table
+from tests.server.log_support import connected, ids_of, make_batch, running_server
 
-from fluss.metadata import TableBucket
+from fluss.metadata import TableBucket, TablePath
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.clock import Clock
@@ -118,3 +120,142 @@ async def test_nothing_expires_and_nothing_is_stamped_by_a_jump(tmp_path: Path) 
         await client.call(apis.ALTER_CLUSTER_CONFIGS, request)
         await server.tablets.expire_segments()
         assert (await client.offsets(table, 0)).offset == 9, "a year has passed"
+
+
+# A server that was switched off -----------------------------------------------------------------------------------
+
+
+def restarted(clock: MachineClock, off_ms: int) -> MachineClock:
+    """The clock of a server that goes on from this one, on a machine that was started again."""
+    new = MachineClock(clock.jump_tolerance_ms, clock.set_ms + clock.steady_ms + off_ms)
+    new.resume(*clock.state())
+    return new
+
+
+def test_what_passed_while_the_server_was_off_counts_once_the_clock_ran_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = MachineClock()
+    clock.now_ms()
+    clock = restarted(clock, YEAR)
+    assert (clock.now_ms(), clock.expiry_ms()) == (NOW + YEAR, NOW), "rows must not be stamped too early"
+    clock.wait(9 * MINUTE)
+    assert (clock.now_ms(), clock.expiry_ms()) == (NOW + YEAR + 9 * MINUTE, NOW + 9 * MINUTE)
+    clock.wait(MINUTE)
+    assert clock.expiry_ms() == clock.now_ms() == NOW + YEAR + 10 * MINUTE
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 2
+    assert f"last ran {YEAR // 1000} s ago" in texts[0]
+
+
+def test_starts_that_follow_each_other_confirm_nothing() -> None:
+    clock = MachineClock()
+    clock.now_ms()
+    clock = restarted(clock, YEAR)
+    for _ in range(4):
+        clock.wait(MINUTE)
+        clock = restarted(clock, MINUTE)
+        assert clock.expiry_ms() < NOW + 9 * MINUTE
+    clock.wait(5 * MINUTE)
+    assert clock.expiry_ms() < NOW + 11 * MINUTE
+    clock.wait(MINUTE)
+    assert clock.expiry_ms() == clock.now_ms() > NOW + YEAR, "it has run for ten minutes in all"
+
+
+def test_a_second_wrong_start_does_not_confirm_the_first() -> None:
+    clock = MachineClock()
+    clock.now_ms()
+    clock = restarted(clock, YEAR)
+    clock = restarted(clock, YEAR)
+    assert clock.expiry_ms() == NOW
+
+
+def test_a_server_that_never_runs_for_long_lets_rows_expire() -> None:
+    clock = MachineClock()
+    clock.now_ms()
+    for _ in range(11):
+        clock = restarted(clock, 24 * 60 * MINUTE)
+        clock.wait(MINUTE)
+    assert clock.expiry_ms() > NOW + 9 * 24 * 60 * MINUTE
+
+
+@pytest.mark.parametrize("tolerance", [0, 10 * MINUTE])
+def test_a_short_stop_counts_at_once(tolerance: int) -> None:
+    clock = MachineClock(tolerance)
+    clock.now_ms()
+    clock = restarted(clock, 9 * MINUTE)
+    assert clock.expiry_ms() == clock.now_ms() == NOW + 9 * MINUTE
+    assert clock.state() == (clock.now_ms(), clock.now_ms(), 0)
+
+
+def test_a_clock_that_is_behind_at_a_start_does_not_count() -> None:
+    clock = MachineClock()
+    clock.now_ms()
+    clock = restarted(clock, -YEAR)
+    assert clock.expiry_ms() == clock.now_ms() == NOW
+    clock.set_ms += YEAR + 30 * MINUTE
+    clock.wait(MINUTE)
+    assert (clock.now_ms(), clock.expiry_ms()) == (NOW + 31 * MINUTE, NOW + MINUTE)
+
+
+def test_timestamps_fall_only_when_a_clock_was_ahead() -> None:
+    clock = MachineClock()
+    for ahead in (1, MINUTE, 10 * MINUTE):
+        assert clock.stamp_ms(NOW + ahead) == NOW + ahead
+    assert clock.stamp_ms(NOW + 10 * MINUTE + 1) == NOW
+    assert clock.stamp_ms(NOW - 1) == NOW
+
+
+async def test_a_start_with_a_clock_a_year_ahead(tmp_path: Path) -> None:
+    """Nothing expires by it; and once the clock is right, rows are stamped and expire as if it always had been."""
+    options = {"log_retention_roll__active__segment_enabled": "true"}
+    async with running_server(tmp_path, MachineClock(), **options) as server, connected(server) as client:
+        table = await client.create_table(table_log_ttl="1 d")
+        await client.produce(table, make_batch(0, writer_id=7, sequence=0))
+    for minute in (1, 2):  # a second start with the wrong clock does not make it right
+        wrong = MachineClock(now_ms=NOW + YEAR + minute * MINUTE)
+        async with running_server(tmp_path, wrong, **options) as server, connected(server) as client:
+            server._expire_writers()
+            await server.tablets.expire_segments()
+            assert (await client.offsets(table, 0)).offset == 0
+            again = await client.produce(table, make_batch(0, writer_id=7, sequence=0))
+            assert (again.error_code, again.base_offset) == (0, 0), "the writer repeats its last batch"
+            await client.produce(table, make_batch(minute * 3))
+    clock = MachineClock(now_ms=NOW + 5 * MINUTE)
+    async with running_server(tmp_path, clock, **options) as server, connected(server) as client:
+        await client.produce(table, make_batch(9))
+        log = server.tablets.tablet(TableBucket(table, 0))
+        assert log.max_timestamp == NOW + 5 * MINUTE
+    async with running_server(tmp_path, clock, **options) as server, connected(server) as client:
+        await client.produce(table, make_batch(12))
+        log = server.tablets.tablet(TableBucket(table, 0))
+        assert (log.damage, log.max_timestamp) == (None, NOW + 5 * MINUTE)
+        assert ids_of((await client.fetch(table, 0)).records) == list(range(9))
+        assert ids_of((await client.fetch(table, 9)).records) == list(range(9, 15))
+        assert [(await client.offsets(table, 2, NOW + at)).offset for at in (0, 1, 5 * MINUTE)] == [0, 3, 3]
+        clock.wait(MINUTE)
+        await client.produce(table, make_batch(15))
+        assert (await client.offsets(table, 2, NOW + 6 * MINUTE)).offset == 15
+        clock.wait(25 * 60 * MINUTE)
+        for _ in range(2):
+            await server.tablets.expire_segments()
+        assert (await client.offsets(table, 0)).offset == 18, "what was stamped ahead expires with what came later"
+
+
+async def test_partitions_stay_at_a_start_with_a_clock_a_year_ahead(tmp_path: Path) -> None:
+    path = TablePath("fluss", "t")
+    properties = {
+        "table.auto-partition.enabled": "true",
+        "table.auto-partition.time-zone": "UTC",
+        "table.auto-partition.num-retention": "1",
+    }
+    async with running_server(tmp_path, MachineClock()) as server, connected(server) as client:
+        await client.send(create(partitioned_table(properties=properties)))
+        assert list(server.catalog.table(path).partitions) == ["20231114", "20231115"]
+    wrong = MachineClock(now_ms=NOW + YEAR)
+    async with running_server(tmp_path, wrong) as server:
+        await server.catalog.auto_partitioner.run()
+        found = list(server.catalog.table(path).partitions)
+        assert found == ["20231114", "20231115", "20241113", "20241114"], "new rows need partitions; none is dropped"
+        wrong.wait(10 * MINUTE)
+        await server.catalog.auto_partitioner.run()
+        assert list(server.catalog.table(path).partitions) == ["20241113", "20241114"], "it was switched off for a year"

@@ -432,6 +432,7 @@ async def test_a_scan_that_its_client_gave_up_ends_without_another_one(tmp_path:
         await table.put([(i, "x", None) for i in range(100)])
         await table.begin_scan(1)
         assert len(server.kv.cursors) == 1
+        assert 'fluss_tabletserver_user_cursors{user="anonymous@127.0.0.1"} 1' in server.metrics.text()
         await wait_until(lambda: len(server.kv.cursors) == 0)
 
 

@@ -447,7 +447,20 @@ async def _read_damaged(world: World) -> None:
 async def _clock(world: World) -> None:
     """The clock is wrong for less than its tolerance, by up to a year: nothing may expire by it."""
     await _pause(world)
+    await _wrong_clock(world)
+
+
+async def _wrong_start(world: World) -> None:
+    """The same when a server starts. It cannot know how long it was off."""
+    await _pause(world)
+    world.kill_server()
+    await _wrong_clock(world, world.start_server)
+
+
+async def _wrong_clock(world: World, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
     world.set_clock_off(world.rng.choice((-1, 1)) * world.rng.uniform(3600, 365 * 86400))
+    if meanwhile is not None:
+        await meanwhile()
     await asyncio.sleep(world.rng.uniform(1, 50))
     world.set_clock_off(0)
 
@@ -469,6 +482,7 @@ FAULTS: dict[str, Callable[[World], Awaitable[None]]] = {
     "disk and power": _bad_disk_then_power,
     "damage": _damage,
     "clock": _clock,
+    "clock at a start": _wrong_start,
 }
 NETWORK_FAULTS = ("nothing", "reset", "cut", "slow", "clock")
 """Faults that leave the files alone: of the rows that were read before, none is read again after these."""

@@ -12,6 +12,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from time import monotonic
 
 from fluss.errors import FormatError
@@ -48,6 +49,7 @@ class Channel:
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket | TlsSocket,
         reader: FrameReader,
+        executor: Executor,
         *,
         on_frame: Callable[[memoryview], None],
         on_closed: Callable[[str], None],
@@ -67,6 +69,7 @@ class Channel:
         self._on_error = on_error
         self._answers = answers or UnsentAnswers(0)
         self.share = share or Scheduler().share(None)
+        self._executor = executor
         self._queue: deque[memoryview | FileRange] = deque()
         self._frames: deque[memoryview] = deque()
         """Received in one piece with a frame after which reading was paused, or whose handling took long."""
@@ -284,6 +287,9 @@ class Channel:
             # A peer that takes bytes as fast as this sends them leaves time for others as well.
             while self._queue:
                 first = self._queue[0]
+                if isinstance(first, FileRange) and not first.is_cached(_SEND_BYTES_MAX):
+                    self._read_ahead(first)
+                    return
                 sent = self._send_file(first) if isinstance(first, FileRange) else self._send_memory()
                 self.bytes_out += sent
                 self.unsent_bytes -= sent
@@ -305,6 +311,20 @@ class Channel:
             self._loop.remove_writer(self.fd)
         if self._closing:
             self._close("closed by this server")
+
+    def _read_ahead(self, part: FileRange) -> None:
+        """Wait for the disk in a thread, and then go on sending: the event loop belongs to all connections."""
+        if self._writing:
+            self._loop.remove_writer(self.fd)
+        self._writing = True
+        work = self._loop.create_task(self.share.in_thread(self._executor, part.read_ahead, _SEND_BYTES_MAX))
+        work.add_done_callback(self._was_read)
+
+    def _was_read(self, work: asyncio.Task[None]) -> None:
+        if not work.cancelled():
+            work.exception()  # sending fails then as well
+        if not self.closed:
+            self._loop.add_writer(self.fd, self._writable)
 
     def _send_memory(self) -> int:
         parts: list[memoryview] = []

@@ -18,6 +18,8 @@ logger = logging.getLogger("fluss.server")
 LOCK_NAME = ".lock"
 CLEAN_NAME = ".clean-shutdown"
 ADDRESS_NAME = ".address"
+CLOCK_NAME = ".clock"
+"""The time that counted while a server last ran, for `Clock.resume`."""
 RESTORING_NAME = ".restoring"
 """Is there while a backup is restored into the folder."""
 _REPLACEABLE = "# replaceable"
@@ -112,6 +114,17 @@ class DataDir:
         # From now on a crash must not look like a clean stop.
         disk.unlink_if_there(clean)
         disk.sync_folder(self.path)
+
+    def clock_state(self) -> tuple[int, int, int] | None:
+        """What was recorded of the clock; None if nothing was, or if it cannot be read."""
+        try:
+            counted, seen, ran = disk.unseal(disk.read_file(self.path / CLOCK_NAME)).split()
+            return int(counted), int(seen), int(ran)
+        except (OSError, ValueError):
+            return None
+
+    def record_clock(self, state: tuple[int, int, int]) -> None:
+        disk.write_atomically(self.path / CLOCK_NAME, disk.seal(b"%d %d %d" % state))
 
     def release(self, *, clean: bool) -> None:
         """Give the folder free; ``clean`` says that everything was flushed."""

@@ -33,6 +33,10 @@ _FOLDER_MODE = 0o700
 _NOT_FLUSHABLE = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP})
 """Errors of a folder that cannot be flushed at all. A disk that fails says something else."""
 
+_NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
+_SAMPLE_BYTES = 128 * 1024
+"""As much as the system reads ahead."""
+
 OPERATIONS: dict[str, tuple[str, ...]] = {
     "open": ("open_file",),
     "write": ("write", "write_at", "write_parts_at"),
@@ -69,6 +73,19 @@ send_file: Callable[[int, int, int, int], int] = os.sendfile
 truncate: Callable[[int, int], None] = os.ftruncate
 sync: Callable[[int], None] = os.fsync
 sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+def is_cached(fd: int, position: int, size_bytes: int) -> bool:
+    """Whether bytes of a file can be read without a wait for the disk, judged by samples; true if nobody knows."""
+    byte = [bytearray(1)]
+    try:
+        for sample in (*range(position, position + size_bytes, _SAMPLE_BYTES), position + size_bytes - 1):
+            os.preadv(fd, byte, sample, _NO_WAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # not supported; or it cannot be read, as the one who reads it finds out
+    return True
 
 
 def file_size(fd: int) -> int:

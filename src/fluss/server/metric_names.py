@@ -158,6 +158,7 @@ METRICS: dict[str, Metric] = {
     "tabletserver_refusedConnections_total": Metric("counter", "Connections refused because all were taken."),
     "tabletserver_user_connections": Metric("gauge", "Connections of a user.", _OWNER),
     "tabletserver_user_requestMemorySize": Metric("gauge", "Bytes of large requests of a user.", _OWNER),
+    "tabletserver_user_cursors": Metric("gauge", "Open scans of primary-key tables of a user.", _OWNER),
     "tabletserver_user_cpuTimeMs": Metric("gauge", "Processor time since a user connected.", _OWNER),
     "tabletserver_user_throttleTimeMs": Metric("gauge", "Time for which a user was throttled by quotas.", _OWNER),
     "tabletserver_closedConnections_total": Metric(

@@ -16,6 +16,7 @@ from fluss.server.clock import Clock
 from fluss.server.config import ServerConfig
 from fluss.server.log.files import DamagedLogError
 from fluss.server.log.remote import RemoteLog
+from fluss.server.log.segment import expired_count
 from fluss.server.log.tablet import LogTablet
 from fluss.server.remote_files import RemoteFiles
 
@@ -126,15 +127,12 @@ class RemoteLogManager:
         ttl_ms = self._catalog.log_ttl_ms(entry.table_info)
         if ttl_ms <= 0:
             return
-        oldest_kept = self._clock.now_ms() - ttl_ms
-        limit: int | None = None
+        now_ms = self._clock.expiry_ms()
+        segments = remote.segments
         if entry.table_info.config.lake_enabled:
             limit = self._catalog.lake_end_offset(tablet.bucket) or 0
-        count = 0
-        for segment in remote.segments:
-            if segment.max_timestamp >= oldest_kept or (limit is not None and segment.end_offset > limit):
-                break
-            count += 1
+            segments = tuple(segment for segment in segments if segment.end_offset <= limit)
+        count = expired_count((segment.max_timestamp for segment in segments), now_ms - ttl_ms, now_ms)
         if count:
             entry.counters.remote_delete += 1
             try:

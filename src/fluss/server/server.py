@@ -91,7 +91,9 @@ class Server(Services):
         try:
             if not self._data_dir.was_clean:
                 logger.warning("the data folder '%s' was not closed cleanly; recovering", self._data_dir.path)
-            self.catalog = Catalog(self._data_dir.path, self.config, clock_ms=self.clock.now_ms)
+            self.catalog = Catalog(
+                self._data_dir.path, self.config, clock_ms=self.clock.now_ms, expiry_ms=self.clock.expiry_ms
+            )
             self.config = self.catalog.configs.current
             self.catalog.configs.on_changed.append(self._config_changed)
             self.catalog.lake_hook = LakeHook(self.catalog.configs)
@@ -114,6 +116,8 @@ class Server(Services):
             )
             open_existing = partial(self.tablets.open_existing, clean=self._data_dir.was_clean)
             await loop.run_in_executor(self.executor, open_existing)
+            newest = self.tablets.newest_timestamp
+            self.clock.resume(*(self._data_dir.clock_state() or (newest, newest, 0)))
             self.catalog.lake.log_end_of = self._log_end_of
             writer = self.environment.kv_writer()
             self.kv = Kv(self.catalog, self.tablets, self.config, self.executor, self.clock, writer)
@@ -157,6 +161,7 @@ class Server(Services):
         self._every("log.flush.offset.checkpoint-interval", self.tablets.checkpoint)
         self._every("remote.log.task-interval-duration", self.tablets.move_to_remote)
         self._every("server.data-disk.check-interval", self._check_disk)
+        self._every("log.flush.offset.checkpoint-interval", self._record_clock, at_once=True)
         if self.replicator is not None:
             self._every("replication.interval", self.replicator.run_round)
         if self._tls:
@@ -298,6 +303,11 @@ class Server(Services):
         for listener in self._tls.values():
             await listener.reload()
 
+    async def _record_clock(self) -> None:
+        if self._data_dir is not None:
+            record = self._data_dir.record_clock
+            await asyncio.get_running_loop().run_in_executor(self.executor, record, self.clock.state())
+
     def _expire_writers(self) -> None:
         self.tablets.expire_writers(self.config.integer("server.writer-id.expiration-time"))
 
@@ -367,6 +377,7 @@ class Server(Services):
         series("tabletserver_user_requestMemorySize", lambda: self._by_user(lambda one: self.memory.held_by(one.owner)))
         series("tabletserver_user_cpuTimeMs", lambda: self._by_user(lambda one: one.charged_seconds * 1000))
         series("tabletserver_user_throttleTimeMs", lambda: self._by_user(lambda one: one.usage.throttled_ms))
+        series("tabletserver_user_cursors", lambda: self._by_user(lambda one: self.kv.cursors.held_by(one.owner)))
         gauge("tabletserver_request_requestQueueSize", lambda: sum(s.requests_in_work for s in self.sessions))
 
     def _by_user(self, figure: Callable[[Share], float]) -> list[tuple[Labels, float]]:

@@ -134,6 +134,7 @@ class ServerSession:
             self._loop,
             sock,
             self._reader,
+            services.executor,
             on_frame=self._on_frame,
             on_closed=self._on_closed,
             on_sent=self._on_sent,

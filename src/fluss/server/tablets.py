@@ -13,7 +13,6 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from itertools import takewhile
 from pathlib import Path
 
 from fluss.errors import FlussError, UnknownTableOrBucketError
@@ -28,7 +27,7 @@ from fluss.server.environment import Environment
 from fluss.server.log.files import HANDLES_MAX, OpenFiles
 from fluss.server.log.opening import LogOpener
 from fluss.server.log.projection import IntactCuts
-from fluss.server.log.segment import LogSettings, Segment
+from fluss.server.log.segment import LogSettings, expired_count
 from fluss.server.log.tablet import LogTablet
 from fluss.server.metrics import ServerMetrics
 from fluss.server.remote_log import RemoteLogManager
@@ -438,8 +437,13 @@ class Tablets:
             if deleted:
                 logger.info("deleted %d old segments of %s", deleted, log.bucket)
 
+    @property
+    def newest_timestamp(self) -> int:
+        """The time of the newest row; -1 if there is none."""
+        return max((log.max_timestamp for log in self._logs.values()), default=-1)
+
     def expire_writers(self, after_ms: int) -> None:
-        before = self._clock.now_ms() - after_ms
+        before = self._clock.expiry_ms() - after_ms
         for log in self._logs.values():
             log.writers.expire(before)
 
@@ -448,7 +452,7 @@ class Tablets:
 
         Of those that remain, free the indexes that are not used.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.expiry_ms()
         roll_active = bool(self._config.boolean("log.retention.roll-active-segment.enabled"))
         for number, log in enumerate(tuple(self._logs.values())):
             if number % _LOGS_PER_SLICE == _LOGS_PER_SLICE - 1:
@@ -484,22 +488,19 @@ class Tablets:
                 await asyncio.get_running_loop().run_in_executor(self._executor, lambda: active.index)
             if log.idle and active.max_timestamp < oldest_kept:
                 log.roll_if_not_empty()
-        closed = log.segments[:-1]
-        if closed:
+        segments = tuple(log.segments)
+        if len(segments) > 1:
             # Their times may have to be read.
-            expired_end = await asyncio.get_running_loop().run_in_executor(
-                self._executor, _expired_end, closed, oldest_kept
+            count = await asyncio.get_running_loop().run_in_executor(
+                self._executor,
+                lambda: expired_count((segment.max_timestamp for segment in segments), oldest_kept, now_ms),
             )
-            log.detach_segments_before(min(expired_end, limit))
+            if count:
+                # The last one goes on: rows may have been written to it by now.
+                log.detach_segments_before(min(segments[min(count, len(segments) - 1) - 1].end_offset, limit))
 
     def disk_usage(self) -> float:
         return disk.usage(self._root)
-
-
-def _expired_end(segments: Sequence[Segment], oldest_kept_ms: int) -> int:
-    """Where the segments end whose rows are all older than a time. Runs in a thread."""
-    expired = takewhile(lambda segment: segment.max_timestamp < oldest_kept_ms, segments)
-    return max((segment.end_offset for segment in expired), default=0)
 
 
 def _handles_max() -> int:

@@ -20,14 +20,14 @@ A, B = TableBucket(1, 0), TableBucket.with_partition(2, 7, 3)
 
 def reopened(folder: Path, leases: SnapshotLeases, clock: FakeClock) -> SnapshotLeases:
     leases.save(leases.copy())
-    again = SnapshotLeases(folder, clock.now_ms)
+    again = SnapshotLeases(folder, clock)
     again.load()
     return again
 
 
 def test_what_leases_hold(tmp_path: Path) -> None:
     clock = FakeClock()
-    leases = SnapshotLeases(tmp_path, clock.now_ms)
+    leases = SnapshotLeases(tmp_path, clock)
     leases.load()
     leases.acquire("one", 1_000, {A: 4, B: 5})
     leases.acquire("two", 2_000, {A: 4})
@@ -53,7 +53,7 @@ def test_what_leases_hold(tmp_path: Path) -> None:
 
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshotter, "_LEASES_MAX", 2)
-    leases = SnapshotLeases(tmp_path, FakeClock().now_ms)
+    leases = SnapshotLeases(tmp_path, FakeClock())
     for lease_id, duration_ms in (("", 1), ("x" * 257, 1), ("x", 0), ("x", -1), ("x", 1 << 62)):
         with pytest.raises(InvalidArgumentError):
             leases.acquire(lease_id, duration_ms, {A: 1})
@@ -68,7 +68,7 @@ def test_limits_of_an_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """One user does not take the leases of all."""
     monkeypatch.setattr(snapshotter, "_LEASES_PER_OWNER_MAX", 2)
     monkeypatch.setattr(snapshotter, "_SNAPSHOTS_PER_OWNER_MAX", 3)
-    leases = SnapshotLeases(tmp_path, FakeClock().now_ms)
+    leases = SnapshotLeases(tmp_path, FakeClock())
     mallory, alice = (partial(lease_key, f"User:{name}") for name in ("mallory", "alice"))
     leases.acquire(mallory("1"), 9, {A: 1, B: 1})
     with pytest.raises(InvalidArgumentError, match="User:mallory would hold more than 3 snapshots"):
@@ -82,7 +82,7 @@ def test_limits_of_an_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_lease_of_nothing_takes_no_place(tmp_path: Path) -> None:
     """Who may read no table could otherwise take all of them."""
-    leases = SnapshotLeases(tmp_path, FakeClock().now_ms)
+    leases = SnapshotLeases(tmp_path, FakeClock())
     leases.acquire("one", 9, {})
     assert len(leases) == 0
 
@@ -95,12 +95,12 @@ def test_names_of_owners_and_leases_are_not_confused() -> None:
 
 def test_a_damaged_file_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
-    leases = SnapshotLeases(tmp_path, clock.now_ms)
+    leases = SnapshotLeases(tmp_path, clock)
     leases.acquire("one", 1_000, {A: 4})
     leases.save(leases.copy())
     path = tmp_path / LEASES_NAME
     path.write_bytes(path.read_bytes().replace(b"[1,null,0,4]", b"[1,null,0,5]"))
-    again = SnapshotLeases(tmp_path, clock.now_ms)
+    again = SnapshotLeases(tmp_path, clock)
     with caplog.at_level(logging.ERROR):
         again.load()
     assert "cannot be read" in caplog.text

@@ -56,6 +56,7 @@ from fluss.metadata import (
 from fluss.records import decode_value_batch
 from fluss.rows import CompactedKeyEncoder, IcebergKeyEncoder, PaimonKeyEncoder
 from fluss.rows.logical import from_arrow, to_arrow
+from fluss.server.auth import Principal
 from fluss.server.config import ServerConfig
 from fluss.server.kv import budget as budget_module
 from fluss.server.kv.aggregate import aggregate_of, column_aggregate_of
@@ -506,15 +507,15 @@ def test_cursors_of_one_state_share_its_memory_and_the_others_count() -> None:
 def test_cursors_of_one_user_leave_room_for_others() -> None:
     cursors = Cursors(ServerConfig({"kv.scanner.max-per-bucket": "4", "kv.scanner.max-per-server": "8"}))
     for _ in range(3):
-        cursors.open(_tablet(), iter([]), None, owner="User:mallory")
+        cursors.open(_tablet(), iter([]), None, owner=Principal("mallory"))
     with pytest.raises(TooManyScannersError, match="User:mallory has 3 of the 4 scans that TableBucket"):
-        cursors.open(_tablet(), iter([]), None, owner="User:mallory")
-    cursors.open(_tablet(), iter([]), None, owner="User:alice")
+        cursors.open(_tablet(), iter([]), None, owner=Principal("mallory"))
+    cursors.open(_tablet(), iter([]), None, owner=Principal("alice"))
     for _ in range(3):
-        cursors.open(_tablet(1), iter([]), None, owner="User:mallory")
+        cursors.open(_tablet(1), iter([]), None, owner=Principal("mallory"))
     with pytest.raises(TooManyScannersError, match="User:mallory has 6 of the 8 scans that the server"):
-        cursors.open(_tablet(2), iter([]), None, owner="User:mallory")
-    cursors.open(_tablet(2), iter([]), None, owner="User:alice")
+        cursors.open(_tablet(2), iter([]), None, owner=Principal("mallory"))
+    cursors.open(_tablet(2), iter([]), None, owner=Principal("alice"))
 
 
 def test_expired_cursors_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ import fluss
 from fluss.server.local import LocalServer
 
 _FLUSH_SECONDS = 0.15
+_ATTEMPTS = 4
+"""A busy machine delays a lookup now and then. A server that waits is late in every snapshot, by ten flushes."""
 _SLOW_FLUSHES = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -64,11 +66,16 @@ def test_snapshots_on_a_slow_disk_hold_up_no_lookup(
             writer = threading.Thread(target=_write, args=(server.bootstrap_servers, end))
             writer.start()
             try:
-                waits = _waits_of_lookups(table, lambda: "snapshot 0 of" in server.log_text)
+                longest = []
+                for number in range(_ATTEMPTS):
+                    text = f"snapshot {number} of"
+                    longest.append(max(_waits_of_lookups(table, lambda text=text: text in server.log_text)))  # type: ignore[misc]
+                    if longest[-1] < _FLUSH_SECONDS:
+                        break
             finally:
                 end.set()
                 writer.join(60)
-        assert max(waits) < 6 * _FLUSH_SECONDS  # a snapshot takes more than ten flushes
+        assert min(longest) < _FLUSH_SECONDS, f"a lookup waited for a flush, in each snapshot: {longest}"
     finally:
         started = time.monotonic()
         server.stop()

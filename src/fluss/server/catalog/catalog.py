@@ -46,13 +46,14 @@ class Catalog(CatalogState):
         config: ServerConfig | Mapping[str, object] | None = None,
         *,
         clock_ms: Callable[[], int] = wall_clock_ms,
+        expiry_ms: Callable[[], int] | None = None,
     ) -> None:
         initial = config if isinstance(config, ServerConfig) else ServerConfig(config)
-        super().__init__(data_dir, initial, clock_ms)
+        super().__init__(data_dir, initial, clock_ms, expiry_ms or clock_ms)
         load_catalog(self)
         self.acls = AclStore(self.storage)
         self.authorizer = Authorizer(self.acls, initial)
-        self.producers = ProducerOffsetStore(self.storage, clock_ms)
+        self.producers = ProducerOffsetStore(self.storage, self.expiry_ms)
         self.server_tags = ServerTags(self.storage, initial.integer("tablet-server.id"))
         self.removals = RemoteRemovals(self)
         self.lake = LakeState(self, self.removals)

@@ -88,16 +88,16 @@ def _partitioned(entry: TableEntry, what: str) -> None:
         )
 
 
-def _now(catalog: CatalogState, strategy: AutoPartitionStrategy) -> datetime.datetime:
-    """The present in the zone of the table; without one, in the zone of the server."""
-    return datetime.datetime.fromtimestamp(catalog.clock_ms() / 1000, strategy.time_zone)
+def _in_zone(time_ms: int, strategy: AutoPartitionStrategy) -> datetime.datetime:
+    """A time in the zone of the table; without one, in the zone of the server."""
+    return datetime.datetime.fromtimestamp(time_ms / 1000, strategy.time_zone)
 
 
 def check_new_partition(catalog: CatalogState, entry: TableEntry, spec: dict[str, str]) -> None:
     """Everything that can be wrong with a partition that does not exist yet."""
     info = entry.table_info
     strategy = AutoPartitionStrategy.of(info.config, info.partition_keys)
-    strategy.check_new_value(spec[strategy.key], _now(catalog, strategy))
+    strategy.check_new_value(spec[strategy.key], _in_zone(catalog.expiry_ms(), strategy))
     check_replication_factor(info.descriptor)
     config = catalog.configs.current
     partitions_max = config.integer("max.partition.num")
@@ -226,14 +226,14 @@ class AutoPartitioner:
         catalog = self._catalog
         info = entry.table_info
         strategy = AutoPartitionStrategy.of(info.config, info.partition_keys)
-        now = _now(catalog, strategy)
+        expired_by = _in_zone(catalog.expiry_ms(), strategy)
 
         # Room first: what retention drops makes place for what is created.
-        old = [p for p in entry.partitions.values() if strategy.is_expired(p.spec[strategy.key], now)]
+        old = [p for p in entry.partitions.values() if strategy.is_expired(p.spec[strategy.key], expired_by)]
         for partition in sorted(old, key=lambda p: p.spec[strategy.key]):
             await catalog.change(lambda partition=partition: self._drop_if_there(entry, partition))  # type: ignore[misc]
 
-        for value in strategy.values_to_create(now):
+        for value in strategy.values_to_create(_in_zone(catalog.clock_ms(), strategy)):
             if value not in entry.partitions:
                 await catalog.change(lambda value=value: self._create_if_absent(entry, strategy.key, value))  # type: ignore[misc]
 

@@ -30,9 +30,11 @@ DropListener = Callable[[Dropped], "Awaitable[None] | None"]
 class CatalogState:
     """All databases, tables and partitions, with the thread and the lock through which they change."""
 
-    def __init__(self, data_dir: str | Path, initial: ServerConfig, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, data_dir: str | Path, initial: ServerConfig, clock_ms: Callable[[], int], expiry_ms: Callable[[], int]
+    ) -> None:
         self.data_dir = Path(data_dir)
-        self.clock_ms = clock_ms
+        self.clock_ms, self.expiry_ms = clock_ms, expiry_ms
         self.store = DocumentStore(self.data_dir / "catalog")
         self.storage = CatalogStorage(self.store)
         self.storage.prepare()

@@ -366,7 +366,7 @@ async def run_read(context: RequestContext, plan: reader.ReadPlan) -> reader.Rea
     work: Callable[[reader.ReadPlan], reader.ReadResult] = reader.read
     try:
         few_bytes = min(plan.bytes_max, reader.readable_bytes(plan.tablet, plan.offset)) <= INLINE_READ_BYTES_MAX
-        if few_bytes or plan.is_quick:
+        if (few_bytes or plan.is_quick) and plan.is_cached:
             return work(plan)
         return await context.session.share.in_thread(context.server.executor, work, plan)
     except OSError as error:

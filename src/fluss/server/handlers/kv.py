@@ -50,7 +50,6 @@ from fluss.protocol.record_messages import (
 )
 from fluss.records import encode_kv_body, kv_record_count, seal_kv_batch
 from fluss.rows import Slices
-from fluss.server.auth import ANONYMOUS
 from fluss.server.catalog import PartitionEntry, TableEntry
 from fluss.server.garbage import clear_tracebacks
 from fluss.server.handlers.answers import (
@@ -529,7 +528,7 @@ async def _scan(context: RequestContext, request: pb.ScanKvRequest) -> ScanKvRes
         if not entry.table_info.has_primary_key():
             raise NonPrimaryKeyTableError(f"table '{entry.table_path}' has no primary key")
         tablet = context.server.kv.tablet(entry, bucket)
-        owner = None if context.session.principal is ANONYMOUS else str(context.session.principal)
+        owner = context.session.share.owner
         cursors.check_room(bucket, owner)
         values, log_offset = await tablet.snapshot()
         limit = part.limit if part.HasField("limit") else None

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from fluss.errors import InvalidScanRequestError, ScannerExpiredError, TooManyScannersError, UnknownScannerIdError
 from fluss.metadata import TableBucket
 from fluss.records import encode_values, value_batch_header
+from fluss.server.auth import Principal
 from fluss.server.config import ServerConfig
 from fluss.server.kv.ordered import Values
 from fluss.server.kv.tablet import KvTablet
@@ -38,8 +39,8 @@ class Cursor:
     """Of the state that is read. Cursors of one bucket and offset share the memory of their view."""
     row_count: int = 0
     """Rows that the view keeps in memory."""
-    owner: str | None = None
-    """The user who opened it; None if users are not known."""
+    owner: Hashable = None
+    """The user who opened it, or the address where users are not known."""
     next_call: int = 1
     ended: bool = False
     _ahead: list[bytes] = field(default_factory=list)
@@ -97,11 +98,11 @@ def _fitting(values: Sequence[bytes], size_max: int, at_least: int) -> int:
     return len(values)
 
 
-def _check_count(cursors: Collection[Cursor], limit: int, owner: str | None, what: str) -> None:
+def _check_count(cursors: Collection[Cursor], limit: int, owner: Hashable, what: str) -> None:
     if len(cursors) >= limit:
         raise TooManyScannersError(f"{what} has {len(cursors)} open scans, its limit")
     share = max(1, int(limit * USER_SHARE))
-    if owner is not None and sum(cursor.owner == owner for cursor in cursors) >= share:
+    if isinstance(owner, Principal) and sum(cursor.owner == owner for cursor in cursors) >= share:
         raise TooManyScannersError(
             f"{owner} has {share} of the {limit} scans that {what} may have, the limit of a user. End some, or wait."
         )
@@ -129,7 +130,10 @@ class Cursors:
         views = {(cursor.bucket, cursor.log_offset): cursor.row_count for cursor in self._cursors.values()}
         return sum(views.values()) * _VIEW_BYTES_PER_ROW
 
-    def check_room(self, bucket: TableBucket, owner: str | None = None) -> None:
+    def held_by(self, owner: Hashable) -> int:
+        return sum(cursor.owner == owner for cursor in self._cursors.values())
+
+    def check_room(self, bucket: TableBucket, owner: Hashable = None) -> None:
         """Refuse a further scan when there are too many, too many of one user, or their views take too much memory."""
         self.expire()
         if self.memory_bytes >= self._memory_bytes_max:
@@ -147,7 +151,7 @@ class Cursors:
         limit: int | None,
         log_offset: int = 0,
         row_count: int = 0,
-        owner: str | None = None,
+        owner: Hashable = None,
     ) -> Cursor:
         """A new cursor over a view of `row_count` rows in memory, taken at `log_offset`."""
         self.check_room(tablet.log.bucket, owner)

@@ -61,9 +61,9 @@ class SnapshotLeases:
     Methods belong to the event loop, but for `save`, which runs in a thread with what `copy` returned.
     """
 
-    def __init__(self, folder: Path, now_ms: Callable[[], int]) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
         self._path = folder / LEASES_NAME
-        self._now_ms = now_ms
+        self._clock = clock
         self._leases: dict[str, Lease] = {}
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class SnapshotLeases:
 
     def is_leased(self, bucket: TableBucket, snapshot_id: int) -> bool:
         """Whether a reader holds a snapshot now."""
-        now_ms = self._now_ms()
+        now_ms = self._clock.expiry_ms()
         return any(
             lease.expires_ms >= now_ms and lease.snapshots.get(bucket) == snapshot_id for lease in self._leases.values()
         )
@@ -121,7 +121,7 @@ class SnapshotLeases:
             return
         self._check_room(lease_id, snapshots)
         lease = self._leases.setdefault(lease_id, Lease(0))
-        lease.expires_ms = self._now_ms() + duration_ms
+        lease.expires_ms = self._clock.now_ms() + duration_ms
         lease.snapshots.update(snapshots)
 
     def _check_room(self, lease_id: str, snapshots: Mapping[TableBucket, int]) -> None:
@@ -156,7 +156,7 @@ class SnapshotLeases:
         self._leases.pop(lease_id, None)
 
     def expire(self) -> None:
-        now_ms = self._now_ms()
+        now_ms = self._clock.expiry_ms()
         self._leases = {lease_id: lease for lease_id, lease in self._leases.items() if lease.expires_ms >= now_ms}
 
     def drop_buckets(self, matches: Callable[[TableBucket], bool]) -> None:
@@ -197,7 +197,7 @@ class Snapshotter:
         self._opened: asyncio.Queue[BucketSnapshots] = asyncio.Queue()
         self._discarding = asyncio.Lock()
         self._saving = asyncio.Lock()
-        self.leases = SnapshotLeases(catalog.data_dir, clock.now_ms)
+        self.leases = SnapshotLeases(catalog.data_dir, clock)
         self.leases.load()
         catalog.on_dropped.append(self._drop)
         tablets.snapshot_offset_of = self.retained_offset

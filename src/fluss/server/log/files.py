@@ -121,7 +121,7 @@ class FileRange:
         on_unreadable: Called when the bytes cannot be read.
     """
 
-    __slots__ = ("_on_unreadable", "file", "position", "size_bytes")
+    __slots__ = ("_cached_end", "_on_unreadable", "file", "position", "size_bytes")
 
     def __init__(
         self, file: SegmentFile, position: int, size_bytes: int, on_unreadable: Callable[[], None] = lambda: None
@@ -130,12 +130,30 @@ class FileRange:
         self.position = position
         self.size_bytes = size_bytes
         self._on_unreadable = on_unreadable
+        self._cached_end = position
 
     def __len__(self) -> int:
         return self.size_bytes
 
     def __bytes__(self) -> bytes:
         return bytes(self.file.read(self.position, self.size_bytes))
+
+    def is_cached(self, bytes_max: int) -> bool:
+        """Whether the next bytes can be sent without a wait for the disk."""
+        if self.position >= self._cached_end:
+            size_bytes = min(self.size_bytes, bytes_max)
+            if not disk.is_cached(self.file.fd, self.position, size_bytes):
+                return False
+            self._cached_end = self.position + size_bytes
+        return True
+
+    def read_ahead(self, bytes_max: int) -> None:
+        """Have the system read the next bytes. Runs in a thread."""
+        end = self.position + min(self.size_bytes, bytes_max)
+        try:
+            self.file.read(self.position, end - self.position)
+        finally:
+            self._cached_end = end  # what cannot be read fails when it is sent
 
     def send(self, send: Callable[[int, int, int], int], bytes_max: int) -> int:
         """Send some of the bytes, which leave the range; returns how many.
@@ -144,7 +162,8 @@ class FileRange:
             send: Sends from an open file, a position and a size; returns how many bytes it sent.
         """
         try:
-            sent = send(self.file.fd, self.position, min(self.size_bytes, bytes_max))
+            size_bytes = self._cached_end - self.position or self.size_bytes
+            sent = send(self.file.fd, self.position, min(size_bytes, bytes_max))
             if sent == 0:
                 raise OSError(errno.EIO, f"the file '{self.file.path}' is shorter than it was")
         except OSError as error:

@@ -7,12 +7,14 @@ is checked first: its checksum, and that its offset and time follow those before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from fluss.errors import LogOffsetOutOfRangeError
 from fluss.records.log_batch import BatchSpan, crc_fits, read_span
+from fluss.server import disk
 from fluss.server.log.files import BadBatch, DamagedLogError, FileRange, SegmentFile, read_whole, walk_file
 from fluss.server.log.projection import Buffer, Projection
 from fluss.server.log.segment import Segment, SegmentIndex
@@ -24,6 +26,8 @@ _SCAN_BYTES_MAX = 32 * 1024 * 1024
 """What is read for one answer, however little of it is wanted: the reader can work on it while more is read."""
 _WINDOW_BYTES_MAX = 1024 * 1024
 """Bytes per read. What is read is checked while it is in the cache of the processor, and its memory is used again."""
+_PROBED_BYTES_MAX = 2 * _WINDOW_BYTES_MAX
+"""A batch that lies behind another one, which the sparse index leaves."""
 _HEADERS_BYTES = 4096
 """Bytes per read of headers: of large batches little else is read, and one read has those of some small ones."""
 _LARGE_BYTES_MIN = 256 * 1024
@@ -66,6 +70,19 @@ class ReadPlan:
         end = min(end, start + self._answer_bytes)
         # The index has an entry for every batch that is not tiny.
         return segment.is_checked(start, end) and segment.index.count_between(start, end) <= _QUICK_BATCHES_MAX
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the read need not wait for the disk."""
+        left = _PROBED_BYTES_MAX
+        for segment, end, _ in self.segments:
+            if not segment.index_is_loaded:
+                return False
+            start, _ = segment.position_at_or_before(max(self.offset, segment.base_offset))
+            if left > 0 and start < end and not disk.is_cached(segment.file.fd, start, min(end - start, left)):
+                return False
+            left -= end - start
+        return True
 
     @property
     def _answer_bytes(self) -> int:
@@ -359,20 +376,40 @@ def _damaged(segment: Segment, position: int, reason: str) -> DamagedLogError:
 
 
 def offset_for_timestamp(tablet: LogTablet, timestamp: int) -> int:
-    """The base offset of the first batch that is at least as new; the high watermark when there is none."""
-    if tablet.remote is not None:
-        found = tablet.remote.offset_for_timestamp(timestamp)
-        if found is not None:
-            return found
+    """The base offset of the batch from which on all are at least as new; the high watermark when there is none.
+
+    Time falls behind segments that a wrong clock stamped ahead: those are no newer than the one behind them.
+    """
+    found: int | None = None
+    for base_offset, newest, search in _searches(tablet, timestamp):
+        if newest < timestamp:
+            found = None
+            continue
+        offset = search()
+        if found is None or offset != base_offset:
+            found = offset
+        if newest <= tablet.max_timestamp:
+            break
+    return tablet.high_watermark if found is None else found
+
+
+def _searches(tablet: LogTablet, timestamp: int) -> Iterator[tuple[int, int, Callable[[], int | None]]]:
+    """The first offset of each segment, its newest time, and a search for its first batch that is at least as new."""
+    if (remote := tablet.remote) is not None:
+        for old in remote.segments:
+            yield old.start_offset, old.max_timestamp, partial(remote.offset_for_timestamp, old, timestamp)
     for segment in tuple(tablet.segments):  # the event loop takes out those that expire
         end = tablet.readable_end(segment)
-        if end == 0 or segment.max_timestamp < timestamp:
-            continue
-        entry = segment.index.before_timestamp(timestamp)
-        try:
-            for _, span, _ in walk_file(segment.file, entry[1] if entry else 0, end, _WINDOW_BYTES_MAX):
-                if span.timestamp >= timestamp:
-                    return span.base_offset
-        except BadBatch as bad:
-            raise _damaged(segment, bad.position, bad.reason) from None
-    return tablet.high_watermark
+        if end > 0:
+            yield segment.base_offset, segment.max_timestamp, partial(_first_at, segment, end, timestamp)
+
+
+def _first_at(segment: Segment, end: int, timestamp: int) -> int | None:
+    entry = segment.index.before_timestamp(timestamp)
+    try:
+        for _, span, _ in walk_file(segment.file, entry[1] if entry else 0, end, _WINDOW_BYTES_MAX):
+            if span.timestamp >= timestamp:
+                return span.base_offset
+    except BadBatch as bad:
+        raise _damaged(segment, bad.position, bad.reason) from None
+    return None

@@ -310,13 +310,14 @@ class _Scan:
 
     def run(self, segment: Segment, start: int, end: int) -> BadBatch | None:
         """Record every good batch in its segment; the first bad one ends the scan."""
+        newest = self.max_timestamp if start > 0 else -1
         try:
             for view, span, position in walk_file(segment.file, start, end, SCAN_WINDOW_BYTES):
-                problem = self._problem(view, span)
+                problem = self._problem(view, span, newest)
                 if problem is not None:
                     return BadBatch(position, problem)
                 segment.note_batch(span, position)
-                self.max_timestamp = span.timestamp
+                newest = self.max_timestamp = span.timestamp
                 self.next_offset = span.last_offset + 1
                 self.bytes += span.end - span.start
                 self.writers.record_span(span)
@@ -324,10 +325,10 @@ class _Scan:
             return bad
         return None
 
-    def _problem(self, view: memoryview, span: BatchSpan) -> str | None:
+    def _problem(self, view: memoryview, span: BatchSpan, newest: int) -> str | None:
         if span.base_offset != self.next_offset:
             return f"the base offset is {span.base_offset}, expected {self.next_offset}"
-        if span.timestamp < self.max_timestamp:
+        if span.timestamp < newest:
             return f"the timestamp {span.timestamp} is older than the one before"
         if not crc_fits(view, span):
             return "the checksum does not fit"

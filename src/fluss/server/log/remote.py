@@ -227,24 +227,21 @@ class RemoteLog:
         entry = self._index(segment).floor(offset - segment.start_offset)
         return 0 if entry is None else entry[1]
 
-    def offset_for_timestamp(self, timestamp: int) -> int | None:
-        """The base offset of the first remote batch that is at least as new; None when all are older."""
-        for segment in self.segments:
-            if segment.max_timestamp < timestamp:
-                continue
-            entry = self._index(segment).before_timestamp(timestamp)
-            start = entry[1] if entry else 0
-            path = f"{self.folder}/{segment.segment_id}/{segment.start_offset:020d}{LOG_SUFFIX}"
-            try:
-                with contextlib.closing(self._store.open(path)) as file:
-                    for _, span, _ in walk_file(file, start, file.size_bytes, SCAN_WINDOW_BYTES):
-                        if span.timestamp >= timestamp:
-                            return span.base_offset
-            except BadBatch as bad:
-                raise DamagedLogError(f"the remote log file '{path}' is damaged at byte {bad.position}") from None
-            except OSError as error:
-                reason = self._store.explain(error)
-                raise LogStorageError(f"the remote log file '{path}' cannot be read: {reason}") from None
+    def offset_for_timestamp(self, segment: RemoteLogSegment, timestamp: int) -> int | None:
+        """The base offset of the first batch of a segment that is at least as new; None when all are older."""
+        entry = self._index(segment).before_timestamp(timestamp)
+        start = entry[1] if entry else 0
+        path = f"{self.folder}/{segment.segment_id}/{segment.start_offset:020d}{LOG_SUFFIX}"
+        try:
+            with contextlib.closing(self._store.open(path)) as file:
+                for _, span, _ in walk_file(file, start, file.size_bytes, SCAN_WINDOW_BYTES):
+                    if span.timestamp >= timestamp:
+                        return span.base_offset
+        except BadBatch as bad:
+            raise DamagedLogError(f"the remote log file '{path}' is damaged at byte {bad.position}") from None
+        except OSError as error:
+            reason = self._store.explain(error)
+            raise LogStorageError(f"the remote log file '{path}' cannot be read: {reason}") from None
         return None
 
     def _index(self, segment: RemoteLogSegment) -> SegmentIndex:

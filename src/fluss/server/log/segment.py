@@ -14,6 +14,7 @@ import threading
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -283,11 +284,15 @@ class Segment:
     def index_is_loaded(self) -> bool:
         return self._index is not None
 
-    def has_room(self, size_bytes: int, end_offset: int) -> bool:
-        """Whether so many bytes more, which bring the log to this offset, may be appended. The first always may."""
+    def has_room(self, size_bytes: int, end_offset: int, *, falls: bool = False) -> bool:
+        """Whether so many bytes more, which bring the log to this offset, may be appended. The first always may.
+
+        What has an earlier time than the last may not.
+        """
         index, settings = self._index, self._settings
         return self.size_bytes == 0 or (
-            self.size_bytes + size_bytes <= settings.segment_bytes_max
+            not falls
+            and self.size_bytes + size_bytes <= settings.segment_bytes_max
             and end_offset - self.base_offset <= INT32_MAX
             and (index is None or index.size_bytes + TIME_ENTRY_BYTES <= settings.index_bytes_max)
         )
@@ -402,6 +407,20 @@ class Segment:
         if entry is None:
             return 0, None
         return entry[1], self.base_offset + entry[0]
+
+
+def expired_count(newest: Iterable[int], oldest_kept_ms: int, now_ms: int) -> int:
+    """Return how many segments have expired, by the time of the newest row of each, oldest segment first.
+
+    One that a wrong clock stamped ahead of now is no newer than the one behind it.
+    """
+    count = 0
+    for number, timestamp in enumerate(newest, 1):
+        if timestamp < oldest_kept_ms:
+            count = number
+        elif timestamp <= now_ms:
+            break
+    return count
 
 
 class ExpiredSegments:

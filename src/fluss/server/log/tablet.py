@@ -320,8 +320,7 @@ class LogTablet:
             base_offset = duplicates[0].base_offset if 0 in duplicates else base_offset
             records = without(duplicates, records, spans)
             spans = split_batches(records)
-        # Never falls, even when the wall clock does: readers search the log by time.
-        timestamp = max(self._clock.now_ms(), self.max_timestamp)
+        timestamp = self._clock.stamp_ms(self.max_timestamp)
         offset = self.end_offset
         placed: list[BatchSpan] = []
         for span in spans:
@@ -329,8 +328,10 @@ class LogTablet:
             last = offset + span.last_offset - span.base_offset
             placed.append(span._replace(base_offset=offset, last_offset=last, timestamp=timestamp))
             offset = last + 1
-        has_room = bool(self.segments) and self.segments[-1].has_room(len(records), offset)
-        segment = self.segments[-1] if has_room else self._roll()
+        active = self.segments[-1] if self.segments else None
+        # Within a segment time never falls: it is searched by time.
+        has_room = active and active.has_room(len(records), offset, falls=timestamp < self.max_timestamp)
+        segment = active if active and has_room else self._roll()
         try:
             file = segment.file
         except DamagedLogError as error:

@@ -264,7 +264,7 @@ class Replicator:
             else:
                 self._note_look(time_ms)
         if time_ms - self._expired_ms >= min(_EXPIRY_MS, self._retention_ms):
-            self._expire(time_ms)
+            self._expire(self._clock.expiry_ms())
             self._expired_ms = time_ms
         if captured.errors:
             raise OSError(captured.errors[0])
