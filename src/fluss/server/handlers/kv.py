@@ -125,7 +125,7 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
         check_acks(request.acks)
         response = pb.PutKvResponse()
         waiting = await _start_puts(context, request, response, hold)
-    for answer, tablet, task in waiting:
+    async for answer, tablet, task in context.each(waiting):
         try:
             # Shielded: a client that goes away must not part the changelog from the state.
             answer.log_end_offset = (await asyncio.shield(task)).end_offset
@@ -134,17 +134,20 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
             clear_tracebacks(error)
     entry = context.server.catalog.table_by_id(request.table_id)
     if entry is not None:
-        _count_put(context, entry, request, response)
+        await _count_put(context, entry, request, response)
     return (response.SerializeToString(),)
 
 
-def _count_put(context: RequestContext, entry: TableEntry, request: WriteRequest, response: pb.PutKvResponse) -> None:
-    count_bytes_in(context, entry, sum(len(part.records) for part in request.buckets))
-    written = messages = 0
-    for part, answer in zip(request.buckets, response.buckets_resp):
+async def _count_put(
+    context: RequestContext, entry: TableEntry, request: WriteRequest, response: pb.PutKvResponse
+) -> None:
+    size_bytes = written = messages = 0
+    async for part, answer in context.each(zip(request.buckets, response.buckets_resp)):
+        size_bytes += len(part.records)
         if not answer.HasField("error_code"):
             written += 1
             messages += kv_record_count(part.records)
+    count_bytes_in(context, entry, size_bytes)
     count_messages_in(context, entry, messages)
     entry.counters.put_kv += 1
     entry.counters.put_kv_failed += written < len(request.buckets)
