@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from fluss.errors import (
@@ -125,7 +126,11 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
         check_acks(request.acks)
         response = pb.PutKvResponse()
         waiting = await _start_puts(context, request, response, hold)
-    async for answer, tablet, task in context.each(waiting):
+    time_slice = context.begin_slice()
+    while waiting:
+        if time_slice.is_over:
+            await time_slice.next()
+        answer, tablet, task = waiting.popleft()  # freeing thousands of tasks at once would take long
         try:
             # Shielded: a client that goes away must not part the changelog from the state.
             answer.log_end_offset = (await asyncio.shield(task)).end_offset
@@ -174,13 +179,13 @@ def _invalid_write(tablet: KvTablet, error: FormatError) -> CorruptRecordError:
     )
 
 
-_Puts = list[tuple[pb.PbPutKvRespForBucket, KvTablet, "asyncio.Task[AppendResult]"]]
+_Puts = deque[tuple[pb.PbPutKvRespForBucket, KvTablet, "asyncio.Task[AppendResult]"]]
 
 
 async def _start_puts(
     context: RequestContext, request: WriteRequest, response: pb.PutKvResponse, hold: contextlib.ExitStack
 ) -> _Puts:
-    waiting: _Puts = []
+    waiting: _Puts = deque()
     commit_ms_max = request.timeout_ms if request.acks == ACKS_ALL else None
     time_slice = context.begin_slice()
     for number, part in enumerate(request.buckets):
