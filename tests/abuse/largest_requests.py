@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -16,8 +17,8 @@ import fluss.aio as fluss
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import APIS, Api
-from fluss.records import encode_arrow_body, encode_kv_body, seal_kv_batch, seal_log_batch
-from fluss.rows import Slices
+from fluss.records import KV_RECORDS_MAX, encode_arrow_body, encode_kv_body, seal_kv_batch, seal_log_batch
+from fluss.rows import encode_rows, kv_key_encoder
 from fluss.server.catalog.tables import COLUMNS_MAX
 from fluss.server.handlers.log import BATCHES_MAX
 from fluss.server.handlers.request import MESSAGE_BYTES_MAX, items_max
@@ -25,7 +26,11 @@ from fluss.server.handlers.request import MESSAGE_BYTES_MAX, items_max
 DATABASE = "largest"
 MANY_COLUMNS = 40_000
 MANY_BATCHES = 400_000
+FIELDS_MAX = 390_000
 FRAME_BYTES_MAX = 95_000_000
+LOG_BUCKETS = 24
+KV_BUCKETS = 4_096
+FULL_BUCKETS = range(KV_BUCKETS - 3, KV_BUCKETS)
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Tables:
     """What the requests name."""
 
     log_id: int
-    keyed_id: int
+    keyed: fluss.TableInfo
 
 
 @dataclass(frozen=True)
@@ -41,15 +46,24 @@ class LargeRequest:
     api: Api[Any, Any]
     what: str
     body: bytes
+    is_valid: bool = False
+    """Whether all of it is executed for a client that may do it, and no part of the answer is an error."""
 
 
 def largest_requests(tables: Tables) -> Iterator[LargeRequest]:
-    """Several requests per API: as many items as one may have, as many as fit, and the longest text."""
-    for api in APIS.values():
+    """Several requests per API: as many items as one may have, as many as fit, and the longest text.
+
+    Writes come first, because others read their rows, and what drops tables comes last.
+    """
+    order = {apis.PUT_KV.key: -2, apis.PRODUCE_LOG.key: -1, apis.DROP_TABLE.key: 1, apis.DROP_DATABASE.key: 2}
+    for api in sorted(APIS.values(), key=lambda api: order.get(api.key, 0)):
+        for what, make in _BY_HAND.get(api.key, {}).items():
+            yield LargeRequest(api, what, make(tables), what not in _REFUSED)
         yield LargeRequest(api, "one of each", _plausible(api, tables).SerializePartialToString())
         for path in _repeated_fields(api.request.DESCRIPTOR):
             name = ".".join(path)
-            yield LargeRequest(api, f"allowed number of {name}", _repeated(api, tables, path, items_max(api)))
+            body, is_valid = _repeated(api, tables, path, items_max(api)), name in _VALID.get(api.name, "").split()
+            yield LargeRequest(api, f"allowed number of {name}", body, is_valid)
             yield LargeRequest(api, f"4 MB of {name}", _repeated(api, tables, path, None))
         for field in api.request.DESCRIPTOR.fields:
             if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES) and not _is_repeated(field):
@@ -57,7 +71,6 @@ def largest_requests(tables: Tables) -> Iterator[LargeRequest]:
                 filler: Any = "x" if field.type == FieldDescriptor.TYPE_STRING else b"x"
                 setattr(message, field.name, filler * (MESSAGE_BYTES_MAX - 1_000))
                 yield LargeRequest(api, f"4 MB in {field.name}", message.SerializePartialToString())
-        yield from (LargeRequest(api, what, make(tables)) for what, make in _BY_HAND.get(api.key, {}).items())
 
 
 def _is_repeated(field: FieldDescriptor) -> bool:
@@ -90,13 +103,18 @@ def _repeated(api: Api[Any, Any], tables: Tables, path: tuple[str, ...], items_m
     items = getattr(owner, path[-1])
     if field.message_type is not None and not items:
         _fill(items.add(), tables, 0, len(path))
-    item_bytes = (_size_bytes(items[0]) if field.message_type is not None else 1) + 4
-    room = (MESSAGE_BYTES_MAX - _size_bytes(message) - 1_000) // item_bytes
+    elif not items:
+        items.append(_value(field, tables, 0))
+    single: Any = type(owner)()
+    getattr(single, field.name).append(items[0])
+    encoded = single.SerializePartialToString()
+    room = (MESSAGE_BYTES_MAX - _size_bytes(message) - 1_000) // (len(encoded) + 3)
     if items_max is None:
-        items.extend([items[0]] * room)
+        owner.MergeFromString(encoded * room)  # much quicker than `extend`
     else:
         per_item = 1 + (_count_items(items[0]) if field.message_type is not None else 0)
-        for number in range(1, min(room, (items_max - _count_items(message)) // per_item)):
+        left = items_max - _count_items(message) - len(message.ListFields())
+        for number in range(1, min(room, left // per_item, FIELDS_MAX // _count_fields(single))):
             if field.message_type is not None:
                 _fill(items.add(), tables, number, len(path))
             else:
@@ -117,6 +135,15 @@ def _count_items(message: Message) -> int:
     return count
 
 
+def _count_fields(message: Message) -> int:
+    """The fields of a message, and those of the messages in it."""
+    count = 0
+    for field, value in message.ListFields():
+        for item in value if _is_repeated(field) else (value,):
+            count += 1 + (_count_fields(item) if field.message_type is not None else 0)
+    return count
+
+
 def _fill(message: Message, tables: Tables, number: int, depth: int) -> None:
     for field in message.DESCRIPTOR.fields:
         if field.message_type is not None:
@@ -131,9 +158,12 @@ def _fill(message: Message, tables: Tables, number: int, depth: int) -> None:
                 setattr(message, field.name, value)
 
 
-_LEFT_OUT = frozenset({"partition_id", "compound", "drop_columns", "rename_columns", "modify_columns"})
+_LEFT_OUT = frozenset({
+    "partition_id", "compound", "drop_columns", "rename_columns", "modify_columns", "original_partition_name",
+    "partitions_id", "partitions_path",
+})  # fmt: skip
 _INTEGERS: dict[str, Callable[[Tables, int], int]] = {
-    "table_id": lambda tables, _: tables.keyed_id,
+    "table_id": lambda tables, _: tables.keyed.table_id,
     "bucket_id": lambda _, number: number,
     "acks": lambda _, __: -1,
     "timeout_ms": lambda _, __: 1_000,
@@ -157,9 +187,11 @@ def _value(field: FieldDescriptor, tables: Tables, number: int) -> Any:
     if field.type == FieldDescriptor.TYPE_BYTES:
         return b'{"type":"INTEGER"}' if "json" in field.name else b""
     if field.type == FieldDescriptor.TYPE_BOOL:
-        return field.name != "projection_pushdown_enabled"
+        return field.name not in ("projection_pushdown_enabled", "insert_if_not_exists")
     if field.type in (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT):
         return 0.5
+    if field.name == "table_id" and field.containing_type.name == "PbTableOffsets":
+        return tables.log_id  # the server writes a file for each of its buckets, which are few
     make = _INTEGERS.get(field.name)
     return make(tables, number) if make is not None else 0
 
@@ -192,16 +224,63 @@ def _many_log_batches(tables: Tables) -> bytes:
 def _allowed_log_batches(tables: Tables) -> bytes:
     records = _log_batch() * BATCHES_MAX
     request = pb.ProduceLogRequest(acks=-1, table_id=tables.log_id, timeout_ms=30_000)
-    for bucket in range(24):
+    for bucket in range(LOG_BUCKETS):
+        request.buckets_req.add(bucket_id=bucket, records=records)
+    return request.SerializeToString()
+
+
+def _kv_batch(info: fluss.TableInfo, rows: int) -> bytes:
+    columns = [pa.array(np.arange(rows, dtype=np.int32)), pa.array(np.ones(rows, np.int64))]
+    keys = kv_key_encoder(info).encode_columns(columns[:1])
+    body = encode_kv_body(keys, encode_rows(info.kv_format, info.schema.data_types, columns))
+    return b"".join(bytes(part) for part in seal_kv_batch(body, 1))
+
+
+def _put_kv(tables: Tables, buckets: Sequence[int], records: bytes) -> bytes:
+    request = pb.PutKvRequest(acks=-1, table_id=tables.keyed.table_id, timeout_ms=30_000)
+    for bucket in buckets:
         request.buckets_req.add(bucket_id=bucket, records=records)
     return request.SerializeToString()
 
 
 def _many_kv_batches(tables: Tables) -> bytes:
-    body = encode_kv_body(Slices.from_list([b"\x01"]), Slices.from_list([b"\x00\x01\x01"]), None)
-    batch = b"".join(bytes(part) for part in seal_kv_batch(body, 1))
-    request = pb.PutKvRequest(acks=-1, table_id=tables.keyed_id, timeout_ms=30_000)
-    request.buckets_req.add(bucket_id=0, records=batch * min(MANY_BATCHES, FRAME_BYTES_MAX // len(batch)))
+    batch = _kv_batch(tables.keyed, 1)
+    return _put_kv(tables, [0], batch * min(MANY_BATCHES, FRAME_BYTES_MAX // len(batch)))
+
+
+def _largest_kv_batches(tables: Tables) -> bytes:
+    return _put_kv(tables, FULL_BUCKETS, _kv_batch(tables.keyed, KV_RECORDS_MAX))
+
+
+def _look_up_many(tables: Tables) -> bytes:
+    request = pb.LookupRequest(table_id=tables.keyed.table_id)
+    keys = kv_key_encoder(tables.keyed).encode_columns([pa.array(np.arange(99_000, dtype=np.int32))])
+    request.buckets_req.add(bucket_id=FULL_BUCKETS[0], keys=keys.to_list())
+    return request.SerializeToString()
+
+
+def _look_up_all(tables: Tables) -> bytes:
+    request = pb.PrefixLookupRequest(table_id=tables.keyed.table_id)
+    request.buckets_req.add(bucket_id=FULL_BUCKETS[0], keys=[b""])
+    return request.SerializeToString()
+
+
+def _limit_scan(tables: Tables) -> bytes:
+    request = pb.LimitScanRequest(table_id=tables.keyed.table_id, bucket_id=FULL_BUCKETS[0], limit=2**31 - 1)
+    return request.SerializeToString()
+
+
+def _scan(tables: Tables) -> bytes:
+    request = pb.ScanKvRequest(call_seq_id=0, batch_size_bytes=2**31 - 1)
+    request.bucket_scan_req.table_id, request.bucket_scan_req.bucket_id = tables.keyed.table_id, FULL_BUCKETS[0]
+    return request.SerializeToString()
+
+
+def _fetch(table_id: int, buckets: Sequence[int]) -> bytes:
+    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=2**31 - 1, max_wait_ms=0)
+    table = request.tables_req.add(table_id=table_id, projection_pushdown_enabled=False)
+    for bucket in buckets:
+        table.buckets_req.add(bucket_id=bucket, fetch_offset=0, max_fetch_bytes=2**31 - 1)
     return request.SerializeToString()
 
 
@@ -211,8 +290,36 @@ _BY_HAND: dict[int, dict[str, Callable[[Tables], bytes]]] = {
         f"{COLUMNS_MAX} columns": lambda _: create_table("columns", COLUMNS_MAX),
     },
     apis.PRODUCE_LOG.key: {"one-row batches": _many_log_batches, "allowed batches": _allowed_log_batches},
-    apis.PUT_KV.key: {"one-row batches": _many_kv_batches},
+    apis.PUT_KV.key: {
+        "a row per bucket": lambda tables: _put_kv(tables, range(KV_BUCKETS), _kv_batch(tables.keyed, 1)),
+        "one-row batches": _many_kv_batches,
+        "too many rows": lambda tables: _put_kv(tables, [0], _kv_batch(tables.keyed, 1_000_000)),
+        "the largest batch": lambda tables: _put_kv(tables, FULL_BUCKETS[:1], _kv_batch(tables.keyed, KV_RECORDS_MAX)),
+        "the largest batches": _largest_kv_batches,
+    },
+    apis.LOOKUP.key: {"99,000 keys": _look_up_many},
+    apis.PREFIX_LOOKUP.key: {"all keys": _look_up_all},
+    apis.LIMIT_SCAN.key: {"all rows": _limit_scan},
+    apis.SCAN_KV.key: {"all rows": _scan},
+    apis.FETCH_LOG.key: {
+        "a whole log": lambda tables: _fetch(tables.log_id, range(LOG_BUCKETS)),
+        "a whole changelog": lambda tables: _fetch(tables.keyed.table_id, FULL_BUCKETS),
+    },
 }
+_REFUSED = {f"{MANY_COLUMNS} columns", "one-row batches", "too many rows"}
+"""Of those made by hand. The others are executed, and so are these:"""
+_VALID = {
+    "INIT_WRITER": "table_path",
+    "GET_METADATA": "table_path",
+    "CREATE_ACLS": "acl",
+    "DROP_ACLS": "acl_filter",
+    "REGISTER_PRODUCER_OFFSETS": "table_offsets table_offsets.bucket_offsets",
+    "ACQUIRE_KV_SNAPSHOT_LEASE": "snapshots_to_lease snapshots_to_lease.bucket_snapshots",
+    "RELEASE_KV_SNAPSHOT_LEASE": "buckets_to_release",
+    "ALTER_DATABASE": "config_changes",
+    "REBALANCE": "goals",
+}
+"""API to the fields that occur as often as is allowed."""
 
 
 def add_column(table: str, name: str, data_type: object) -> bytes:
@@ -260,15 +367,15 @@ async def make_partitioned_table(config: fluss.Config) -> int:
 
 
 async def make_tables(config: fluss.Config) -> Tables:
-    """A log table and a primary-key table with a row, and one for the requests that change or drop it."""
+    """A log table and a primary-key table, which the first requests fill, and one for those that change or drop it."""
     async with await fluss.FlussConnection.create(config) as connection:
         admin = connection.get_admin()
         await admin.create_database(DATABASE, ignore_if_exists=True)
         columns = pa.schema([("k", pa.int32()), ("v", pa.int64())])
         log, keyed, victim = (fluss.TablePath(DATABASE, name) for name in ("log", "keyed", "victim"))
-        await admin.create_table(log, fluss.TableDescriptor(fluss.Schema(columns), bucket_count=1024))
+        await admin.create_table(log, fluss.TableDescriptor(fluss.Schema(columns), bucket_count=LOG_BUCKETS))
         await admin.create_table(victim, fluss.TableDescriptor(fluss.Schema(columns), bucket_count=1))
         schema = fluss.Schema(columns, primary_keys=["k"])
-        await admin.create_table(keyed, fluss.TableDescriptor(schema, bucket_count=4096))
+        await admin.create_table(keyed, fluss.TableDescriptor(schema, bucket_count=KV_BUCKETS))
         log_table, keyed_table = await connection.get_table(log), await connection.get_table(keyed)
-    return Tables(log_table.get_table_info().table_id, keyed_table.get_table_info().table_id)
+    return Tables(log_table.get_table_info().table_id, keyed_table.get_table_info())

@@ -146,7 +146,7 @@ class MeasuredServer:
         yield "fetch that waits", apis.FETCH_LOG, waiting.SerializeToString()
         put = pb.PutKvRequest(acks=-1, table_id=table, timeout_ms=1000)
         produce = pb.ProduceLogRequest(acks=-1, table_id=log, timeout_ms=1000)
-        for _ in range(60_000):
+        for _ in range(49_990):
             put.buckets_req.add(bucket_id=0, records=b"")
             produce.buckets_req.add(bucket_id=0, records=b"")
         yield "put to many buckets", apis.PUT_KV, put.SerializeToString()

@@ -8,9 +8,11 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from google.protobuf.message import Message
 from tests.abuse.attackers import exchange, frame
 from tests.abuse.largest_requests import (
     LargeRequest,
@@ -29,7 +31,9 @@ from tests.abuse.test_budgets import VERSIONS, Watched
 from tests.abuse.test_hostile_clients import logged_in
 
 from fluss.protocol import apis
+from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.apis import APIS
+from fluss.protocol.frames import ResponseKind, parse_response
 from fluss.server.catalog.documents import encode_document
 
 PING_SECONDS_MAX = 0.25
@@ -75,10 +79,27 @@ def tables(watched: Watched) -> Tables:
     return asyncio.run(make_tables(watched.server.config()))
 
 
+def errors_in(message: Message) -> Iterator[str]:
+    """The errors in any part of an answer."""
+    for field, value in message.ListFields():
+        if field.name == "error_code" and value:
+            yield f"{value}: {getattr(message, 'error_message', '')}"
+        elif field.message_type is not None:
+            for part in value if field.is_repeated else (value,):
+                yield from errors_in(part)
+
+
 def ping_seconds(watched: Watched, sock: socket.socket, request: LargeRequest) -> float:
+    """Send a request, check what is answered if it is a valid one, and return how long another client waited."""
     data = frame(request.api.key, request.api.max_version, 1, request.body)
     with watched.connect() as other, Pings(other) as pings:
-        assert exchange(sock, data, 120) is not None, f"{request.api.name}, {request.what}: no answer"
+        answer = exchange(sock, data, 120)
+    what = f"{request.api.name}, {request.what}"
+    assert answer is not None, f"{what}: no answer"
+    if request.is_valid:
+        response = parse_response(memoryview(answer))
+        kind = request.api.response if response.kind == ResponseKind.SUCCESS else pb.ErrorResponse
+        assert next(errors_in(kind.FromString(bytes(response.body))), None) is None, what
     return pings.longest_seconds
 
 
@@ -102,7 +123,7 @@ def test_largest_requests_of_a_trusted_client_and_of_a_user_without_rights(watch
             seen.add(request.api.key)
             yield trusted, request
             if request.api is not apis.AUTHENTICATE:
-                yield user, request
+                yield user, replace(request, is_valid=False)
 
     with watched.connect() as trusted, logged_in(watched, "user", "password") as user:
         check_others_are_served(watched, requests(trusted, user))

@@ -10,9 +10,17 @@ from hypothesis import strategies as st
 from tests.records import vectors
 from tests.records.tables import ALL_TYPES, ROW_A, ROW_B
 
-from fluss.errors import CorruptMessageError, FormatError, InvalidArgumentError
+from fluss.errors import CorruptMessageError, FormatError, InvalidArgumentError, RecordTooLargeError
 from fluss.metadata import IntType
-from fluss.records import KvBatch, decode_value_batch, encode_kv_body, encode_value_batch, kv_batch, seal_kv_batch
+from fluss.records import (
+    KV_RECORDS_MAX,
+    KvBatch,
+    decode_value_batch,
+    encode_kv_body,
+    encode_value_batch,
+    kv_batch,
+    seal_kv_batch,
+)
 from fluss.rows import compacted
 from fluss.rows.slices import Slices
 
@@ -159,7 +167,7 @@ def test_arguments_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
         (0, "<i", -1, "length at byte 0"),
         (4, "<b", 1, "magic at byte 4"),
         (24, "<i", -1, "record count at byte 28"),
-        (24, "<i", 2**31 - 1, "record count at byte 28"),
+        (24, "<i", KV_RECORDS_MAX, "record count at byte 28"),
         (24, "<i", 1, "6 bytes are left after 1 records"),
         (24, "<i", 3, "length of record 2 at byte 47"),
         (28, "<i", 0, "length of record 0 at byte 28"),
@@ -176,6 +184,14 @@ def test_bytes_that_cannot_be(position: int, fmt: str, value: int, problem: str)
     struct.pack_into(fmt, data, position, value)
     with pytest.raises(FormatError, match=problem):
         KvBatch.parse(data, verify=False)
+
+
+def test_records_have_a_limit() -> None:
+    """A retry would not help, so it is no damage."""
+    keys, values = [b"k"] * KV_RECORDS_MAX, [b"v"] * KV_RECORDS_MAX
+    assert KvBatch.parse(encoded(keys, values)).record_count == KV_RECORDS_MAX
+    with pytest.raises(RecordTooLargeError, match=r"262145 records has more than 262144, .* lower 'writer.batch-size'"):
+        KvBatch.parse(encoded([*keys, b"k"], [*values, b"v"]))
 
 
 def test_damage_is_seen() -> None:

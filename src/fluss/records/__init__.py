@@ -8,8 +8,8 @@ NAMES = {
     "fluss.records.arrow": "decode_arrow_batch encode_arrow_body",
     "fluss.records.evolution": "align_batch decode_log_batch",
     "fluss.records.kv_batch": """
-        EncodedKvBody KvBatch decode_value_batch encode_kv_body encode_kv_records encode_value_batch encode_values
-        kv_record_count seal_kv_batch value_batch_header
+        EncodedKvBody KV_RECORDS_MAX KvBatch decode_value_batch encode_kv_body encode_kv_records encode_value_batch
+        encode_values kv_record_count seal_kv_batch value_batch_header
     """,
     "fluss.records.log_batch": """
         EncodedBody HEADER_SIZE_MIN LogBatch LogBatchHeader MAGIC_V0 MAGIC_V1 MAGIC_V2 NO_BATCH_SEQUENCE NO_WRITER_ID

@@ -6,6 +6,7 @@ from fluss.records.arrow import decode_arrow_batch as decode_arrow_batch
 from fluss.records.arrow import encode_arrow_body as encode_arrow_body
 from fluss.records.evolution import align_batch as align_batch
 from fluss.records.evolution import decode_log_batch as decode_log_batch
+from fluss.records.kv_batch import KV_RECORDS_MAX as KV_RECORDS_MAX
 from fluss.records.kv_batch import EncodedKvBody as EncodedKvBody
 from fluss.records.kv_batch import KvBatch as KvBatch
 from fluss.records.kv_batch import decode_value_batch as decode_value_batch

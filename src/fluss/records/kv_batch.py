@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fluss.errors import CorruptMessageError, InvalidArgumentError
+from fluss.errors import CorruptMessageError, InvalidArgumentError, RecordTooLargeError
 from fluss.records._bytes import (
     INT32_MAX,
     Int64Array,
@@ -31,6 +31,9 @@ from fluss.rows.slices import Slices
 
 KV_MAGIC = 0
 KV_HEADER_SIZE = 28
+KV_RECORDS_MAX = 1 << 18
+"""A batch of 2 MB, which is the default of clients, has no more: a record takes 8 bytes at least. The server applies
+a batch in one step."""
 _LENGTH_END = 4
 _CRC_POSITION = 5
 _SCHEMA_ID_POSITION = 9
@@ -62,6 +65,7 @@ class KvBatch(NamedTuple):
         Raises:
             CorruptMessageError: The checksum does not fit.
             FormatError: The bytes are not one complete KV batch.
+            RecordTooLargeError: It has more than `KV_RECORDS_MAX` records.
         """
         view = as_view(view)
         size = len(view)
@@ -79,6 +83,11 @@ class KvBatch(NamedTuple):
                     f"a KV batch of {count} records is damaged: its header says CRC {crc:#010x}, "
                     f"its {size} bytes have {actual:#010x}"
                 )
+        if count > KV_RECORDS_MAX:
+            raise RecordTooLargeError(
+                f"a KV batch of {count} records has more than {KV_RECORDS_MAX}, nothing of it was written. "
+                "Send several batches: lower 'writer.batch-size' of the client."
+            )
         starts, lengths = record_starts(view, KV_HEADER_SIZE, count, _WHAT, _RECORD_SIZE_MIN)
         data = np.frombuffer(view, dtype=np.uint8)
         key_starts, key_lengths = _read_key_lengths(data, starts, lengths)

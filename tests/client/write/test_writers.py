@@ -23,6 +23,7 @@ from fluss.client.write import append as append_module
 from fluss.client.write import writer as writer_module
 from fluss.client.write.batch import WriteBatch
 from fluss.client.write.conversion import ChunkConverter
+from fluss.records import KV_RECORDS_MAX
 
 FIELDS = [("id", pa.int64()), ("name", pa.string())]
 Reordered = collections.namedtuple("Reordered", "b a id")
@@ -160,6 +161,17 @@ async def test_batches_are_cut_at_their_size(table):
     assert len(sizes) > 15
     assert max(sizes) < 20_000
     assert (await read_all(table)).column("id").to_pylist() == list(range(2000))
+
+
+@pytest.mark.client(writer_batch_size=16_000_000)
+@pytest.mark.parametrize("pieces", [1, 4])
+async def test_no_batch_has_more_rows_than_a_server_takes(config, database, pieces):
+    rows = (KV_RECORDS_MAX + 1) // min(pieces, 2)
+    async with open_table(config, database, [("id", pa.int32())], keys=["id"]) as (_, table):
+        writer = table.new_upsert().create_writer()
+        for piece in range(pieces):
+            writer.write_arrow(pa.table({"id": range(piece * rows, (piece + 1) * rows)}))
+        await writer.flush()
 
 
 @pytest.mark.client(writer_batch_size=64_000, writer_dynamic_batch_size_min=16_000)

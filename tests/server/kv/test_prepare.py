@@ -173,6 +173,15 @@ async def test_writes_of_one_turn_share_jobs(monkeypatch: pytest.MonkeyPatch, jo
     assert len(jobs) == 5
 
 
+async def test_jobs_have_few_writes_however_small_they_are(jobs: list[int]) -> None:
+    """The event loop goes on with all writes of a job at once."""
+    with ThreadPoolExecutor(1) as executor:
+        preparer = Preparer(executor, jobs_max=1)
+        await asyncio.gather(*(preparer.prepare(write) for write in many(1_000)))
+    assert sum(jobs) == 1_000
+    assert max(jobs) <= 256
+
+
 async def test_writes_that_find_the_thread_busy_wait_and_share_a_job(jobs: list[int]) -> None:
     """Small ones do not wait: they take less time than the way to a thread."""
     go_on = threading.Event()

@@ -27,7 +27,7 @@ from fluss.client.write.sender import Sender
 from fluss.client.write.writer import WriterBase
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import Column, DataType, MergeMode, TableInfo
-from fluss.records import EncodedKvBody, Part, encode_kv_records, seal_kv_batch
+from fluss.records import KV_RECORDS_MAX, EncodedKvBody, Part, encode_kv_records, seal_kv_batch
 from fluss.rows import (
     Slices,
     bucket_hashes,
@@ -185,7 +185,7 @@ class KvConverter(ChunkConverter):
             last = first + len(at)
             end = int(ends[last - 1])
             own = at if positions is None else positions[at]
-            if end - start <= self._row_size_max:
+            if end - start <= self._row_size_max and len(at) <= KV_RECORDS_MAX:
                 routed.append((place, KvRecords(records[start:end], len(at)), own))
             else:
                 routed += self._cut(place, KvRows(keys.take(at), rows.take(at), deletes[at]), own)
@@ -193,8 +193,8 @@ class KvConverter(ChunkConverter):
         return routed
 
     def _cut(self, key: RouteKey, part: KvRows, positions: Positions | None) -> list[RoutedRows]:
-        """Cut what is larger than a request may be."""
-        if part.size_bytes <= self._row_size_max or part.rows == 1:
+        """Cut what is larger than a request may be, or has more rows than a batch may have."""
+        if part.rows == 1 or (part.size_bytes <= self._row_size_max and part.rows <= KV_RECORDS_MAX):
             return [(key, part, positions)]
         routed: list[RoutedRows] = []
         middle = part.rows // 2
@@ -216,6 +216,7 @@ class UpsertWriter(WriterBase):
 
     # The server works longer on a KV batch than the network takes, and should find the next one waiting.
     _busy_batches = 2
+    _batch_rows_max = KV_RECORDS_MAX
 
     def __init__(
         self,

@@ -49,6 +49,7 @@ from fluss.client.write.sender import Sender
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, FlussError, InvalidRowError
 from fluss.metadata import TableInfo
 from fluss.net.background import running_loop
+from fluss.records.arrow_layout import RECORDS_MAX
 
 if TYPE_CHECKING:
     from typing import Protocol, TypeAlias
@@ -91,6 +92,7 @@ class WriterBase:
     _encode: Encoder
     _busy_batches = 1
     """With so many batches of a bucket in flight its server is busy, and the next one may grow to its full size."""
+    _batch_rows_max = RECORDS_MAX
 
     def __init__(self, sender: Sender, info: TableInfo, config: Config, target: WriteTarget) -> None:
         self._sender = sender
@@ -419,10 +421,12 @@ class WriterBase:
             self._start_linger()
 
     def _accept(self, converted: ConvertedChunk) -> None:
-        target = self._sizer.target
+        target, rows_max = self._sizer.target, self._batch_rows_max
         for key, part, positions in converted.routed:
             builder = self._builders.get(key)
-            if builder is not None and builder.size_bytes + part.size_bytes > target:
+            if builder is not None and (
+                builder.size_bytes + part.size_bytes > target or builder.rows + part.rows > rows_max
+            ):
                 self._seal(key)
                 builder = None
             if builder is None:

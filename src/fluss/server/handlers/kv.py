@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from fluss.errors import (
@@ -124,7 +125,11 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
         check_acks(request.acks)
         response = pb.PutKvResponse()
         waiting = await _start_puts(context, request, response, hold)
-    for answer, tablet, task in waiting:
+    time_slice = context.begin_slice()
+    while waiting:
+        if time_slice.is_over:
+            await time_slice.next()
+        answer, tablet, task = waiting.popleft()  # freeing thousands of tasks at once would take long
         try:
             # Shielded: a client that goes away must not part the changelog from the state.
             answer.log_end_offset = (await asyncio.shield(task)).end_offset
@@ -133,17 +138,20 @@ async def put_kv(context: RequestContext, body: memoryview) -> Sequence[Buffer]:
             clear_tracebacks(error)
     entry = context.server.catalog.table_by_id(request.table_id)
     if entry is not None:
-        _count_put(context, entry, request, response)
+        await _count_put(context, entry, request, response)
     return (response.SerializeToString(),)
 
 
-def _count_put(context: RequestContext, entry: TableEntry, request: WriteRequest, response: pb.PutKvResponse) -> None:
-    count_bytes_in(context, entry, sum(len(part.records) for part in request.buckets))
-    written = messages = 0
-    for part, answer in zip(request.buckets, response.buckets_resp):
+async def _count_put(
+    context: RequestContext, entry: TableEntry, request: WriteRequest, response: pb.PutKvResponse
+) -> None:
+    size_bytes = written = messages = 0
+    async for part, answer in context.each(zip(request.buckets, response.buckets_resp)):
+        size_bytes += len(part.records)
         if not answer.HasField("error_code"):
             written += 1
             messages += kv_record_count(part.records)
+    count_bytes_in(context, entry, size_bytes)
     count_messages_in(context, entry, messages)
     entry.counters.put_kv += 1
     entry.counters.put_kv_failed += written < len(request.buckets)
@@ -170,13 +178,13 @@ def _invalid_write(tablet: KvTablet, error: FormatError) -> CorruptRecordError:
     )
 
 
-_Puts = list[tuple[pb.PbPutKvRespForBucket, KvTablet, "asyncio.Task[AppendResult]"]]
+_Puts = deque[tuple[pb.PbPutKvRespForBucket, KvTablet, "asyncio.Task[AppendResult]"]]
 
 
 async def _start_puts(
     context: RequestContext, request: WriteRequest, response: pb.PutKvResponse, hold: contextlib.ExitStack
 ) -> _Puts:
-    waiting: _Puts = []
+    waiting: _Puts = deque()
     commit_ms_max = request.timeout_ms if request.acks == ACKS_ALL else None
     time_slice = context.begin_slice()
     for number, part in enumerate(request.buckets):

@@ -44,7 +44,8 @@ AGG_MODE_OVERWRITE = 1
 _INLINE_BYTES_MAX = 4096
 """Fewer bytes are cheaper on the event loop than the way to a thread and back."""
 _TOGETHER_BYTES_MAX = 256 * 1024
-"""More in one job would keep the event loop waiting, and gain nothing."""
+_TOGETHER_MAX = 256
+"""More in one job would keep the event loop waiting, which goes on with all of its writes at once, and gain nothing."""
 _DISK_JOBS_MAX = 4
 """While a job waits for the disk, others can work."""
 
@@ -146,7 +147,7 @@ class Preparer:
         while self._waiting:
             write, future = self._waiting[0]
             size_bytes += len(write.records)
-            if writes and size_bytes > _TOGETHER_BYTES_MAX:
+            if writes and (size_bytes > _TOGETHER_BYTES_MAX or len(writes) >= _TOGETHER_MAX):
                 break
             self._waiting.popleft()
             self._waiting_bytes -= len(write.records)
