@@ -45,7 +45,7 @@ class Watched(ServerProcess):
     def __exit__(self, *_: object) -> None:
         self.server.kill()
 
-    def settle(self, connections_max: int = 0, seconds: float = 10) -> None:
+    def wait_until_idle(self, connections_max: int = 0, seconds: float = 10) -> None:
         """Wait until the connections that were closed here are closed there."""
         before = time.monotonic() + seconds
         while self.connections > connections_max and time.monotonic() < before:
@@ -113,7 +113,7 @@ def test_memory_of_closed_connections_is_given_back(watched: Watched) -> None:
     for _ in range(20):
         with watched.connect() as sock:
             assert send_incomplete(sock, 15 * MIB, 5) > 14 * MIB
-    watched.settle()
+    watched.wait_until_idle()
     grown = watched.memory_bytes - before
     assert grown < 40 * MIB, f"20 closed connections left {grown // MIB} MiB"
 
@@ -196,10 +196,10 @@ def open_and_close(watched: Watched, count: int) -> None:
 
 def check_memory_after_connections(watched: Watched, count: int) -> None:
     open_and_close(watched, 300)
-    watched.settle()
+    watched.wait_until_idle()
     memory, files = watched.memory_bytes, watched.open_files
     open_and_close(watched, count)
-    watched.settle()
+    watched.wait_until_idle()
     assert watched.open_files <= files + 1
     assert watched.memory_bytes - memory < 6 * MIB
 
@@ -227,7 +227,7 @@ def test_twenty_closed_connections_of_98_mb_with_default_options(tmp_path: Path)
         for _ in range(20):
             with watched.connect() as sock:
                 assert send_incomplete(sock, 98 * MIB, 20) > 97 * MIB
-        watched.settle()
+        watched.wait_until_idle()
         assert watched.memory_bytes - before < 64 * MIB
 
 
@@ -306,9 +306,9 @@ def check_mixed_load(watched: Watched, seconds: float, growth_bytes_max: int) ->
     samples: list[int] = []
     rounds = asyncio.run(_mixed_load(watched.plain, seconds, lambda: samples.append(watched.memory_bytes)))
     # The first third fills caches and pools; from then on memory has to be flat.
-    settled = samples[len(samples) // 3 :]
-    half = len(settled) // 2
-    first, last = sum(settled[:half]) / half, sum(settled[half:]) / (len(settled) - half)
+    steady = samples[len(samples) // 3 :]
+    half = len(steady) // 2
+    first, last = sum(steady[:half]) / half, sum(steady[half:]) / (len(steady) - half)
     print(f"{rounds} rounds in {seconds:.0f} s: {first / MIB:.1f} MiB, then {last / MIB:.1f} MiB")
     assert last - first < growth_bytes_max, f"memory grew from {first / MIB:.1f} to {last / MIB:.1f} MiB"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.blocking_base import BlockingWriterBase
+from fluss.client.blocking_support import BlockingWriterBase
 from fluss.client.runner import Background
 
 if TYPE_CHECKING:

@@ -259,7 +259,7 @@ def _whole_batches(data: memoryview, path: str) -> int:
 
 
 def located(error: FlussError, remote_dir: str | None) -> FlussError:
-    """Say where bytes of the remote log are: no server has checked them."""
+    """Add where bytes of the remote log are: no server has checked them."""
     if remote_dir is None:
         return error
     return type(error)(f"{error.message} (in the remote log '{remote_dir}')", error.error_code)

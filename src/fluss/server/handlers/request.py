@@ -138,7 +138,7 @@ def bucket_of(
 def _check_routing(
     bucket: TableBucket, entry: TableEntry, partition: PartitionEntry, routing_count: int | None
 ) -> None:
-    count = entry.buckets_of(partition)
+    count = entry.bucket_count_of(partition)
     if routing_count == count or (not routing_count and not entry.table_info.bucket_count_epoch):
         return
     chosen = str(routing_count or "an unknown number of")
