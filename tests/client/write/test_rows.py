@@ -380,6 +380,8 @@ async def test_all_types_in_and_out_of_a_primary_key_table(config, database, kv_
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         listed = await table.new_scan().create_bucket_batch_scanner(bucket).to_arrow()
         assert sorted(listed.column("id").to_pylist()) == [1, 2, 3]
+        many = await lookuper.lookup_many([[row["id"]] for row in rows])
+        assert many.equals(listed.sort_by("id"))
         await table.new_upsert().create_writer().write_arrow(listed).wait()
 
 
