@@ -33,25 +33,6 @@ def test_there_is_a_class_for_every_code() -> None:
     assert {code for code in ERROR_CLASSES if error_for_code(code).is_stale_metadata} == STALE_METADATA
 
 
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        (-1, "UnknownServerError"),
-        (1, "NetworkError"),
-        (7, "TableNotExistError"),
-        (10, "LogStorageError"),
-        (15, "InvalidTableError"),
-        (25, "RequestTimeOutError"),
-        (39, "InvalidConfigError"),
-        (64, "ClusterConfigError"),
-        (72, "StorageBackpressureError"),
-    ],
-)
-def test_class_names(code: int, name: str) -> None:
-    assert type(error_for_code(code)).__name__ == name
-    assert getattr(errors, name) is ERROR_CLASSES[code]
-
-
 @pytest.mark.parametrize(("code", "cls"), ERROR_CLASSES.items())
 def test_every_code_makes_its_own_error(code: int, cls: type[FlussError]) -> None:
     error = error_for_code(code)

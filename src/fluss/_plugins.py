@@ -15,7 +15,7 @@ _modules: "dict[str, str]" = {}
 
 
 def provide(interface: str, module: str) -> None:
-    """Say which module implements an interface."""
+    """Register which module implements an interface."""
     _modules[interface] = module
 
 

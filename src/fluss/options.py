@@ -104,7 +104,7 @@ class OptionType(ABC, Generic[T_co]):
 
     @abstractmethod
     def allowed(self) -> str:
-        """Say in words what is accepted."""
+        """Describe what is accepted."""
 
     def show(self, value: object) -> str:
         """Write a value as a person would write it."""

@@ -51,7 +51,7 @@ class Watched(ServerProcess):
     def __exit__(self, *_: object) -> None:
         self.server.kill()
 
-    def settle(self, connections_max: int = 0, seconds: float = 10) -> None:
+    def wait_until_idle(self, connections_max: int = 0, seconds: float = 10) -> None:
         """Wait until the connections that were closed here are closed there."""
         before = time.monotonic() + seconds
         while self.connections > connections_max and time.monotonic() < before:
@@ -119,7 +119,7 @@ def test_memory_of_closed_connections_is_given_back(watched: Watched) -> None:
     for _ in range(20):
         with watched.connect() as sock:
             assert send_incomplete(sock, 15 * MIB, 5) > 14 * MIB
-    watched.settle()
+    watched.wait_until_idle()
     grown = watched.memory_bytes - before
     assert grown < 40 * MIB, f"20 closed connections left {grown // MIB} MiB"
 
@@ -202,10 +202,10 @@ def open_and_close(watched: Watched, count: int) -> None:
 
 def check_memory_after_connections(watched: Watched, count: int) -> None:
     open_and_close(watched, 300)
-    watched.settle()
+    watched.wait_until_idle()
     memory, files = watched.memory_bytes, watched.open_files
     open_and_close(watched, count)
-    watched.settle()
+    watched.wait_until_idle()
     assert watched.open_files <= files + 1
     assert watched.memory_bytes - memory < 6 * MIB
 
@@ -233,7 +233,7 @@ def test_twenty_closed_connections_of_98_mb_with_default_options(tmp_path: Path)
         for _ in range(20):
             with watched.connect() as sock:
                 assert send_incomplete(sock, 98 * MIB, 20) > 97 * MIB
-        watched.settle()
+        watched.wait_until_idle()
         assert watched.memory_bytes - before < 64 * MIB
 
 
@@ -330,9 +330,9 @@ def check_mixed_load(folder: Path, seconds: float, growth_bytes_max: int) -> Non
     ):
         rounds = asyncio.run(_mixed_load(watched.plain, seconds, lambda: samples.append(watched.usage)))
     # The first third fills caches and pools; from then on everything has to be flat.
-    settled = samples[len(samples) // 3 :]
-    half = len(settled) // 2
-    first, last = (Usage(*map(fmean, zip(*part))) for part in (settled[:half], settled[half:]))
+    steady = samples[len(samples) // 3 :]
+    half = len(steady) // 2
+    first, last = (Usage(*map(fmean, zip(*part))) for part in (steady[:half], steady[half:]))
     print(f"{rounds} rounds in {seconds:.0f} s: {first}, then {last}")
     assert last.memory_bytes - first.memory_bytes < growth_bytes_max
     assert last.files - first.files < 3

@@ -52,12 +52,6 @@ def test_a_figure_may_be_the_mean_of_several_runs() -> None:
     assert alternate(lambda: next(mine), lambda: next(theirs), 2, rounds=2) == ([2.0, 6.0], [2.0, 4.0])
 
 
-def test_the_warm_up_lasts_as_long_as_asked() -> None:
-    calls: list[int] = []
-    alternate(lambda: calls.append(1) or 1.0, None, 1, warm_up_s=0.02)  # type: ignore[func-returns-value]
-    assert len(calls) > 3
-
-
 def test_sides_take_turns_in_the_warm_up_too() -> None:
     """Else the first figures of the side that was warmed up first hold what the other made the JVM do anew."""
     calls: list[str] = []
@@ -129,6 +123,8 @@ def test_a_quick_run_is_a_tenth() -> None:
     assert (quick.rows(500_000), quick.rows(50)) == (50_000, 1_000)
     assert quick.wanted("java scan zstd")
     assert not quick.wanted("java append zstd")
+    assert Settings(cases=["over tls", "dict"]).wanted("lookup", "append dict rows")
+    assert Settings().wanted("append")
 
 
 def test_processor_time_of_a_process_is_read() -> None:

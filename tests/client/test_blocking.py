@@ -147,27 +147,6 @@ async def test_latest_means_latest_at_the_time_of_the_call(conn, path):
     assert [record.row["id"] for record in scanner.poll(5000)] == [2]
 
 
-async def test_iteration_plain_and_async(conn, path):
-    table = await conn.get_table(path)
-    async with table.new_append().create_writer() as writer:
-        for number in range(5):
-            writer.append([number, "x"])
-    scanner = await table.new_scan().create_log_scanner()
-    scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-    seen = []
-    async for record in scanner:
-        seen.append(record.row["id"])
-        if len(seen) == 5:
-            break
-    assert seen == list(range(5))
-    batches = await table.new_scan().create_record_batch_log_scanner()
-    batches.subscribe(0, fluss.EARLIEST_OFFSET)
-    for batch in batches:
-        assert batch.bucket.bucket_id == 0
-        assert batch.base_offset == 0
-        break
-
-
 async def test_reader_of_batches(conn, path):
     table = await conn.get_table(path)
     async with table.new_append().create_writer() as writer:
@@ -177,12 +156,6 @@ async def test_reader_of_batches(conn, path):
     reader = scanner.to_arrow_batch_reader()
     assert reader.schema.names == ["id", "name"]
     assert reader.read_all().num_rows == 100
-
-
-async def test_get_admin_in_both_forms(conn):
-    admin = conn.get_admin()
-    assert await admin is admin
-    assert await (await conn.get_admin()).list_databases() == await admin.list_databases()
 
 
 async def test_close_may_be_called_again(config):
@@ -253,14 +226,6 @@ def test_wrong_kind_of_table(conn, path):
     assert table.arrow_schema.names == ["id", "name"]
     assert not table.has_primary_key()
     assert "FlussTable" in repr(table)
-
-
-def test_metrics(conn, path):
-    before = conn.metrics()
-    rows_of(conn, path)
-    after = conn.metrics()
-    assert after["requests_total"] > before["requests_total"]
-    assert after["connections_open"] >= 1
 
 
 def test_a_dropped_connection_ends_its_thread(config):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -86,49 +85,6 @@ async def test_the_builder_is_the_lookuper_too(create):
         table.new_upsert().partial_update_by_index([0, 7])
     with pytest.raises(fluss.InvalidArgumentError, match="new_upsert"):
         table.new_append()
-
-
-async def test_every_type_comes_back(create):
-    fields = [
-        ("k", pa.string()),
-        ("b", pa.bool_()),
-        ("i8", pa.int8()),
-        ("i16", pa.int16()),
-        ("f", pa.float32()),
-        ("d", pa.float64()),
-        ("dec", pa.decimal128(10, 2)),
-        ("day", pa.date32()),
-        ("at", pa.time32("ms")),
-        ("ts", pa.timestamp("us")),
-        ("tz", pa.timestamp("us", tz="UTC")),
-        ("raw", pa.binary()),
-        ("tags", pa.list_(pa.string())),
-    ]
-    full = {
-        "k": "ключ",
-        "b": True,
-        "i8": -8,
-        "i16": 16,
-        "f": 1.5,
-        "d": -2.25,
-        "dec": Decimal("12.34"),
-        "day": dt.date(2024, 2, 29),
-        "at": dt.time(1, 2, 3, 4000),
-        "ts": dt.datetime(2024, 1, 1, 1, 1, 1, 123456),
-        "tz": dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc),
-        "raw": b"\x00\xff",
-        "tags": ["a", None, ""],
-    }
-    empty = {name: None for name, _ in fields} | {"k": ""}
-
-    table = await create("t", fields, ["k"])
-    await write(table, [full, empty])
-    lookuper = table.new_lookup().create_lookuper()
-    assert await lookuper.lookup([full["k"]]) == full
-    assert await lookuper.lookup([""]) == empty
-    many = await lookuper.lookup_many([[""], [full["k"]]])
-    assert many.column("dec").to_pylist() == [None, Decimal("12.34")]
-    assert many.schema == table.arrow_schema
 
 
 async def test_partitioned_tables(conn, create):

@@ -118,7 +118,7 @@ class Writer(Worker):
         self.made.append(operation)
         self._flying.append((operation, handle))
 
-    async def settle(self, flying_max: int) -> None:
+    async def drain(self, flying_max: int) -> None:
         """Wait for the oldest writes until only some are in flight."""
         while len(self._flying) > flying_max:
             operation, handle = self._flying.popleft()
@@ -146,9 +146,9 @@ class Appender(Writer):
                 row_id = self.number * 1_000_000_000 + number
                 self.fly(Operation(row_id, row_id), writer.append((row_id, self.number, text_of(row_id))))
                 number += 1
-            await self.settle(self.random.choice((0, 50, 200)))
+            await self.drain(self.random.choice((0, 50, 200)))
             await self.pause()
-        await self.settle(0)
+        await self.drain(0)
 
 
 class Upserter(Writer):
@@ -190,11 +190,11 @@ class Upserter(Writer):
                     value += 1
                     last[key] = Operation(key, value)
                     self.fly(last[key], writer.upsert(self.row(key, value)))
-            await self.settle(self.random.choice((0, 30, 100)))
+            await self.drain(self.random.choice((0, 30, 100)))
             if self.random.random() < 0.2:
                 await self.check_own_writes(lookuper)
             await self.pause()
-        await self.settle(0)
+        await self.drain(0)
 
     async def check_own_writes(self, lookuper: Any) -> None:
         """What was acknowledged is seen at once, and nothing older is seen after it."""

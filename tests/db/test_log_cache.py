@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,6 @@ import pytest
 
 import fluss
 from fluss.client.scan.plan import ScanPlan
-from fluss.client.scan.table_scan import TableScan
 from fluss.db import log_cache
 from fluss.db.log_cache import LogCache
 from fluss.metadata import TableBucket
@@ -107,13 +107,13 @@ def test_memory_is_bounded() -> None:
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each scan was asked for."""
     seen: list[int] = []
-    original = TableScan.read_batches
+    original = ScanPlan.read
 
-    def recording(self: TableScan, starts: Any, stops: Any = None, **named: Any) -> Any:
+    def recording(self: ScanPlan, starts: Any, stops: Any) -> Any:
         seen.append(sum(stops[bucket] - start for bucket, start in starts.items()))
-        return original(self, starts, stops, **named)
+        return original(self, starts, stops)
 
-    monkeypatch.setattr(TableScan, "read_batches", recording)
+    monkeypatch.setattr(ScanPlan, "read", recording)
     return seen
 
 
@@ -210,13 +210,13 @@ def test_queries_read_no_columns_but_their_own(db: fluss.Database, monkeypatch: 
     pytest.importorskip("duckdb")
     db.create_table("log", pa.table({name: range(100) for name in "abc"}), buckets=1)
     read: list[list[str]] = []
-    original = TableScan.project_by_name
+    original = ScanPlan.project_by_name
 
-    def recording(self: TableScan, names: list[str]) -> TableScan:
+    def recording(self: ScanPlan, names: Sequence[str]) -> ScanPlan:
         read.append(list(names))
         return original(self, names)
 
-    monkeypatch.setattr(TableScan, "project_by_name", recording)
+    monkeypatch.setattr(ScanPlan, "project_by_name", recording)
     for name in "abc":
         assert db.sql(f"select sum({name}) from log").fetchall() == [(4950,)]
     assert read == [["a"], ["b"], ["c"]]

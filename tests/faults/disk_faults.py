@@ -259,9 +259,9 @@ class Trial:
         await wait_until(lambda: not tablet.store.is_spilling and not tablet.store.spill_failed, TRIAL_SECONDS_MAX)
 
     async def _drop(self, server: Server, client: Client) -> None:
-        await self._create(client, "doomed")
-        await self._append(server, client, "doomed", 0, 0)
-        path = pb.PbTablePath(database_name="fluss", table_name="doomed")
+        await self._create(client, "dropped")
+        await self._append(server, client, "dropped", 0, 0)
+        path = pb.PbTablePath(database_name="fluss", table_name="dropped")
 
         async def attempt() -> str | None:
             try:
@@ -291,7 +291,7 @@ class Trial:
             )
             self._compare(f"users {bucket}", sorted(row[0] for row in rows), ids)
             self._compare(f"changelog of users {bucket}", [offset], [len(ids)])
-        if server.catalog.find_table(TablePath("fluss", "doomed")) is not None:
+        if server.catalog.find_table(TablePath("fluss", "dropped")) is not None:
             self.wrong.append("the dropped table is there")
         with contextlib.suppress(AssertionError):
             await wait_until(lambda: not server.damaged_bucket_count, 5)  # a repair may be in progress

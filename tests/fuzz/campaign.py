@@ -233,7 +233,7 @@ def run_campaign(
 
 
 def _explain(failure: Failure, report: Report) -> None:
-    """Say what the case is, with only those of its changes that are needed for the failure."""
+    """Describe the case, with only those of its changes that are needed for the failure."""
     from tests.fuzz.targets import case
 
     target, ops = case(failure.case, report.seed)

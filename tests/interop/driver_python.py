@@ -23,7 +23,7 @@ import canonical
 Command = dict[str, Any]
 
 
-async def settle(value: Any) -> Any:
+async def resolve(value: Any) -> Any:
     """The value itself, or what awaiting it gives."""
     return await value if inspect.isawaitable(value) else value
 
@@ -87,14 +87,14 @@ class PythonDriver:
 
     async def op_connect(self, c: Command) -> None:
         await self.op_disconnect(c)
-        connection = await settle(self.fluss.FlussConnection.create(self.fluss.Config(self.options(c))))
+        connection = await resolve(self.fluss.FlussConnection.create(self.fluss.Config(self.options(c))))
         self.connection = connection
-        self.admin = await settle(connection.get_admin())
+        self.admin = await resolve(connection.get_admin())
 
     async def op_disconnect(self, c: Command) -> None:
         if self.connection is not None:
             connection, self.connection = self.connection, None
-            await settle(connection.close())
+            await resolve(connection.close())
 
     async def op_server_nodes(self, c: Command) -> Any:
         return [[n.server_type, n.id, n.host, n.port] for n in await self.admin.get_server_nodes()]
@@ -208,7 +208,7 @@ class PythonDriver:
 
     async def op_append(self, c: Command) -> int:
         table = await self.connection.get_table(self.path(c))
-        writer = await settle(table.new_append().create_writer())
+        writer = await resolve(table.new_append().create_writer())
         columns = self.columns(c)
         way = c.get("way", "rows")
         handles = []
@@ -221,14 +221,14 @@ class PythonDriver:
             if way == "batch":
                 handles = [writer.write_arrow_batch(batch)]
             elif way == "arrow":
-                await settle(writer.write_arrow(canonical.pa.Table.from_batches([batch])))
+                await resolve(writer.write_arrow(canonical.pa.Table.from_batches([batch])))
             elif way == "pandas":
-                await settle(writer.write_pandas(batch.to_pandas()))
+                await resolve(writer.write_pandas(batch.to_pandas()))
             else:
                 raise ValueError(f"unknown way to write: {way}")
-        await settle(writer.flush())
+        await resolve(writer.flush())
         for handle in handles:
-            await settle(handle.wait())
+            await resolve(handle.wait())
         return len(c["rows"])
 
     async def op_upsert(self, c: Command) -> int:
@@ -236,20 +236,20 @@ class PythonDriver:
         upsert = table.new_upsert()
         if c.get("columns"):
             upsert = upsert.partial_update_by_name(c["columns"])
-        writer = await settle(upsert.create_writer())
+        writer = await resolve(upsert.create_writer())
         columns = self.columns(c, c.get("columns"))
         return await self._finish(writer, [writer.upsert(self.row(row, columns)) for row in c["rows"]])
 
     async def op_delete(self, c: Command) -> int:
         table = await self.connection.get_table(self.path(c))
-        writer = await settle(table.new_upsert().create_writer())
+        writer = await resolve(table.new_upsert().create_writer())
         columns = self.columns(c, c["table"]["primary_key"])
         return await self._finish(writer, [writer.delete(self.row(key, columns)) for key in c["keys"]])
 
     async def _finish(self, writer: Any, handles: list[Any]) -> int:
-        await settle(writer.flush())
+        await resolve(writer.flush())
         for handle in handles:
-            await settle(handle.wait())
+            await resolve(handle.wait())
         return len(handles)
 
     def canonical_row(self, row: Any, columns: list[dict[str, Any]]) -> list[Any] | None:
@@ -261,10 +261,10 @@ class PythonDriver:
 
     async def op_lookup(self, c: Command) -> Any:
         table = await self.connection.get_table(self.path(c))
-        lookuper = await settle(table.new_lookup().create_lookuper())
+        lookuper = await resolve(table.new_lookup().create_lookuper())
         key_columns = self.columns(c, c["table"]["primary_key"])
         # All at once: the peers wait a while for more keys before they send a lookup.
-        found = await asyncio.gather(*[settle(lookuper.lookup(self.row(key, key_columns))) for key in c["keys"]])
+        found = await asyncio.gather(*[resolve(lookuper.lookup(self.row(key, key_columns))) for key in c["keys"]])
         return [self.canonical_row(row, self.columns(c)) for row in found]
 
     # ---------------------------------------------------------------- scans
@@ -289,12 +289,12 @@ class PythonDriver:
         columns = self.columns(c, c.get("project"))
         way = c.get("way", "records")
         scan = self.scan_builder(table, c)
-        scanner = await settle(
+        scanner = await resolve(
             scan.create_log_scanner() if way == "records" else scan.create_record_batch_log_scanner()
         )
         names = await self._subscribe(scanner, c)
         if way in ("to_arrow", "to_pandas"):
-            data = await settle(scanner.to_arrow())
+            data = await resolve(scanner.to_arrow())
             return [[None, None, None, None, row] for row in canonical.rows_of(data, columns)]
         poll = self._poll_records if way == "records" else self._poll_batches
         return await self._until_quiet(c, lambda: poll(scanner, columns, names))
@@ -302,16 +302,18 @@ class PythonDriver:
     async def _subscribe(self, scanner: Any, c: Command) -> dict[int, str]:
         starts = {b: c.get("start", {}).get(str(b), self.fluss.EARLIEST_OFFSET) for b in c["buckets"]}
         if not c["table"].get("partition_keys"):
-            await settle(scanner.subscribe_buckets(starts))
+            await resolve(scanner.subscribe_buckets(starts))
             return {}
         infos = await self.admin.list_partition_infos(self.path(c))
         names = {info.partition_id: info.partition_name for info in infos}
-        await settle(scanner.subscribe_partition_buckets({(p, b): start for p in names for b, start in starts.items()}))
+        await resolve(
+            scanner.subscribe_partition_buckets({(p, b): start for p in names for b, start in starts.items()})
+        )
         return names
 
     async def _poll_records(self, scanner: Any, columns: list[dict[str, Any]], names: dict[int, str]) -> list[Any]:
         found = []
-        for bucket, records in (await settle(scanner.poll(300))).items():
+        for bucket, records in (await resolve(scanner.poll(300))).items():
             name = names.get(bucket.partition_id) if bucket.partition_id is not None else None
             for record in records:
                 row = self.canonical_row(record.row, columns)
@@ -320,7 +322,7 @@ class PythonDriver:
 
     async def _poll_batches(self, scanner: Any, columns: list[dict[str, Any]], names: dict[int, str]) -> list[Any]:
         found = []
-        for batch in await settle(scanner.poll_record_batch(300)):
+        for batch in await resolve(scanner.poll_record_batch(300)):
             rows = canonical.rows_of(batch.batch, columns)
             if batch.last_offset - batch.base_offset + 1 != len(rows):
                 raise ValueError(f"{len(rows)} rows between offsets {batch.base_offset} and {batch.last_offset}")
@@ -353,36 +355,36 @@ class PythonDriver:
         return self.fluss.TableBucket.with_partition(table_id, ids[c["partition"]], c["bucket"])
 
     async def op_kv_snapshots(self, c: Command) -> Any:
-        found = await settle(self.admin.get_latest_kv_snapshots(self.path(c), c.get("partition")))
+        found = await resolve(self.admin.get_latest_kv_snapshots(self.path(c), c.get("partition")))
         return [[one.bucket.bucket_id, one.snapshot_id, one.log_offset] for one in found]
 
     async def op_snapshot_scan(self, c: Command) -> Any:
         table = await self.connection.get_table(self.path(c))
         bucket = await self.bucket(c, table.get_table_info().table_id)
         scan = self.scan_builder(table, c)
-        scanner = await settle(scan.create_bucket_batch_scanner(bucket, snapshot_id=c["snapshot"]))
-        return canonical.rows_of(await settle(scanner.to_arrow()), self.columns(c, c.get("project")))
+        scanner = await resolve(scan.create_bucket_batch_scanner(bucket, snapshot_id=c["snapshot"]))
+        return canonical.rows_of(await resolve(scanner.to_arrow()), self.columns(c, c.get("project")))
 
     async def op_full_scan(self, c: Command) -> Any:
         """All current rows of a bucket, and the snapshot that they begin with where the server cannot list them."""
         table = await self.connection.get_table(self.path(c))
         bucket = await self.bucket(c, table.get_table_info().table_id)
-        scanner = await settle(self.scan_builder(table, c).create_bucket_batch_scanner(bucket))
-        rows = canonical.rows_of(await settle(scanner.to_arrow()), self.columns(c, c.get("project")))
+        scanner = await resolve(self.scan_builder(table, c).create_bucket_batch_scanner(bucket))
+        rows = canonical.rows_of(await resolve(scanner.to_arrow()), self.columns(c, c.get("project")))
         return [rows, scanner.snapshot_id]
 
     async def op_limit_scan(self, c: Command) -> Any:
         table = await self.connection.get_table(self.path(c))
         bucket = await self.bucket(c, table.get_table_info().table_id)
-        scanner = await settle(self.scan_builder(table, c).limit(c["limit"]).create_bucket_batch_scanner(bucket))
-        return canonical.rows_of(await settle(scanner.to_arrow()), self.columns(c, c.get("project")))
+        scanner = await resolve(self.scan_builder(table, c).limit(c["limit"]).create_bucket_batch_scanner(bucket))
+        return canonical.rows_of(await resolve(scanner.to_arrow()), self.columns(c, c.get("project")))
 
     async def op_prefix_lookup(self, c: Command) -> Any:
         table = await self.connection.get_table(self.path(c))
-        lookuper = await settle(table.new_lookup().lookup_by(c["by"]).create_lookuper())
+        lookuper = await resolve(table.new_lookup().lookup_by(c["by"]).create_lookuper())
         key_columns = self.columns(c, c["by"])
         found = []
         for key in c["keys"]:
-            rows = await settle(lookuper.lookup(self.row(key, key_columns)))
+            rows = await resolve(lookuper.lookup(self.row(key, key_columns)))
             found.append([self.canonical_row(row, self.columns(c)) for row in rows])
         return found

@@ -26,7 +26,7 @@ import fluss.aio
 SCENARIO_S_MAX = 150.0
 _IDLE_MS = 20_000  # without a row, when some are missing
 _QUIET_MS = 700  # without a row, when none is missing: what comes then is too much
-_SETTLE_MS = 3_000  # between the start of a job and the first write it must see
+_START_WAIT_MS = 3_000  # between the start of a job and the first write it must see
 
 _counter = itertools.count(1)
 
@@ -390,7 +390,7 @@ class Session:
             then=list(step.then),
             idle_ms=_IDLE_MS,
             quiet_ms=_QUIET_MS,
-            settle_ms=_SETTLE_MS,
+            start_wait_ms=_START_WAIT_MS,
         )
         same(found, list(step.rows), step.sql[0])
 

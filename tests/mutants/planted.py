@@ -25,7 +25,7 @@ class Mutant(NamedTuple):
         return source.replace(self.search, self.replace)
 
     def problem(self, root: Path) -> str | None:
-        """Say why the bug cannot be planted; None if it can."""
+        """Return why the bug cannot be planted; None if it can."""
         path = root / self.file
         count = path.read_text(encoding="utf-8").count(self.search) if path.is_file() else 0
         if count != 1:

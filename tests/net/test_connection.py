@@ -162,7 +162,7 @@ async def test_begin_tells_the_waiter_once() -> None:
             connection.begin(apis.LOOKUP, [b"question"], waiter)
         waiters[2].gone = True
         await waiters[0].told.wait()
-        assert len(connection._pending) == 0
+        assert "0 calls in flight" in repr(connection)
         assert waiters[0].heard == [b"yes"]
         [error] = waiters[1].heard
         assert isinstance(error, TableNotExistError)
@@ -279,7 +279,7 @@ async def test_deadline_of_one_call() -> None:
         with pytest.raises(DeadlineExceededError, match=r"did not answer FETCH_LOG within 30 ms") as caught:
             await connection.call_parts(apis.FETCH_LOG, [b"1"], timeout_ms=30)
         assert isinstance(caught.value, TimeoutError)
-        assert len(connection._pending) == 0
+        assert "0 calls in flight" in repr(connection)
         assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
 
 
@@ -287,11 +287,11 @@ async def test_cancelled_calls_leave_nothing_behind() -> None:
     async with talking(shaken(first_answer_late)) as (connection, _):
         call = asyncio.ensure_future(connection.call_parts(apis.FETCH_LOG, [b"1"]))
         await asyncio.sleep(0.01)
-        assert len(connection._pending) == 1
+        assert "1 calls in flight" in repr(connection)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert len(connection._pending) == 0
+        assert "0 calls in flight" in repr(connection)
         assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
 
 

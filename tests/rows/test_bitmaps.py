@@ -19,7 +19,7 @@ from fluss.rows import bitmaps
 from fluss.server.kv.aggregate import aggregate_of
 
 BOTH = pytest.mark.parametrize(
-    ("union", "write"), [(bitmaps.union32, bitmaps._write32), (bitmaps.union64, bitmaps._write64)]
+    ("union", "write"), [(bitmaps.union32, bitmaps.write32), (bitmaps.union64, bitmaps.write64)]
 )
 
 
@@ -31,14 +31,14 @@ def _containers(values: set[int]) -> bitmaps.Containers:
 
 
 def _container(lows: Sequence[int]) -> bitmaps.Container:
-    return bitmaps._container(bitmaps._bits_of(np.array(lows)))
+    return bitmaps.container_of(bitmaps.bits_of_values(np.array(lows)))
 
 
 def _read(data: bytes, read: Callable[[bytes], bitmaps.Containers]) -> set[int]:
     return {
         high << 16 | low
         for high, container in read(data).items()
-        for low in np.flatnonzero(bitmaps._bits(container)).tolist()
+        for low in np.flatnonzero(bitmaps.bits_of_container(container)).tolist()
     }
 
 
@@ -58,15 +58,15 @@ def _sets(bits: int) -> st.SearchStrategy[set[int]]:
 @settings(max_examples=40, deadline=None)
 @given(_sets(32), _sets(32))
 def test_union_of_32_bits(one: set[int], other: set[int]) -> None:
-    first, second = bitmaps._write32(_containers(one)), bitmaps._write32(_containers(other))
-    assert _read(bitmaps.union32(first, second), bitmaps._read32) == one | other
+    first, second = bitmaps.write32(_containers(one)), bitmaps.write32(_containers(other))
+    assert _read(bitmaps.union32(first, second), bitmaps.read32) == one | other
 
 
 @settings(max_examples=40, deadline=None)
 @given(_sets(64), _sets(64))
 def test_union_of_64_bits(one: set[int], other: set[int]) -> None:
-    first, second = bitmaps._write64(_containers(one)), bitmaps._write64(_containers(other))
-    assert _read(bitmaps.union64(first, second), bitmaps._read64) == one | other
+    first, second = bitmaps.write64(_containers(one)), bitmaps.write64(_containers(other))
+    assert _read(bitmaps.union64(first, second), bitmaps.read64) == one | other
 
 
 @settings(max_examples=25, deadline=None)
@@ -83,7 +83,7 @@ def test_32_bits_as_another_library_writes_them(one: set[int], other: set[int]) 
 
 def test_the_tree_of_64_bits() -> None:
     """Bytes spelled out: two keys that part in their last byte, under a node with five bytes of prefix."""
-    data = bitmaps._write64(_containers({0x0102030405_06_0007, 0x0102030405_09_0001, 0x0102030405_09_0003}))
+    data = bitmaps.write64(_containers({0x0102030405_06_0007, 0x0102030405_09_0001, 0x0102030405_09_0003}))
     expected = (
         b"\x01" + struct.pack("<Q", 2)
         + b"\x00\x02\x00\x05" + bytes([1, 2, 3, 4, 5]) + bytes([0, 0, 9, 6])
@@ -102,9 +102,9 @@ def test_the_tree_of_64_bits() -> None:
 @pytest.mark.parametrize("count", [2, 4, 5, 16, 17, 48, 49, 256])
 def test_every_kind_of_node(count: int) -> None:
     values = {(i * 255 // (count - 1)) << 56 | 5 for i in range(count)}
-    data = bitmaps._write64(_containers(values))
+    data = bitmaps.write64(_containers(values))
     assert data[9] == [4, 16, 48, 256].index(next(c for c in (4, 16, 48, 256) if count <= c))
-    assert _read(data, bitmaps._read64) == values
+    assert _read(data, bitmaps.read64) == values
 
 
 def test_containers_take_their_smallest_form() -> None:
@@ -117,7 +117,7 @@ def test_containers_take_their_smallest_form() -> None:
             "full": range(1 << 16),
         }.items()
     }
-    assert forms == {"run": bitmaps._RUN, "array": bitmaps._ARRAY, "bitmap": bitmaps._BITMAP, "full": bitmaps._RUN}
+    assert forms == {"run": bitmaps.RUN, "array": bitmaps.ARRAY, "bitmap": bitmaps.BITMAP, "full": bitmaps.RUN}
 
 
 @BOTH
@@ -153,7 +153,7 @@ def test_a_long_run_takes_little_memory(
 
 
 def test_leaves_that_share_a_container_are_refused() -> None:
-    data = bitmaps._write64(_containers({1, 1 << 20}))
+    data = bitmaps.write64(_containers({1, 1 << 20}))
     second = data.index(struct.pack("<Q", 1), 9)
     with pytest.raises(FormatError, match="two leaves lead to one container"):
         bitmaps.union64(data[:second] + bytes(8) + data[second + 8 :], data)
@@ -163,12 +163,12 @@ def test_leaves_that_share_a_container_are_refused() -> None:
 def test_a_container_without_values_is_left_out(
     union: Callable[[bytes, bytes], bytes], write: Callable[[bitmaps.Containers], bytes]
 ) -> None:
-    empty = write({0: bitmaps.Container(bitmaps._RUN, 1, bytes(2))})
+    empty = write({0: bitmaps.Container(bitmaps.RUN, 1, bytes(2))})
     assert union(empty, empty) == write({})
 
 
 def test_values_that_are_too_many_to_list() -> None:
-    data = bitmaps._write32(dict.fromkeys(range(1 << 11 | 1), _container(range(1 << 16))))
+    data = bitmaps.write32(dict.fromkeys(range(1 << 11 | 1), _container(range(1 << 16))))
     assert bitmaps.cardinality32(data) == (1 << 27) + (1 << 16)
     assert bitmaps.contains32(data, 1 << 27)
     assert not bitmaps.contains32(data, (1 << 27) + (1 << 16))
@@ -177,7 +177,7 @@ def test_values_that_are_too_many_to_list() -> None:
 
 
 def test_through_the_functions() -> None:
-    for name, write in (("rbm32", bitmaps._write32), ("rbm64", bitmaps._write64)):
+    for name, write in (("rbm32", bitmaps.write32), ("rbm64", bitmaps.write64)):
         function = aggregate_of(Column("c", BytesType(), agg_function=AggFunction(name, {})))
         one, other = write(_containers({1, 2})), write(_containers({2, 70_000}))
         assert function(one, None) == one

@@ -112,7 +112,7 @@ def test_labels_are_escaped_and_forgotten_with_their_table() -> None:
     metrics.add("x_total", 2, (("database", 'a"b'), ("table", "t\\")))
     metrics.add("x_total", 3, (("database", "a"), ("table", "t")))
     assert 'fluss_x_total{database="a\\"b",table="t\\\\"} 2' in metrics.text()
-    metrics.forget_table("a", "t")
+    metrics.remove_table("a", "t")
     assert 'x_total{database="a",table="t"}' not in figures(metrics.text())
     for key in range(2000, 3000):
         metrics.request(key, seconds=0, size_bytes=1, error_code=2)

@@ -99,7 +99,7 @@ def test_rows_of_others_are_not_taken_for_own(harness: SparkHarness, tmp_path: P
         with pytest.raises(PySparkException):
             harness.start(frame, target, tmp_path / "c").awaitTermination(200)
         assert 0 < harness.read(target).count() < 1500
-        harness.put(target, events(1500, 500, 2000))  # somebody else writes the very rows that are missing
+        harness.put(target, events(1500, 500, 2000))  # another writer adds the very rows that are missing
         harness.start(frame, target, tmp_path / "c").awaitTermination(200)
         assert counts(harness, target) == Counter(range(2000)) + Counter(range(1500, 2000))
 

@@ -66,7 +66,7 @@ TYPES: list[tuple[DataType, Callable[[int], Any]]] = [
 ]
 BITMAPS: dict[str, Callable[[int], bytes]] = {
     "rbm32": lambda i: bitmaps.bitmap32(np.array([i], np.uint32)),
-    "rbm64": lambda i: bitmaps._write64({0: bitmaps._container(bitmaps._bits_of(np.array([i])))}),
+    "rbm64": lambda i: bitmaps.write64({0: bitmaps.container_of(bitmaps.bits_of_values(np.array([i])))}),
 }
 """The columns that unite bitmaps take nothing else."""
 OWN = {

@@ -352,7 +352,7 @@ def print_names(as_json: bool, names: Sequence[str]) -> None:
         print_json(names)
         return
     for name in names:
-        say(name)
+        report(name)
 
 
 def print_rows(
@@ -388,13 +388,13 @@ def handled_signals(handler: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, previous)
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     """Print a text of the server on standard output."""
     click.echo(escaped(text, keep="\n"))
 
 
 def note(text: str) -> None:
-    """Say what was done, on standard error: standard output is for data."""
+    """Report what was done, on standard error: standard output is for data."""
     click.echo(escaped(text, keep="\n"), err=True)
 
 

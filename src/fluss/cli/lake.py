@@ -19,7 +19,7 @@ from fluss.cli.common import (
     pairs_of,
     parse_path,
     print_json,
-    say,
+    report,
     table_argument,
 )
 
@@ -62,18 +62,18 @@ def _show(one: TableLakeStatus, buckets: bool) -> None:
     behind = "up to date"
     if one.rows_behind:
         behind = f"{one.rows_behind:,} rows and {one.seconds_behind:,.0f} s behind"
-    say(f"{one.table_path} ({one.lake_format}): {where}, {behind}")
+    report(f"{one.table_path} ({one.lake_format}): {where}, {behind}")
     if one.stats is not None:
         size = one.stats
-        say(
+        report(
             f"  {size.rows:,} rows in {size.files:,} files, {size.size_bytes / 1e6:,.1f} MB, {size.snapshots} snapshots"
         )
     if one.problem is not None:
-        say(f"  the lake cannot be read: {one.problem}")
+        report(f"  the lake cannot be read: {one.problem}")
     for bucket in one.buckets if buckets else ():
         name = f"{bucket.partition}/" if bucket.partition is not None else ""
         tiered = "-" if bucket.tiered is None else f"{bucket.tiered:,}"
-        say(f"  bucket {name}{bucket.bucket.bucket_id}: {tiered} of {bucket.latest:,}")
+        report(f"  bucket {name}{bucket.bucket.bucket_id}: {tiered} of {bucket.latest:,}")
 
 
 _MASTER = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[[\d\s,]+\]|yarn|(spark|k8s|sc)://\S+")
@@ -190,7 +190,7 @@ class Lines:
             return  # looking around without finding anything is not news
         self._idle = name == "idle"
         if text is not None:
-            say(f"{time.strftime('%H:%M:%S')} {text}")
+            report(f"{time.strftime('%H:%M:%S')} {text}")
 
     def _text(self, name: str, figures: Mapping[str, Any]) -> str | None:
         table = figures.get("table")

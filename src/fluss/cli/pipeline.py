@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from fluss.cli.common import CliTarget, Failure, connected, handled_signals, json_option, note, print_json, say
+from fluss.cli.common import CliTarget, Failure, connected, handled_signals, json_option, note, print_json, report
 
 
 @click.group()
@@ -33,7 +33,7 @@ def init(name: str, as_json: bool) -> None:
         print_json({"files": written})
         return
     for path in written:
-        say(path)
+        report(path)
     note(f"run it: fluss pipeline run {name}")
 
 

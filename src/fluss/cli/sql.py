@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from fluss.cli.common import CliTarget, Failure, connected, failure_of, note, print_names, say
+from fluss.cli.common import CliTarget, Failure, connected, failure_of, note, print_names, report
 from fluss.cli.rows import print_batches
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class _Shell:
         elif name == ".schema" and rest:
             from fluss.tools.drafts import columns_text
 
-            say(columns_text(self._db.table(rest).schema.columns))
+            report(columns_text(self._db.table(rest).schema.columns))
         elif name == ".timing":
             self._timing = rest != "off"
         elif name == ".watch":

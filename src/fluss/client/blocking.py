@@ -16,10 +16,11 @@ from fluss.client import connection as core
 from fluss.client.cluster import Cluster
 from fluss.client.metadata_cache import TableState
 from fluss.client.runner import Background
-from fluss.client.table import TableBase, split_virtual
+from fluss.client.table import TableBase
 from fluss.config import Config
 from fluss.errors import ConnectionClosedError, InvalidArgumentError
 from fluss.metadata import MergeMode, TablePath, table_path_of
+from fluss.metadata.path import split_virtual
 from fluss.net.background import LoopThread
 
 if TYPE_CHECKING:

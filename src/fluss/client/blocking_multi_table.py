@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.blocking_base import BlockingBase, ClosingBase, MultiWriterBase
+from fluss.client.blocking_support import BlockingBase, ClosingBase, MultiWriterBase
 
 if TYPE_CHECKING:
     from fluss.client import multi_table as core

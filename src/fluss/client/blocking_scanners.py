@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fluss.client.blocking_base import BlockingBase, BucketScannerBase, ItemT, LogScannerBase, OneShotBase
+from fluss.client.blocking_support import BlockingBase, BucketScannerBase, ItemT, LogScannerBase, OneShotBase
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,10 +11,11 @@ from fluss.client.arguments import wrong_argument
 from fluss.client.cluster import Cluster, OnWriterId
 from fluss.client.metadata_cache import TableState
 from fluss.client.runner import Direct, Runner
-from fluss.client.table import TableBase, split_virtual
+from fluss.client.table import TableBase
 from fluss.config import Config
 from fluss.errors import InvalidArgumentError
 from fluss.metadata import MergeMode, TablePath, table_path_of
+from fluss.metadata.path import split_virtual
 
 if TYPE_CHECKING:
     from fluss.client.admin import FlussAdmin

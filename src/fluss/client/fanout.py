@@ -75,7 +75,7 @@ async def per_leader(
     return await run_all(partial(one, *item) for item in groups.items())
 
 
-async def buckets_of(
+async def checked_buckets(
     cluster: Cluster, path: TablePath, bucket_ids: Iterable[int] | None, partition_name: str | None, deadline: Deadline
 ) -> list[TableBucket]:
     """The named buckets (None: all) of a table or of one of its partitions, checked."""
@@ -131,7 +131,7 @@ async def list_offsets(
     deadline = cluster.deadline(deadline)
 
     async def attempt() -> dict[int, int]:
-        buckets = await buckets_of(cluster, path, wanted, partition_name, deadline)
+        buckets = await checked_buckets(cluster, path, wanted, partition_name, deadline)
         offsets = await _ask_offsets(cluster, path, buckets, spec, deadline)
         return {bucket.bucket_id: offset for bucket, offset in offsets.items()}
 

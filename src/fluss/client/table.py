@@ -14,7 +14,7 @@ from fluss.client.metadata_cache import TableState, require_primary_key
 from fluss.client.runner import Runner
 from fluss.errors import InvalidArgumentError
 from fluss.metadata.changes import MergeMode
-from fluss.metadata.path import TablePath
+from fluss.metadata.path import LAKE, TablePath
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     from fluss.client.lookup import TableLookup
     from fluss.client.write import WriteResultHandle
     from fluss.metadata import TableInfo
-
-
-LAKE = "lake"
-VIEW_NAMES = ("changelog", "binlog", LAKE)
-
-
-def split_virtual(path: TablePath) -> tuple[TablePath, str | None]:
-    """The table that a path names, and the view of it: ``changelog``, ``binlog``, ``lake`` or None."""
-    name, dollar, view = path.table_name.partition("$")
-    if not dollar:
-        return path, None
-    if view not in VIEW_NAMES:
-        raise InvalidArgumentError(f"'{path}': there are the virtual tables $changelog, $binlog and $lake, not ${view}")
-    return TablePath(path.database_name, name), view
 
 
 def check_view(info: TableInfo, view: str) -> None:

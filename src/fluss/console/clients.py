@@ -18,8 +18,8 @@ import pyarrow as pa
 import fluss
 from fluss import aio
 from fluss.console.feeds import Events, SharedFeed
-from fluss.console.figures import TableFigures
 from fluss.console.settings import Settings
+from fluss.console.table_stats import TableStatsCache
 from fluss.errors import InvalidArgumentError, NetworkError
 from fluss.net.deadline import wait_for
 
@@ -88,7 +88,7 @@ class Client:
         self._connecting = asyncio.Lock()
         self._cursors: dict[str, PageCursor] = {}
         self._answered_at = -_ANSWER_VALID_S
-        self.figures = TableFigures()
+        self.table_stats = TableStatsCache()
         self._feeds: WeakValueDictionary[str, SharedFeed] = WeakValueDictionary()
 
     def has_password(self, password: str) -> bool:
@@ -197,7 +197,7 @@ class Client:
         for cursor in self._idle:
             with contextlib.suppress(Exception):  # the connection is closed next, whatever state the list is in
                 await self.close_cursor(cursor.id)
-        await self.figures.close()
+        await self.table_stats.close()
         for feed in list(self._feeds.values()):
             await feed.close()
         if self._db is not None:

@@ -140,7 +140,7 @@ class Sampler:
         self.problem: str | None = None
 
     def watch(self) -> None:
-        """Say that a browser looks: sampling goes on for a while."""
+        """Note that a browser looks: sampling goes on for a while."""
         self._watched_at = monotonic()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())

@@ -48,6 +48,8 @@ def key_of(key: Any, columns: Sequence[str], known: Sequence[str]) -> Any:
         if len(key) != len(columns):
             raise InvalidArgumentError(_needs(key, columns))
         return key
+    if type(key) in (int, str) and len(columns) == 1:
+        return (key,)
     mapping = as_mapping(key)
     if mapping is not None:
         for name in mapping:

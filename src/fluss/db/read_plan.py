@@ -85,6 +85,8 @@ class Read:
     @property
     def needed(self) -> list[str]:
         """The columns to read: the wanted ones and those that the filter looks at."""
+        if self.predicate is None and self.computed is None:
+            return self.columns
         return list(dict.fromkeys([*self.columns, *Condition(self.predicate, self.computed).columns()]))
 
     async def batches(self) -> _Batches:
@@ -206,7 +208,7 @@ async def _choose(
     if info.lake_format is not None and await is_tiered(connection, info.table_path):
         return (lambda read: _from_lake(connection, read, None)), "lake"
     if not info.has_primary_key():
-        return (lambda read: _log_rows(connection, table, read)), "log"
+        return (lambda read: _log_rows(connection, read)), "log"
     if limit is not None and predicate is None:
         return (lambda read: _some_rows(connection, table, read)), "rows"
     return (lambda read: _current_rows(connection, read)), "rows"
@@ -244,25 +246,22 @@ async def _virtual_rows(table: FlussTable) -> _Batches:
 # -- log tables ----------------------------------------------------------------------------------------------------
 
 
-async def _log_rows(connection: FlussConnection, table: FlussTable, read: Read) -> _Batches:
+async def _log_rows(connection: FlussConnection, read: Read) -> _Batches:
     buckets = await list_buckets(connection, read.info, read.predicate)
+    plan = ScanPlan(connection._cluster, read.info).project_by_name(read.needed)
+    if read.predicate is not None:
+        plan = plan.with_filter(read.predicate)
     if read.cache is not None:
-        plan = ScanPlan(connection._cluster, read.info)
-        async with contextlib.aclosing(_cached_log_rows(read.cache, table, plan, buckets, read)) as cached:
+        async with contextlib.aclosing(_cached_log_rows(read.cache, plan, buckets, read)) as cached:
             async for rows in cached:
                 yield rows
         return
-    scan = table.new_scan().project_by_name(read.needed)
-    if read.predicate is not None:
-        scan = scan.filter(read.predicate)
-    async with contextlib.aclosing(scan.read_batches(dict.fromkeys(buckets, EARLIEST_OFFSET))) as found:
+    async with contextlib.aclosing(plan.read(dict.fromkeys(buckets, EARLIEST_OFFSET))) as found:
         async for batch in found:
             yield batch.batch
 
 
-async def _cached_log_rows(
-    cache: LogCache, table: FlussTable, plan: ScanPlan, buckets: Sequence[TableBucket], read: Read
-) -> _Batches:
+async def _cached_log_rows(cache: LogCache, plan: ScanPlan, buckets: Sequence[TableBucket], read: Read) -> _Batches:
     """The rows of a log table up to its end now, matching if the read has a filter: from the cache, then the rest."""
     starts, ends = await asyncio.gather(
         plan.offsets(buckets, OffsetSpec.earliest()), plan.offsets(buckets, OffsetSpec.latest())
@@ -279,13 +278,10 @@ async def _cached_log_rows(
             rest[bucket] = at
     if not rest:
         return
-    scan = table.new_scan().project_by_name(needed)
-    if read.predicate is not None:
-        scan = scan.filter(read.predicate)  # read in part: nothing that could be kept
     stops = {bucket: ends[bucket] for bucket in rest}
-    async with contextlib.aclosing(scan.read_batches(dict(rest), stops)) as found:
+    async with contextlib.aclosing(plan.read(dict(rest), stops)) as found:
         async for item in found:
-            if read.predicate is None:
+            if read.predicate is None:  # else the log is read in part: nothing that could be kept
                 # Offsets without rows before a batch belong to it: there is nothing else there.
                 end = item.last_offset + 1
                 cache.add((schema_id, item.bucket), rest[item.bucket], end, item.batch)

@@ -85,7 +85,7 @@ class Engine:
         return registered
 
     def close(self) -> None:
-        """Forget everything. Relations that were given out give no more rows; results that were read stay."""
+        """Drop what is kept. Relations that were given out give no more rows; results that were read stay."""
         self._closed = True
         self._main.close()
         self._local = threading.local()
@@ -114,7 +114,7 @@ class Engine:
                 continue
             chains = chains_of(tokens)
             tables = self._wait_for(find_tables(self._core, chains))
-            self._forget(chains, tables)
+            self._evict(chains, tables)
             try:
                 result = self._run_one(kind, text, tokens, tables, parameters)
             except self._duckdb.CatalogException as error:
@@ -235,7 +235,7 @@ class Engine:
         casts = [f"c{at}::{column[1]} as {quoted(column[0])}" for at, column in enumerate(columns)]
         return relation.project(", ".join(casts))
 
-    def _forget(self, chains: Iterable[Chain], tables: Tables) -> None:
+    def _evict(self, chains: Iterable[Chain], tables: Tables) -> None:
         """Take back the views of tables that exist no longer: of the default database, and those that are named."""
         registered = self._registered
         known = {name.lower() for name in tables.known}

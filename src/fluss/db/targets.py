@@ -363,7 +363,8 @@ async def reach(target: Target, timeout_s: float, connect: Callable[[], Awaitabl
     except TlsError:
         raise
     except AuthenticateError as error:
-        if "protocol of server is 'PLAINTEXT'" in error.message:  # the words of Java servers, too
+        # An answer has a code and a text, and the code is that of a wrong password too. Both servers use these words.
+        if "protocol of server is 'PLAINTEXT'" in error.message:
             raise AuthenticateError(
                 f"the server at {target.servers} asks for no login: connect without a user and a password"
             ) from None

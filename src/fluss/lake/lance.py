@@ -123,7 +123,7 @@ class LanceTable(FolderTable):
 
     @contextlib.contextmanager
     def _expects(self, version: int) -> Iterator[None]:
-        """Say that a version was cleaned up, before or while it is read."""
+        """Report that a version was cleaned up, before or while it is read."""
         try:
             yield
         except (ValueError, OSError) as error:  # an error of Arrow is a ValueError

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
@@ -22,8 +23,9 @@ def member_of(kind: type[EnumT], what: str, value: object) -> EnumT:
     """Return a member of an enum, which may be given by its number."""
     if isinstance(value, kind):
         return value
-    if type(value) is int and value in kind._value2member_map_:
-        return kind(value)
+    if type(value) is int:
+        with contextlib.suppress(ValueError):  # which is reported below
+            return kind(value)
     raise wrong_value(what, f"a {kind.__name__} such as {kind.__name__}.{next(iter(kind)).name}", value)
 
 

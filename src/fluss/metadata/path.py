@@ -205,6 +205,20 @@ def validate_table_name(name: str) -> None:
         raise InvalidTableError(f"Table name {name!r:.300} is invalid: {problem}.")
 
 
+LAKE = "lake"
+VIEW_NAMES = ("changelog", "binlog", LAKE)
+
+
+def split_virtual(path: TablePath) -> tuple[TablePath, str | None]:
+    """The table that a path names, and the view of it: ``changelog``, ``binlog``, ``lake`` or None."""
+    name, dollar, view = path.table_name.partition("$")
+    if not dollar:
+        return path, None
+    if view not in VIEW_NAMES:
+        raise InvalidArgumentError(f"'{path}': there are the virtual tables $changelog, $binlog and $lake, not ${view}")
+    return TablePath(path.database_name, name), view
+
+
 def bucket_text(bucket: TableBucket) -> str:
     """``7``, or ``12/7`` for bucket 7 of the partition with id 12."""
     partition = "" if bucket.partition_id is None else f"{bucket.partition_id}/"

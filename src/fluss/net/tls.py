@@ -84,7 +84,7 @@ class ClientTls:
 
 
 def tls_failure(peer: str, error: ssl.SSLError) -> FlussError:
-    """Say why a handshake failed, and what to do. Trying again does not help, so the error is not retriable."""
+    """Describe why a handshake failed, and what to do. Trying again does not help, so the error is not retriable."""
     if isinstance(error, ssl.SSLCertVerificationError):
         what = f"The certificate of server {peer} is not trusted: {error.verify_message.rstrip('.')}."
         if error.verify_code in _OTHER_NAME:

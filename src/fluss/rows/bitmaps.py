@@ -45,7 +45,7 @@ _OFFSETS_FROM = 4
 _ARRAY_MAX = 4096
 _BITMAP_BYTES = 8192
 _CONTAINERS_32_MAX = 1 << 16
-_RUN, _BITMAP, _ARRAY = range(3)
+RUN, BITMAP, ARRAY = range(3)
 _NODE_BODY_BYTES = {0: 4, 1: 16, 2: 256, 3: 32}
 _NODE_CAPACITY = (4, 16, 48, 256)
 _LEAF = 4
@@ -59,32 +59,32 @@ VALUES_MAX = 1 << 27
 def union32(acc: bytes, new: bytes) -> bytes:
     """The union of two bitmaps of 32-bit integers."""
     with _refused("rbm32"):
-        return _write32(_combined(np.logical_or, _read32(acc), _read32(new)))
+        return write32(_combined(np.logical_or, read32(acc), read32(new)))
 
 
 def union64(acc: bytes, new: bytes) -> bytes:
     """The union of two bitmaps of 64-bit integers."""
     with _refused("rbm64"):
-        return _write64(_combined(np.logical_or, _read64(acc), _read64(new)))
+        return write64(_combined(np.logical_or, read64(acc), read64(new)))
 
 
 def combine32(keep: Keep, one: bytes, other: bytes) -> bytes:
     """Combine two bitmaps of 32-bit integers. Here and below no bytes are a bitmap without values."""
     with _refused("rbm32"):
-        return _write32(_combined(keep, _read_some32(one), _read_some32(other)))
+        return write32(_combined(keep, _read_some32(one), _read_some32(other)))
 
 
 def cardinality32(data: bytes) -> int:
     """How many values a bitmap of 32-bit integers has."""
     with _refused("rbm32"):
-        return sum(int(np.count_nonzero(_bits(container))) for container in _read_some32(data).values())
+        return sum(int(np.count_nonzero(bits_of_container(container))) for container in _read_some32(data).values())
 
 
 def contains32(data: bytes, value: int) -> bool:
     """Whether a bitmap of 32-bit integers has a value."""
     with _refused("rbm32"):
         container = _read_some32(data).get(value >> 16)
-        return container is not None and bool(_bits(container)[value & 0xFFFF])
+        return container is not None and bool(bits_of_container(container)[value & 0xFFFF])
 
 
 def values32(data: bytes) -> npt.NDArray[np.uint32]:
@@ -94,7 +94,8 @@ def values32(data: bytes) -> npt.NDArray[np.uint32]:
         raise InvalidArgumentError(f"the bitmap has {count} values, more than the {VALUES_MAX} that are listed at once")
     containers = _read_some32(data)
     parts = [
-        np.uint32(high << 16) | np.flatnonzero(_bits(containers[high])).astype(np.uint32) for high in sorted(containers)
+        np.uint32(high << 16) | np.flatnonzero(bits_of_container(containers[high])).astype(np.uint32)
+        for high in sorted(containers)
     ]
     return np.concatenate(parts) if parts else np.empty(0, np.uint32)
 
@@ -104,7 +105,7 @@ def bitmap32(values: npt.NDArray[np.uint32]) -> bytes:
     unique = np.unique(values)
     highs, starts = np.unique(unique >> 16, return_index=True)
     parts = np.split(unique & 0xFFFF, starts[1:])
-    return _write32({high: _container(_bits_of(part)) for high, part in zip(highs.tolist(), parts)})
+    return write32({high: container_of(bits_of_values(part)) for high, part in zip(highs.tolist(), parts)})
 
 
 @contextmanager
@@ -119,9 +120,9 @@ def _combined(keep: Keep, one: Containers, other: Containers) -> Containers:
     combined: Containers = {}
     for high in sorted(one.keys() | other.keys()):
         if high in one and high in other:
-            bits = keep(_bits(one[high]), _bits(other[high]))
+            bits = keep(bits_of_container(one[high]), bits_of_container(other[high]))
             if bits.any():
-                combined[high] = _container(bits)
+                combined[high] = container_of(bits)
         elif keep(high in one, high in other):
             combined[high] = one.get(high) or other[high]
     return combined
@@ -154,20 +155,20 @@ class _Reader:
 def _read_container(reader: _Reader, kind: int, cardinality: int) -> Container:
     if not 0 < cardinality <= 1 << 16:
         raise ValueError(f"a container cannot have {cardinality} values")
-    if kind == _RUN:
+    if kind == RUN:
         runs = reader.take(2)
         return Container(kind, cardinality, runs + reader.take(4 * int.from_bytes(runs, "little")))
-    if kind not in (_BITMAP, _ARRAY):
+    if kind not in (BITMAP, ARRAY):
         raise ValueError(f"container type {kind} is not known")
-    return Container(kind, cardinality, reader.take(_BITMAP_BYTES if kind == _BITMAP else 2 * cardinality))
+    return Container(kind, cardinality, reader.take(_BITMAP_BYTES if kind == BITMAP else 2 * cardinality))
 
 
-def _bits(container: Container) -> Bits:
-    if container.kind == _BITMAP:
+def bits_of_container(container: Container) -> Bits:
+    if container.kind == BITMAP:
         return np.unpackbits(np.frombuffer(container.body, np.uint8), bitorder="little").view(np.bool_)
     values = np.frombuffer(container.body, "<u2")
-    if container.kind == _ARRAY:
-        return _bits_of(values)
+    if container.kind == ARRAY:
+        return bits_of_values(values)
     # Where a run begins, where it has ended, where the next one begins, ...
     edges = np.append(values[1:].astype(np.int64), 1 << 16)
     edges[1:-1:2] += edges[:-1:2] + 1
@@ -176,32 +177,32 @@ def _bits(container: Container) -> Bits:
     return np.repeat(np.arange(len(edges)) % 2 == 1, np.diff(edges, prepend=0))
 
 
-def _bits_of(values: npt.NDArray[Any]) -> Bits:
+def bits_of_values(values: npt.NDArray[Any]) -> Bits:
     bits = np.zeros(1 << 16, np.bool_)
     bits[values] = True
     return bits
 
 
-def _container(bits: Bits) -> Container:
+def container_of(bits: Bits) -> Container:
     """The smallest form of a container."""
     cardinality = int(np.count_nonzero(bits))
     edges = np.flatnonzero(np.diff(bits, prepend=False, append=False))
     if 2 + 2 * len(edges) < (2 * cardinality if cardinality <= _ARRAY_MAX else _BITMAP_BYTES):
         runs = np.stack((edges[::2], edges[1::2] - edges[::2] - 1), axis=1).astype("<u2")
-        return Container(_RUN, cardinality, struct.pack("<H", len(runs)) + runs.tobytes())
+        return Container(RUN, cardinality, struct.pack("<H", len(runs)) + runs.tobytes())
     if cardinality <= _ARRAY_MAX:
-        return Container(_ARRAY, cardinality, np.flatnonzero(bits).astype("<u2").tobytes())
-    return Container(_BITMAP, cardinality, np.packbits(bits, bitorder="little").tobytes())
+        return Container(ARRAY, cardinality, np.flatnonzero(bits).astype("<u2").tobytes())
+    return Container(BITMAP, cardinality, np.packbits(bits, bitorder="little").tobytes())
 
 
 # -- 32 bits ----------------------------------------------------------------------------------------------------------
 
 
 def _read_some32(data: bytes) -> Containers:
-    return _read32(data) if data else {}
+    return read32(data) if data else {}
 
 
-def _read32(data: bytes) -> Containers:
+def read32(data: bytes) -> Containers:
     reader = _Reader(data)
     cookie = reader.number("<I")
     runs = b""
@@ -221,15 +222,15 @@ def _read32(data: bytes) -> Containers:
     for i, (high, cardinality_less_one) in enumerate(heads):
         cardinality = cardinality_less_one + 1
         is_run = bool(runs and runs[i // 8] >> (i % 8) & 1)
-        kind = _RUN if is_run else _ARRAY if cardinality <= _ARRAY_MAX else _BITMAP
+        kind = RUN if is_run else ARRAY if cardinality <= _ARRAY_MAX else BITMAP
         containers[high] = _read_container(reader, kind, cardinality)
     return containers
 
 
-def _write32(containers: Containers) -> bytes:
+def write32(containers: Containers) -> bytes:
     """Serialise containers, which are in the order of their high bits."""
     count = len(containers)
-    flags = np.array([container.kind == _RUN for container in containers.values()], np.bool_)
+    flags = np.array([container.kind == RUN for container in containers.values()], np.bool_)
     has_runs = bool(flags.any())
     if has_runs:
         head = struct.pack("<I", _COOKIE_RUNS | (count - 1) << 16) + np.packbits(flags, bitorder="little").tobytes()
@@ -245,7 +246,7 @@ def _write32(containers: Containers) -> bytes:
 # -- 64 bits ----------------------------------------------------------------------------------------------------------
 
 
-def _read64(data: bytes) -> Containers:
+def read64(data: bytes) -> Containers:
     reader = _Reader(data)
     if reader.number("<B") == _ABSENT:
         return {}
@@ -302,7 +303,7 @@ def _bounded(reader: _Reader, count: int) -> int:
     return count
 
 
-def _write64(containers: Containers) -> bytes:
+def write64(containers: Containers) -> bytes:
     """Serialise containers, which are in the order of their high bits."""
     if not containers:
         return bytes([_ABSENT])

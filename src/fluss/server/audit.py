@@ -146,7 +146,10 @@ def _partition(request: Any, _: Any) -> str:
 
 
 def _enum_name(kind: type[AlterConfigOp | OperationType | ResourceType], value: int) -> str:
-    return kind(value).name if value in kind._value2member_map_ else str(value)
+    try:
+        return kind(value).name
+    except ValueError:
+        return str(value)
 
 
 def _keys(changes: Iterable[Any]) -> str:

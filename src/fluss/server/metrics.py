@@ -99,7 +99,7 @@ class ServerMetrics:
             for labels in [requests.labels]
         }
 
-    def forget_table(self, database: str, table: str) -> None:
+    def remove_table(self, database: str, table: str) -> None:
         """Drop the series of a table that is gone."""
         gone = {("database", database), ("table", table)}
         for series in self._counters.values():

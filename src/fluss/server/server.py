@@ -184,7 +184,7 @@ class Server(Services):
             logger.info("settings of the lake that are not shown to readers: %s", ", ".join(hidden))
 
     def _start_line(self, seconds: float) -> str:
-        """Say in one line what runs where and who may use it. Names of options and users, never their values."""
+        """Describe in one line what runs where and who may use it. Names of options and users, never their values."""
         listeners = []
         for name, listener in self.listeners.items():
             protocol = self.config.protocol_of(name)
@@ -334,7 +334,7 @@ class Server(Services):
             logger.warning("the disk of the data folder has room again; writes are accepted")
 
     def _obstacles(self) -> list[str]:
-        """Say why the server cannot do its work now."""
+        """Return why the server cannot do its work now."""
         found = []
         if not self._started or self.stopping:
             found.append("the server is stopping" if self.stopping else "the server is starting")

@@ -231,7 +231,7 @@ class Tablets:
             partition = found[1]
         elif entry.is_partitioned:
             raise UnknownTableOrBucketError(f"table '{entry.table_path}' is partitioned, but {bucket} has no partition")
-        count = entry.buckets_of(partition)
+        count = entry.bucket_count_of(partition)
         if not 0 <= bucket.bucket_id < count:
             raise UnknownTableOrBucketError(f"table '{entry.table_path}' has {count} buckets, not {bucket}")
         parent = self._parents.get((bucket.table_id, bucket.partition_id))
@@ -389,7 +389,7 @@ class Tablets:
             if number % _LOGS_PER_SLICE == _LOGS_PER_SLICE - 1:
                 await asyncio.sleep(0)
         if partition is None:
-            self._metrics.forget_table(table.table_path.database_name, table.table_path.table_name)
+            self._metrics.remove_table(table.table_path.database_name, table.table_path.table_name)
             self._register.remove_table(table.table_id)
         else:
             self._register.remove_partition(table.table_id, partition.partition_id)

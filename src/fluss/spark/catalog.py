@@ -15,9 +15,9 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from fluss.client.blocking_client import BlockingClient
-from fluss.client.table import split_virtual
 from fluss.errors import InvalidArgumentError, PartitionNotExistsError, TableNotExistError
 from fluss.metadata import Column, DatabaseDescriptor, TableDescriptor, TableInfo, TablePath
+from fluss.metadata.path import split_virtual
 from fluss.spark.batches import METADATA_FIELDS, source_schema
 from fluss.spark.creation import table_descriptor
 from fluss.spark.filters import is_cut_by_spark

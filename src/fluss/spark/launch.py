@@ -122,7 +122,7 @@ def _spark_settings(given: Mapping[str, str]) -> tuple[str | None, dict[str, str
     """Return the master and the options that `spark-submit` or Spark's own files say; this starts the JVM."""
     from pyspark import SparkConf, SparkContext
 
-    SparkContext._ensure_initialized()
+    SparkContext._ensure_initialized()  # SparkConf reads the options only in a JVM, and no public call starts one
     known = {**dict(SparkConf().getAll()), **given}
     return known.get("spark.master", "local[*]"), known
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluss.client.table import split_virtual
 from fluss.config import CONFIG_OPTIONS, Config
 from fluss.errors import ConfigError
 from fluss.metadata import TablePath
+from fluss.metadata.path import split_virtual
 from fluss.options import LONG_MAX, Boolean, Choice, Names, OptionTable, Text, Whole
 from fluss.spark.client_options import (
     CATALOG_PREFIX,

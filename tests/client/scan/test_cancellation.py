@@ -43,6 +43,7 @@ async def test_a_cancelled_poll_keeps_what_it_took(table):
         scanner._fetcher.next = slow
         polling = asyncio.ensure_future(scanner.poll(5000))
         await waits.wait()
+        assert scanner.get_subscribed_buckets()[0][1] == 0
         polling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await polling
@@ -194,22 +195,6 @@ async def test_good_batches_before_an_unexpected_failure_are_kept(table):
             await poll_all(scanner, 100)
         assert scanner.get_subscribed_buckets()[0][1] == 0
         assert offsets_of(await poll_all(scanner, 100)) == ALL
-
-
-async def test_positions_while_a_poll_waits_for_its_second_batch(table):
-    await fill_log(table)
-    async with records_from(0, table.new_scan()) as scanner:
-        fetch, positions = scanner._fetcher.next, []
-
-        async def note(*arguments, **options):
-            positions.append(scanner.get_subscribed_buckets()[0][1])
-            return await fetch(*arguments, **options)
-
-        scanner._fetcher.next = note
-        assert len(await poll_all(scanner, 100)) == 100
-        assert len(positions) > 1
-        assert set(positions) == {0}
-        assert scanner.get_subscribed_buckets()[0][1] == 100
 
 
 async def test_a_subscription_that_fails_is_reported_after_the_records_that_are_there(config, database):

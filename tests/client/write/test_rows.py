@@ -118,30 +118,15 @@ async def test_a_row_may_be_reused_and_changed(config, database):
         assert [rows[i]["m"] for i in (0, 2, 4)] == [[("k", 0)], [("k", 1)], [("k", 2)]]
 
 
+# Which values a type refuses is tested in tests/rows/test_logical.py; here, one for each kind of Arrow conversion.
 BAD = [
-    (pa.int8(), 128, ["TINYINT", "128"]),
     (pa.int32(), 2**31, ["INT", str(2**31)]),
-    (pa.int64(), 1.5, ["BIGINT", "1.5"]),
-    (pa.int64(), True, ["BIGINT", "True", "bool"]),
-    (pa.int64(), "7", ["BIGINT", "'7'", "str"]),
     (pa.bool_(), 1, ["BOOLEAN", "1", "int"]),
-    (pa.float32(), 1e300, ["FLOAT", "1e+300"]),
     (pa.float32(), 2**24 + 1, ["FLOAT", str(2**24 + 1)]),
-    (pa.float64(), 2**53 + 1, ["DOUBLE", str(2**53 + 1)]),
-    (pa.string(), 5, ["STRING", "5", "int"]),
     (pa.string(), b"x", ["STRING", "bytes"]),
-    (pa.binary(), "x", ["BYTES", "'x'", "str"]),
     (pa.decimal128(10, 2), Decimal("1.234"), ["decimal(10,2)", "1.234"]),
-    (pa.decimal128(4, 2), Decimal("100"), ["decimal(4,2)", "100"]),
-    (pa.decimal128(10, 2), 1.5, ["DECIMAL", "1.5", "float"]),
-    (pa.date32(), dt.datetime(2024, 1, 1), ["DATE", "datetime"]),
     (pa.date32(), "first of May", ["DATE", "str"]),
-    (pa.time32("ms"), dt.time(1, 2, 3, 4), ["TIME", "millisecond"]),
-    (pa.time32("ms"), dt.time(1, tzinfo=UTC), ["TIME", "zone"]),
-    (pa.timestamp("ms"), dt.datetime(2024, 1, 1, 0, 0, 0, 1), ["TIMESTAMP(3)"]),
-    (pa.timestamp("us"), dt.datetime(2024, 1, 1, tzinfo=UTC), ["timestamp", "zone"]),
     (pa.timestamp("ns"), dt.datetime(2300, 1, 1), ["TIMESTAMP(9)", "2300"]),
-    (pa.timestamp("us"), dt.date(2024, 1, 1), ["TIMESTAMP", "date"]),
 ]
 BAD_NESTED = [
     (pa.list_(pa.int32()), [1, "x"], ["element 1", "'x'"]),
@@ -395,6 +380,8 @@ async def test_all_types_in_and_out_of_a_primary_key_table(config, database, kv_
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         listed = await table.new_scan().create_bucket_batch_scanner(bucket).to_arrow()
         assert sorted(listed.column("id").to_pylist()) == [1, 2, 3]
+        many = await lookuper.lookup_many([[row["id"]] for row in rows])
+        assert many.equals(listed.sort_by("id"))
         await table.new_upsert().create_writer().write_arrow(listed).wait()
 
 

@@ -162,7 +162,7 @@ public final class FlinkDriver {
                 while (job.getJobStatus().get(30, TimeUnit.SECONDS) != JobStatus.RUNNING) {
                     Thread.sleep(50);
                 }
-                Thread.sleep(command.get("settle_ms").asLong()); // until the source has asked for the end of the log
+                Thread.sleep(command.get("start_wait_ms").asLong()); // until the source has asked for the end of the log
                 for (JsonNode statement : command.get("then")) {
                     sql("batch", statement.asText());
                 }

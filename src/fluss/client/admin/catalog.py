@@ -11,7 +11,7 @@ from fluss.client.admin.base import AdminBase, check_name
 from fluss.client.admin.types import DatabaseSummary, SchemaInfo, TableStats
 from fluss.client.arguments import also_called, instance, strings
 from fluss.client.cluster import Cluster
-from fluss.client.fanout import buckets_of, list_offsets, per_leader, run_all
+from fluss.client.fanout import checked_buckets, list_offsets, per_leader, run_all
 from fluss.client.metadata_cache import table_info_of
 from fluss.client.requests import pb_path, raise_for_code
 from fluss.errors import InvalidArgumentError, PartitionNotExistsError
@@ -401,7 +401,7 @@ async def _bucket_stats(
         return counts
 
     async def attempt() -> dict[TableBucket, int | None]:
-        buckets = await buckets_of(cluster, path, None, partition_name, deadline)
+        buckets = await checked_buckets(cluster, path, None, partition_name, deadline)
         merged: dict[TableBucket, int | None] = {}
         for counts in await per_leader(cluster, path, buckets, send, deadline):
             merged.update(counts)

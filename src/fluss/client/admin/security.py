@@ -73,7 +73,7 @@ class SecurityAdmin(AdminBase):
     async def get_cluster_health(self, *, timeout: float | None = None) -> ClusterHealth:
         """Replicas and leaders, wanted and present. Needs a server that has this call."""
         r = await self._ask(apis.GET_CLUSTER_HEALTH, pb.GetClusterHealthRequest(), timeout=timeout)
-        status = HealthStatus(r.status) if r.status in HealthStatus._value2member_map_ else HealthStatus.UNKNOWN
+        status = next((known for known in HealthStatus if known == r.status), HealthStatus.UNKNOWN)
         return ClusterHealth(
             r.num_replicas, r.in_sync_replicas, r.num_leader_replicas, r.active_leader_replicas, status
         )

@@ -34,7 +34,7 @@ async def create_groups_table(admin: FlussAdmin) -> None:
 
 
 def with_hint(error: AuthorizationError) -> AuthorizationError:
-    """Say what a user needs who wants to be a member of a group."""
+    """Add what a user needs who wants to be a member of a group."""
     return error.replace(
         hint=f"members of groups need READ and WRITE on {GROUPS_TABLE}: an administrator gives both, and creates "
         "it, with 'fluss group allow USER'"

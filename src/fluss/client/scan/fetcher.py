@@ -87,7 +87,7 @@ class Fetcher:
         # Plain batches are used as they lie in memory: a thread would be woken for little more than a checksum.
         self._threads = None if plain_bytes else decode_threads()
         self._loop = asyncio.get_running_loop()
-        self._remote = RemoteReader(cluster)
+        self._remote: RemoteReader | None = None
         self._changed = asyncio.Event()
         self._room_made = asyncio.Event()
         self._woken = False
@@ -165,7 +165,8 @@ class Fetcher:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        self._remote.close()
+        if self._remote is not None:
+            self._remote.close()
         self._changed.set()
         return tasks
 
@@ -503,6 +504,8 @@ class Fetcher:
         subscription.remote_offset = None
         before, asked_at = subscription.fetch_offset, self._loop.time()
         try:
+            if self._remote is None:
+                self._remote = RemoteReader(self.cluster)
             async with contextlib.aclosing(self._remote.blocks(info, lambda: self._room(subscription))) as blocks:
                 async for block in blocks:
                     await self._enqueue(subscription, block, projected=False, remote_dir=info.remote_log_tablet_dir)

@@ -20,10 +20,11 @@ from fluss.client.scan.decode import BatchDecoder, read_columns
 from fluss.client.scan.fetcher import Fetcher
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.subscription import FetchOptions, Subscription
-from fluss.client.table import LAKE, check_indexes, column_indexes
+from fluss.client.table import check_indexes, column_indexes
 from fluss.config import Config
 from fluss.errors import DeadlineExceededError, FlussError, InvalidArgumentError
 from fluss.metadata import EARLIEST_OFFSET, OffsetSpec, Schema, TableBucket, TableInfo, TablePath
+from fluss.metadata.path import LAKE
 from fluss.net.deadline import Deadline
 from fluss.protocol import messages as pb
 
@@ -127,6 +128,8 @@ class ScanPlan:
         self, buckets: Sequence[TableBucket], spec: OffsetSpec, deadline: Deadline | None = None
     ) -> dict[TableBucket, int]:
         """Ask for the offsets of many buckets at once, retried where a leader moved or the network failed."""
+        if not buckets:
+            return {}
         return await list_bucket_offsets(self.cluster, self.info.table_path, buckets, spec, deadline)
 
     async def read(

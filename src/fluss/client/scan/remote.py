@@ -58,8 +58,7 @@ class RemoteReader:
     def __init__(self, cluster: Cluster) -> None:
         config = cluster.config
         self._cluster = cluster
-        self._threads_max = config.remote_file_download_thread_num
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(config.remote_file_download_thread_num, thread_name_prefix="fluss-remote")
         self._segments_ahead = config.scanner_remote_log_prefetch_num
         self._reads_ahead = config.scanner_remote_log_read_concurrency
         self._store_options = config.store_options
@@ -67,8 +66,7 @@ class RemoteReader:
         """The object stores that were opened, by scheme."""
 
     def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
+        self._threads.shutdown(wait=False)
 
     async def blocks(
         self, info: messages.PbRemoteLogFetchInfo, room: Callable[[], Awaitable[None]]
@@ -179,8 +177,6 @@ class RemoteReader:
 
     async def run(self, call: Callable[..., Any], *args: Any) -> Any:
         """Run a call in a thread of its own."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._threads_max, thread_name_prefix="fluss-remote")
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
 
 
@@ -263,7 +259,7 @@ def _whole_batches(data: memoryview, path: str) -> int:
 
 
 def located(error: FlussError, remote_dir: str | None) -> FlussError:
-    """Say where bytes of the remote log are: no server has checked them."""
+    """Add where bytes of the remote log are: no server has checked them."""
     if remote_dir is None:
         return error
     return type(error)(f"{error.message} (in the remote log '{remote_dir}')", error.error_code)

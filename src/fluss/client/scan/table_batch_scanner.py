@@ -18,8 +18,8 @@ from fluss.client.scan.one_shot import OneShotScanner
 from fluss.client.scan.plan import ScanPlan
 from fluss.client.scan.records import RecordBatch
 from fluss.client.scan.views import VIEWS
-from fluss.client.table import LAKE
 from fluss.metadata import EARLIEST_OFFSET, TableBucket
+from fluss.metadata.path import LAKE
 
 _NO_BUCKET = -1
 

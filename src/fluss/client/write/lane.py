@@ -109,12 +109,12 @@ class Lanes:
         lane = self._lanes.get(key)
         if lane is None:
             if len(self._lanes) >= self._many:
-                self._forget_unused(now)
+                self._remove_unused(now)
             lane = self._lanes[key] = Lane(target, partition_name, bucket_id)
         lane.used_at = now
         return lane
 
-    def _forget_unused(self, now: float) -> None:
+    def _remove_unused(self, now: float) -> None:
         for key, lane in list(self._lanes.items()):
             if lane.is_idle and not lane.running and now - lane.used_at > _IDLE_S_MAX:
                 del self._lanes[key]

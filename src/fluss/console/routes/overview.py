@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from fluss.console.clients import Client
-from fluss.console.figures import visible_tables
 from fluss.console.inspection import Sampler
 from fluss.console.settings import TABLES_MAX
 from fluss.console.state import Call
+from fluss.console.table_stats import visible_tables
 from fluss.errors import AuthorizationError, FlussError, InvalidArgumentError, NetworkError
 from fluss.metadata import TablePath
 from fluss.net.deadline import wait_for
@@ -32,7 +32,7 @@ async def tables(call: Call) -> Any:
     await call.client.require_connected()
     admin = await call.client.admin()
     names = await _names(call)
-    figures = call.client.figures.known(admin, _paths(names))
+    figures = call.client.table_stats.known(admin, _paths(names))
     databases = []
     for database, found in names.items():
         known = {name: figures.get(TablePath(database, name), {}) for name in found}
@@ -64,7 +64,7 @@ async def health(call: Call) -> Any:
     answer["samples"] = call.state.samples.running
     answer["servers"] = [str(node) for node in await admin.get_server_nodes()][:100]
     paths = _paths(await _names(call))
-    figures = await call.client.figures.counted(admin, paths)
+    figures = await call.client.table_stats.counted(admin, paths)
     answer["tables"] = [{"name": str(path), **figures[path]} for path in paths if path in figures]
     return answer
 

@@ -128,7 +128,7 @@ class TableEntry:
     def is_partitioned(self) -> bool:
         return bool(self.table_info.partition_keys)
 
-    def buckets_of(self, partition: PartitionEntry | None) -> int:
+    def bucket_count_of(self, partition: PartitionEntry | None) -> int:
         """How many buckets a partition has; those of the table if it is not partitioned."""
         return (partition.bucket_count if partition is not None else None) or self.table_info.num_buckets
 
@@ -143,7 +143,7 @@ class TableEntry:
         """How many buckets the table has in all its partitions."""
         if not self.is_partitioned:
             return self.table_info.num_buckets
-        return sum(map(self.buckets_of, self.partitions.values()))
+        return sum(map(self.bucket_count_of, self.partitions.values()))
 
     def invalidate_encoded(self) -> None:
         self.table_json_cache = None

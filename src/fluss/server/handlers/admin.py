@@ -275,7 +275,7 @@ async def list_partition_infos(
         if all(partition.spec[key] == value for key, value in wanted.items()):
             info = response.partitions_info.add(
                 partition_id=partition.partition_id,
-                bucket_count=entry.buckets_of(partition),
+                bucket_count=entry.bucket_count_of(partition),
                 remote_data_dir=entry.table_info.remote_data_dir,
             )
             for key, value in partition.spec.items():
@@ -334,7 +334,7 @@ def _table_metadata(ctx: RequestContext, entry: TableEntry) -> pb.PbTableMetadat
 
 def _partition_metadata(ctx: RequestContext, entry: TableEntry, partition: PartitionEntry) -> pb.PbPartitionMetadata:
     if partition.metadata_cache is None:
-        count = entry.buckets_of(partition)
+        count = entry.bucket_count_of(partition)
         message = pb.PbPartitionMetadata(
             table_id=entry.table_id,
             partition_name=partition.name,

@@ -16,7 +16,6 @@ from fluss.errors import (
 from fluss.metadata import TablePath
 from fluss.protocol import fluss_pb2 as pb
 from fluss.protocol.frames import ERROR_MESSAGE_CHARS_MAX
-from fluss.server.auth import ANONYMOUS
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
 from fluss.server.garbage import clear_tracebacks
 from fluss.server.handlers.request import RequestContext
@@ -79,31 +78,6 @@ def table_json(catalog: Catalog, entry: TableEntry) -> bytes:
             descriptor = descriptor.replace(properties={**shown, **descriptor.properties})
         entry.table_json_cache = descriptor.to_json_bytes()
     return entry.table_json_cache
-
-
-def count_bytes_in(context: RequestContext, entry: TableEntry, size_bytes: int) -> None:
-    """Count bytes that a request writes to a table."""
-    metrics = context.server.metrics
-    metrics.add("tabletserver_table_bytesIn_total", size_bytes, entry.labels)
-    metrics.add("tabletserver_bytesIn_total", size_bytes)
-    principal = context.session.principal
-    if principal is not ANONYMOUS:
-        metrics.add("tabletserver_user_bytesIn", size_bytes, (("user", principal.name), *entry.labels))
-
-
-def count_bytes_out(context: RequestContext, entry: TableEntry, size_bytes: int) -> None:
-    """Count bytes that a request reads from a table."""
-    metrics = context.server.metrics
-    metrics.add("tabletserver_table_bytesOut_total", size_bytes, entry.labels)
-    principal = context.session.principal
-    if principal is not ANONYMOUS:
-        metrics.add("tabletserver_user_bytesOut", size_bytes, (("user", principal.name), *entry.labels))
-
-
-def count_messages_in(context: RequestContext, entry: TableEntry, messages: int) -> None:
-    """Count records that a request has written to a table."""
-    entry.counters.messages_in += messages
-    context.server.metrics.add("tabletserver_messagesIn_total", messages)
 
 
 def count_expired(context: RequestContext, error: Exception) -> None:

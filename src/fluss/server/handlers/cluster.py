@@ -251,7 +251,7 @@ async def delete_producer_offsets(
 async def get_filesystem_security_token(
     ctx: RequestContext, request: pb.GetFileSystemSecurityTokenRequest
 ) -> pb.GetFileSystemSecurityTokenResponse:
-    """Say where the remote data directory is, with temporary credentials if the server can issue some."""
+    """Report where the remote data directory is, with temporary credentials if the server can issue some."""
     token = await ctx.server.store_tokens.get()
     response = pb.GetFileSystemSecurityTokenResponse(
         schema=token.scheme, token=token.token, expiration_time=token.expires_ms

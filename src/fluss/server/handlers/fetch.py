@@ -32,7 +32,7 @@ from fluss.protocol.record_messages import (
 from fluss.records import HEADER_SIZE_MIN, LogBatch, ProjectedBatch, Statistics, cut_batch, may_match
 from fluss.records.log_batch import BatchSpan
 from fluss.server.catalog import TableEntry
-from fluss.server.handlers.answers import count_bytes_out, wire_error
+from fluss.server.handlers.answers import wire_error
 from fluss.server.handlers.request import Buffer, RequestContext, bucket_of, in_codec_thread, receive_message
 from fluss.server.handlers.rights import permitted_table
 from fluss.server.log import reader
@@ -324,7 +324,7 @@ def _count_sent(context: RequestContext, sent: int, by_table: Mapping[int, int])
     for table_id, size_bytes in by_table.items():
         entry = context.server.catalog.table_by_id(table_id)
         if entry is not None:
-            count_bytes_out(context, entry, size_bytes)
+            context.count_bytes_out(entry, size_bytes)
 
 
 def _count_fetches(context: RequestContext, tables: Sequence[FetchedTable[Sequence[Buffer]]]) -> None:

@@ -56,9 +56,7 @@ from fluss.server.garbage import clear_tracebacks
 from fluss.server.handlers.answers import (
     ANSWER_BYTES_MAX,
     check_answer_size,
-    count_bytes_in,
     count_expired,
-    count_messages_in,
     set_error,
     wire_error,
 )
@@ -151,8 +149,8 @@ async def _count_put(
         if not answer.HasField("error_code"):
             written += 1
             messages += kv_record_count(part.records)
-    count_bytes_in(context, entry, size_bytes)
-    count_messages_in(context, entry, messages)
+    context.count_bytes_in(entry, size_bytes)
+    context.count_messages_in(entry, messages)
     entry.counters.put_kv += 1
     entry.counters.put_kv_failed += written < len(request.buckets)
 
@@ -444,8 +442,8 @@ async def _insert(
         commit_ms_max = _INSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms
     put = tablet.put(records, targets, 0, share, commit_ms_max=commit_ms_max)
     await asyncio.shield(context.server.kv.start(share.run(put)))
-    count_bytes_in(context, tablet.entry, len(records))
-    count_messages_in(context, tablet.entry, len(distinct))
+    context.count_bytes_in(tablet.entry, len(records))
+    context.count_messages_in(tablet.entry, len(distinct))
 
 
 async def prefix_lookup(context: RequestContext, body: memoryview) -> Sequence[Buffer]:

@@ -40,9 +40,7 @@ from fluss.server.catalog import TableEntry
 from fluss.server.handlers import fetch as fetch_handlers
 from fluss.server.handlers.answers import (
     ANSWER_BYTES_MAX,
-    count_bytes_in,
     count_expired,
-    count_messages_in,
     set_error,
     wire_error,
 )
@@ -218,8 +216,8 @@ class _Produce:
 
     def _count(self) -> None:
         if self._entry is not None:
-            count_bytes_in(self._context, self._entry, self._size_bytes)
-            count_messages_in(self._context, self._entry, self._messages)
+            self._context.count_bytes_in(self._entry, self._size_bytes)
+            self._context.count_messages_in(self._entry, self._messages)
             counters = self._entry.counters
             counters.produce_log += 1
             counters.produce_log_failed += self._refused

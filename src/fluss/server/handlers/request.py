@@ -23,7 +23,7 @@ from fluss.protocol.apis import Api
 from fluss.protocol.record_messages import BUCKETS_PER_REQUEST_MAX
 from fluss.protocol.scram import ScramKeys, ScramServer
 from fluss.server.audit import AUDITED
-from fluss.server.auth import Principal
+from fluss.server.auth import ANONYMOUS, Principal
 from fluss.server.catalog.acl import Caller
 from fluss.server.catalog.entries import PartitionEntry, TableEntry
 from fluss.server.scheduler import Each, Share, TimeSlice
@@ -94,6 +94,28 @@ class RequestContext:
         """Iterate over items in slices: ``async for item in context.each(items)``. Others are served in between."""
         return self.begin_slice().each(items)
 
+    def count_bytes_in(self, entry: TableEntry, size_bytes: int) -> None:
+        """Count bytes that the request writes to a table."""
+        metrics = self.server.metrics
+        metrics.add("tabletserver_table_bytesIn_total", size_bytes, entry.labels)
+        metrics.add("tabletserver_bytesIn_total", size_bytes)
+        principal = self.session.principal
+        if principal is not ANONYMOUS:
+            metrics.add("tabletserver_user_bytesIn", size_bytes, (("user", principal.name), *entry.labels))
+
+    def count_bytes_out(self, entry: TableEntry, size_bytes: int) -> None:
+        """Count bytes that the request reads from a table."""
+        metrics = self.server.metrics
+        metrics.add("tabletserver_table_bytesOut_total", size_bytes, entry.labels)
+        principal = self.session.principal
+        if principal is not ANONYMOUS:
+            metrics.add("tabletserver_user_bytesOut", size_bytes, (("user", principal.name), *entry.labels))
+
+    def count_messages_in(self, entry: TableEntry, messages: int) -> None:
+        """Count records that the request has written to a table."""
+        entry.counters.messages_in += messages
+        self.server.metrics.add("tabletserver_messagesIn_total", messages)
+
 
 def bucket_of(
     context: RequestContext, table_id: int, partition_id: int | None, bucket_id: int, routing_count: int | None
@@ -116,7 +138,7 @@ def bucket_of(
 def _check_routing(
     bucket: TableBucket, entry: TableEntry, partition: PartitionEntry, routing_count: int | None
 ) -> None:
-    count = entry.buckets_of(partition)
+    count = entry.bucket_count_of(partition)
     if routing_count == count or (not routing_count and not entry.table_info.bucket_count_epoch):
         return
     chosen = str(routing_count or "an unknown number of")

@@ -50,7 +50,7 @@ async def get_latest_kv_snapshots(
         response.partition_id = partition_id = partition.partition_id
     elif request.HasField("partition_name"):
         raise TableNotPartitionedError(f"Table '{path}' is not a partitioned table.")
-    for bucket in range(entry.buckets_of(partition)):
+    for bucket in range(entry.bucket_count_of(partition)):
         answer = response.latest_snapshots.add(bucket_id=bucket)
         log = ctx.server.tablets.tablet(TableBucket(entry.table_id, bucket, partition_id))
         newest = (await _snapshots_of(ctx, entry, partition_id, bucket)).newest_up_to(log.high_watermark)
@@ -88,7 +88,7 @@ async def list_kv_snapshots(ctx: RequestContext, request: pb.ListKvSnapshotsRequ
     if request.HasField("partition_id"):
         partition = partition_of(entry, request.partition_id)
         response.partition_id = partition_id = partition.partition_id
-    for bucket in range(entry.buckets_of(partition)):
+    for bucket in range(entry.bucket_count_of(partition)):
         log = ctx.server.tablets.tablet(TableBucket(entry.table_id, bucket, partition_id))
         for found in (await _snapshots_of(ctx, entry, partition_id, bucket)).up_to(log.high_watermark):
             response.active_snapshots.add(bucket_id=bucket, snapshot_id=found.snapshot_id, log_offset=found.log_offset)

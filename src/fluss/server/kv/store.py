@@ -158,7 +158,7 @@ class Store:
         self.applied_offset = self._spilled_offset = meta.offset
         self.reaches_offset, self.row_count, self.highest_number = meta.reaches, meta.rows, meta.number
 
-    def forget(self) -> None:
+    def clear_memory(self) -> None:
         """Drop what is in memory.
 
         On the event loop before a thread opens the store anew: rows that are moved to disk while the thread removes
@@ -177,7 +177,7 @@ class Store:
         self._wait_for_spill()
         self._close_db()
         disk.remove_tree(self._folder)
-        self.forget()
+        self.clear_memory()
         self._written, self._identity = StoreMeta(), uuid.uuid4().hex
         self._figures = {}
         self.applied_offset = self.reaches_offset = self.row_count = self.highest_number = self._spilled_offset = 0

@@ -136,7 +136,7 @@ class KvTablet:
 
     async def _open(self) -> None:
         self.log.check_usable()
-        self.store.forget()
+        self.store.clear_memory()
         try:
             await self._in_thread(self.store.open)
             # The log lost its end, or the store belongs to another log: only the log counts.
@@ -160,7 +160,7 @@ class KvTablet:
             self.store.budget.check(self.store)
 
     async def _reopen(self) -> None:
-        self.store.forget()
+        self.store.clear_memory()
         await self._rebuild()
         await self._replay()
 

@@ -23,43 +23,43 @@ _AT_ONCE = 8
 _STATS_S_MAX = 5.0
 
 
-class TableFigures:
+class TableStatsCache:
     """Counts the rows of tables in the background: a server answers for one table at a time."""
 
     def __init__(self) -> None:
-        self._figures: dict[TablePath, dict[str, Any]] = {}
+        self._stats: dict[TablePath, dict[str, Any]] = {}
         self._counted_at = -_COUNTED_S
         self._task: asyncio.Task[None] | None = None
 
     def known(self, admin: FlussAdmin, paths: Sequence[TablePath]) -> dict[TablePath, dict[str, Any]]:
         """What is known of tables now; they are counted again if that was long ago."""
-        if self._task is None and (monotonic() - self._counted_at > _COUNTED_S or set(paths) - set(self._figures)):
+        if self._task is None and (monotonic() - self._counted_at > _COUNTED_S or set(paths) - set(self._stats)):
             self._task = asyncio.get_running_loop().create_task(self._count(admin, list(paths)))
-        return self._figures
+        return self._stats
 
     async def counted(self, admin: FlussAdmin, paths: Sequence[TablePath]) -> dict[TablePath, dict[str, Any]]:
         """The same, once all of them are counted."""
         self.known(admin, paths)
         if self._task is not None:
             await asyncio.wait([self._task])
-        return self._figures
+        return self._stats
 
     async def close(self) -> None:
         await cancel(self._task)
 
     async def _count(self, admin: FlussAdmin, paths: list[TablePath]) -> None:
         async def one(path: TablePath) -> None:
-            self._figures[path] = await _figures(admin, path)
+            self._stats[path] = await _stats(admin, path)
 
         try:
             await run_all((partial(one, path) for path in paths), _AT_ONCE)
-            self._figures = {path: self._figures[path] for path in paths}
+            self._stats = {path: self._stats[path] for path in paths}
             self._counted_at = monotonic()
         finally:
             self._task = None
 
 
-async def _figures(admin: FlussAdmin, path: TablePath) -> dict[str, Any]:
+async def _stats(admin: FlussAdmin, path: TablePath) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": None, "rows": None, "buckets": None}
     try:
         # Each time: a table of this name may have been dropped and created with the other kind.
