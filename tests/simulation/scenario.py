@@ -224,7 +224,8 @@ class Scenario:
         await world.start_server()
         await self._check_keys(lookupers, writers)
         self._reads_all = True
-        await self._check_logs(world, writers)
+        await asyncio.sleep(2 * FLEETING_S)
+        await self._check_logs(world, writers, expired=True)
         await reader.close()
         await world.stop_server()
 
@@ -268,13 +269,14 @@ class Scenario:
             rows = {key: row for key, row in zip(keys, found) if row["k"] is not None}
             _check_rows(path, rows, (one for writer in writers for one in writer.operations[path]))
 
-    async def _check_logs(self, world: World, writers: list[Writer]) -> None:
+    async def _check_logs(self, world: World, writers: list[Writer], *, expired: bool = False) -> None:
         """Read all logs, and all rows of a table in three ways. What was read before is read again if a fault could
         have changed it."""
         connection = await world.connect()
         try:
             await self._check_events(connection, writers)
-            await self._check_fleeting(connection, writers, world.loop.time() - FLEETING_S)
+            since = world.loop.time() - FLEETING_S
+            await self._check_fleeting(connection, writers, since, since - FLEETING_S / 2 if expired else 0.0)
             for register in REGISTERS.values():
                 await self._check_register(connection, register, writers)
             await self._check_numbers(connection, writers)
@@ -320,7 +322,7 @@ class Scenario:
                 raise LostOrDoubledError(f"acknowledged rows of {path} are not there: {lost[:5]} ({len(lost)})")
 
     async def _check_fleeting(
-        self, connection: fluss.FlussConnection, writers: list[Writer], since: float, gone_before: float = 0.0
+        self, connection: fluss.FlussConnection, writers: list[Writer], since: float, gone_before: float
     ) -> None:
         """The rows that expire are an end of what was written, with all that was written since then."""
         table_id = (await connection.get_table(FLEETING)).get_table_info().table_id
