@@ -9,7 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from tests.crash.reading import read_bucket
-from tests.simulation.tables import BUCKETS, EVENTS, KINDS, LostOrDoubledError, Register, text
+from tests.simulation.tables import BUCKETS, EVENTS, LostOrDoubledError, text
 from tests.simulation.world import World
 
 import fluss.aio as fluss
@@ -84,7 +84,7 @@ async def bad_disk_then_power(world: World) -> None:
 
 
 async def damage(world: World) -> None:
-    """Bytes of a log or snapshot change or end early while no server runs; later they are put back.
+    """Bytes of a log or snapshot change or end early while no server runs; later they are put back, if need be.
 
     Meanwhile the server may refuse what it was, and must not serve anything else, nor lose what was acknowledged.
     """
@@ -94,11 +94,9 @@ async def damage(world: World) -> None:
     else:
         world.kill_server()
     world.damage_stores(share=0.5)
-    put_back, is_snapshot = world.damage_file()
+    put_back = world.damage_file()
     await world.start_server()
     await read_damaged(world)
-    if is_snapshot:
-        await look_up_all(world)
     await world.stop_server()
     put_back()
     await world.start_server()
@@ -115,16 +113,6 @@ async def read_damaged(world: World) -> None:
                     for row in (change.row for change in changes):
                         if row["text"] != text(row["id"]):
                             raise LostOrDoubledError(f"damaged row of {EVENTS}: {row}")
-
-
-async def look_up_all(world: World) -> None:
-    """A snapshot that is damaged is not missed where the whole changelog is there."""
-    async with await world.connect() as connection:
-        for kind in KINDS:
-            if kind != "expiring":
-                with contextlib.suppress(fluss.TableNotExistError):
-                    table = await connection.get_table(Register(kind).path)
-                    await table.new_lookup().create_lookuper().lookup_many([[key] for key in range(10)])
 
 
 async def clock(world: World) -> None:

@@ -22,6 +22,7 @@ from tests.simulation.network import SimListener, SimNetwork
 import fluss.aio as fluss
 from fluss.server.clock import Clock
 from fluss.server.config import Endpoint
+from fluss.server.disk import OPERATIONS
 from fluss.server.environment import Environment, Worker
 from fluss.server.kv.rocksdb import Writer
 from fluss.server.listener import Accept, Listener
@@ -192,18 +193,18 @@ class World:
 
     def break_disk(self, share: float) -> None:
         """Let some of the file operations fail, until `mend_disk`."""
-        self.note(f"disk fails at {share}")
+        kinds = self.rng.choice((tuple(OPERATIONS), ("write", "truncate"), ("fsync",)))
+        self.note(f"disk fails at {share}: {', '.join(kinds)}")
         rng = random.Random(self.rng.random())
-        self.disk.failing = lambda kind: some_error(rng, kind) if rng.random() < share else None
+        self.disk.failing = lambda kind: some_error(rng, kind) if kind in kinds and rng.random() < share else None
 
     def mend_disk(self) -> None:
         self.note("disk works")
         self.disk.failing = lambda kind: None
 
-    def damage_file(self) -> tuple[Callable[[], None], bool]:
-        """Change a byte of a log that is written to or of a snapshot, or cut it.
-
-        Returns what puts it back, and whether it is of a snapshot.
+    def damage_file(self) -> Callable[[], None]:
+        """Change a byte of a log that is written to or of a snapshot, or cut it, or give a snapshot the content of
+        another one; returns what puts it back. A snapshot stays as it is where the whole changelog is there.
 
         A file that the server cut meanwhile, because what was damaged had never been acknowledged, stays as it is.
         """
@@ -211,22 +212,26 @@ class World:
         snapshots = [path for path in sorted(self.disk.root.with_name("remote").rglob("*")) if path.suffix == ".sst"]
         files = [path for path in (*last_segments.values(), *snapshots) if path.stat().st_size]
         if not files:
-            return lambda: None, False
+            return lambda: None
         path = self.rng.choice(files)
         whole = path.read_bytes()
         place = self.rng.randrange(len(whole))
         cut = self.rng.random() < 0.3
         damaged = whole[:place] + (b"" if cut else bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        if path in snapshots and self.rng.random() < 0.5:
+            damaged = self.rng.choice(snapshots).read_bytes()
         path.write_bytes(damaged)
         self.note(f"{path.name} {'cut' if cut else 'changed'} at {place} of {len(whole)}")
 
         def put_back() -> None:
+            if path in snapshots and "expiring" not in str(path):
+                return
             found = path.read_bytes() if path.exists() else b""
             if found == damaged or (not cut and found.startswith(damaged)):
                 path.write_bytes(whole + found[len(damaged) :])
                 self.note(f"{path.name} put back")
 
-        return put_back, path in snapshots
+        return put_back
 
     def set_clock_off(self, seconds: float) -> None:
         """Let the machine's clock jump to this far from the true time."""
