@@ -148,7 +148,7 @@ class Writer:
         self.operations[path].append(operation)
         self._in_flight.append((operation, handle))
 
-    async def settle(self) -> None:
+    async def settle(self, world: World) -> None:
         """Wait until every write was acknowledged or failed."""
         writes, self._in_flight = self._in_flight, []
         for operation, handle in writes:
@@ -160,6 +160,8 @@ class Writer:
                     raise LostOrDoubledError(f"a write of {operation} was never settled") from error
                 operation.error = repr(error)
             except fluss.FlussError as error:
+                if isinstance(error, fluss.OutOfOrderSequenceError) and world.writers_max > 1:
+                    raise LostOrDoubledError(f"a repeated write was not recognised: {operation}") from error
                 operation.error = repr(error)
 
 
@@ -209,7 +211,7 @@ class Scenario:
                 *(writer.write(count, self._partitions) for writer in writers),
             )
             await heal(world)
-            await asyncio.gather(*(writer.settle() for writer in writers))
+            await asyncio.gather(*(writer.settle(world) for writer in writers))
             self._reads_all |= name not in NETWORK_FAULTS
             await self._check_partitions(reader.get_admin())
             await self._check_keys(lookupers, writers)

@@ -99,7 +99,7 @@ class World:
         self._process: Process | None = None
         self.trace: list[str] = []
         """What happened when; equal for equal seeds."""
-        self._writers_max = self.rng.choice(WRITERS_MAX)
+        self.writers_max = self.rng.choice(WRITERS_MAX)
 
     def note(self, text: str) -> None:
         self.trace.append(f"{self.loop.time():.6f} {text}")
@@ -112,7 +112,7 @@ class World:
             asyncio.set_event_loop(self.loop)
             stack.callback(asyncio.set_event_loop, None)
             stack.callback(self._end)
-            stack.enter_context(mock.patch.object(log_writers, "WRITERS_MAX", self._writers_max))
+            stack.enter_context(mock.patch.object(log_writers, "WRITERS_MAX", self.writers_max))
             self.loop.run_until_complete(scenario(self))
 
     def _end(self) -> None:
@@ -209,7 +209,7 @@ class World:
         A file that the server cut meanwhile, because what was damaged had never been acknowledged, stays as it is.
         """
         last_segments = {path.parent: path for path in sorted(self.disk.root.rglob("*.log"))}
-        snapshots = [path for path in sorted(self.disk.root.with_name("remote").rglob("*")) if path.suffix == ".sst"]
+        snapshots = sorted((self.disk.root.with_name("remote") / "kv").rglob("shared/*"))
         files = [path for path in (*last_segments.values(), *snapshots) if path.stat().st_size]
         if not files:
             return lambda: None
@@ -221,7 +221,7 @@ class World:
         if path in snapshots and self.rng.random() < 0.5:
             damaged = self.rng.choice(snapshots).read_bytes()
         path.write_bytes(damaged)
-        self.note(f"{path.name} {'cut' if cut else 'changed'} at {place} of {len(whole)}")
+        self.note(f"{path.relative_to(self.disk.root.parent)} {'cut' if cut else 'changed'} at {place} of {len(whole)}")
 
         def put_back() -> None:
             if path in snapshots and "expiring" not in str(path):
