@@ -35,6 +35,7 @@ from tests.simulation.tables import (
 from tests.simulation.world import World
 
 import fluss.aio as fluss
+from fluss.errors import OutOfOrderSequenceError
 from fluss.metadata import EARLIEST_OFFSET, DataTypes, TableBucket
 
 PIPELINED = {"writer.batch-timeout": "0 ms", "writer.batch-size": "256b"}
@@ -160,7 +161,7 @@ class Writer:
                     raise LostOrDoubledError(f"a write of {operation} was never settled") from error
                 operation.error = repr(error)
             except fluss.FlussError as error:
-                if isinstance(error, fluss.OutOfOrderSequenceError) and world.writers_max > 1:
+                if isinstance(error, OutOfOrderSequenceError) and world.writers_max > 1:
                     raise LostOrDoubledError(f"a repeated write was not recognised: {operation}") from error
                 operation.error = repr(error)
 
