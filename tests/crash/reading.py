@@ -27,15 +27,20 @@ class WrongRowsError(AssertionError):
 
 
 async def read_bucket(
-    connection: fluss.FlussConnection, path: fluss.TablePath, bucket: TableBucket, known: Sequence[Change] = ()
+    connection: fluss.FlussConnection,
+    path: fluss.TablePath,
+    bucket: TableBucket,
+    known: Sequence[Change] = (),
+    start: int = 0,
 ) -> tuple[list[Change], int]:
     """All records of a bucket and the offset after the last one. Offsets must rise, batches must not overlap.
 
-    `known` are the first records of the bucket, which need not be read again.
+    `known` are the first records of the bucket, which need not be read again. With EARLIEST_OFFSET as `start` some
+    may have expired.
     """
     table = await connection.get_table(path)
     changes = list(known)
-    position = known[-1].offset + 1 if known else 0
+    position = known[-1].offset + 1 if known else start
     async for batch in table.new_scan().read_batches({bucket: position}):
         if batch.base_offset < position:
             raise WrongRowsError(f"{path} {bucket}: offset {batch.base_offset} comes after {position - 1}")

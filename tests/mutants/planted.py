@@ -20,6 +20,8 @@ class Mutant(NamedTuple):
     replace: str
     tests: tuple[str, ...]
     """Arguments of pytest; the shorter they run, the better."""
+    not_simulated: str = ""
+    """Why the simulation cannot bring this bug out."""
 
     def applied_to(self, source: str) -> str:
         return source.replace(self.search, self.replace)
@@ -124,6 +126,7 @@ DURABILITY: tuple[Mutant, ...] = (
         "        if disk.inode_of(self.path) != self.inode:",
         "        if False:",
         ("tests/server/test_containment.py",),
+        not_simulated="nobody but the server touches its files",
     ),
     Mutant(
         "snapshot-complete-before-its-files",

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,9 +37,34 @@ def planted(test: str, search: str = "a + b") -> Mutant:
     [("tests/test_good.py", runner.CAUGHT), ("tests/test_weak.py", runner.ESCAPED), ("tests/none.py", runner.ERROR)],
 )
 def test_a_bug_is_caught_by_a_test_that_fails(tree: runner.Tree, test: str, outcome: str) -> None:
-    assert runner.run_mutant(tree, planted(test)).outcome == outcome
+    def run(tree: runner.Tree) -> subprocess.CompletedProcess[str]:
+        return tree.test((test,))
+
+    assert runner.run_mutant(tree, planted(test), run).outcome == outcome
     assert (tree.folder / "src" / "sums.py").read_text() == SOURCE, "the bug is gone afterwards"
-    assert (runner.run_control(tree, (test,)).outcome == runner.CAUGHT) == (outcome != runner.ERROR)
+    assert (runner.run_control(tree, test, run).outcome == runner.PASSED) == (outcome != runner.ERROR)
+
+
+def test_tests_that_hang_are_a_catch_and_no_control(tree: runner.Tree) -> None:
+    def hang(_: runner.Tree) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.1, text=True)
+
+    assert runner.run_mutant(tree, planted("tests/test_good.py"), hang).outcome == runner.HUNG
+    assert runner.run_control(tree, "", hang).outcome == runner.ERROR
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status"),
+    [
+        ([runner.CAUGHT, runner.CAUGHT, runner.HUNG, runner.ESCAPED], 0),
+        ([runner.CAUGHT, runner.CAUGHT, runner.ESCAPED, runner.ESCAPED], 1),
+        ([runner.CAUGHT, runner.CAUGHT, runner.CAUGHT, runner.ERROR], 1),
+        ([runner.ERROR, runner.CAUGHT, runner.CAUGHT, runner.CAUGHT, runner.CAUGHT], 1),
+    ],
+)
+def test_a_share_that_is_too_low_and_a_run_that_failed_are_reported(outcomes: list[str], status: int) -> None:
+    verdicts = [runner.Verdict("one", outcome, 0.0) for outcome in outcomes]
+    assert runner.report(verdicts, 4, 0.75) == status
 
 
 def test_a_bug_whose_place_has_changed_is_reported(tree: runner.Tree) -> None:

@@ -286,10 +286,21 @@ class SimDisk:
             if mode == "nothing" or (mode != "all" and self._rng.random() < 0.5):
                 continue
             if mode == "torn" and change.data:
-                end = self._rng.randrange(0, len(change.data) + _SECTOR_BYTES, _SECTOR_BYTES)
-                change = _Change(change.position, change.data[:end])
-            change.apply(contents)
+                for part in _sectors(change.position, change.data):
+                    if self._rng.random() < 0.5:
+                        part.apply(contents)
+            else:
+                change.apply(contents)
         return bytes(contents)
+
+
+def _sectors(position: int, data: bytes) -> Iterator[_Change]:
+    """The parts of a write that reach the disk one by one."""
+    end = position + len(data)
+    while position < end:
+        following = min((position // _SECTOR_BYTES + 1) * _SECTOR_BYTES, end)
+        yield _Change(position, data[position - end : following - end or None])
+        position = following
 
 
 def _apart(changes: list[tuple[set[str], Callable[[], None]]]) -> list[list[Callable[[], None]]]:

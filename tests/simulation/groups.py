@@ -26,8 +26,8 @@ from unittest import mock
 
 import pyarrow as pa
 from tests.crash.groups import Handled, Outcome, check
+from tests.simulation.faults import cut, heal, kill, reset, restart, slow
 from tests.simulation.loop import Process, run_in
-from tests.simulation.scenario import _cut, _heal, _kill, _reset, _restart, _slow
 from tests.simulation.world import World, collect_garbage
 
 import fluss.aio as fluss
@@ -51,7 +51,7 @@ _PARTITION_S = 6.0
 _PARTITIONS_MAX = 3
 _END_S = 120.0
 """Virtual seconds after which the rest must have been handled."""
-_FAULTS = (_reset, _cut, _slow, _restart, _kill)
+_FAULTS = (reset, cut, slow, restart, kill)
 
 
 class Member:
@@ -210,7 +210,7 @@ class GroupScenario:
             fault = chance.choice(_FAULTS)
             self.world.note(fault.__name__)
             await fault(self.world)
-            await _heal(self.world)
+            await heal(self.world)
         elif action < 0.6:
             alone = not self._faults and chance.random() < 0.5
             if alone:

@@ -19,56 +19,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.linearizability import Apply, Call, State, check
-from tests.simulation.scenario import FAULTS, _heal
+from tests.simulation.faults import FAULTS, heal
+from tests.simulation.linearizability import Call, check
+from tests.simulation.tables import KINDS, Register, text
 from tests.simulation.world import World, collect_garbage
 
 import fluss.aio as fluss
-from fluss.metadata import AggFunction, Column, DataTypes, Schema, TableDescriptor
 
-PATH = fluss.TablePath("fluss", "registers")
 CLIENTS = 3
 KEYS = 2
 CALLS_PER_ROUND = 6
 ROUNDS = 2
 WAIT_S = 60.0
 """Virtual seconds after which a client gives a call up; a write may then have happened, or happen later."""
-
-KINDS: dict[str, dict[str, str]] = {
-    "plain": {},
-    "expiring": {"table.log.ttl": "1 s"},
-    "first row": {"table.merge-engine": "first_row"},
-    "versioned": {"table.merge-engine": "versioned", "table.merge-engine.versioned.ver-column": "a"},
-    "sum": {"table.merge-engine": "aggregation"},
-}
-
-
-class Register:
-    """What writes do to a row of one kind of table."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self.deletes = self.updates_columns = kind in ("plain", "expiring")
-
-    def put(self, a: int, b: int) -> Apply:
-        def apply(state: State) -> State:
-            if state is not None and self._kind == "first row":
-                return state
-            if state is not None and self._kind == "sum":
-                return (state[0] or 0) + a, b
-            if state is not None and self._kind == "versioned" and state[0] is not None and a < state[0]:
-                return state
-            return a, b
-
-        return apply
-
-    @staticmethod
-    def put_b(b: int) -> Apply:
-        return lambda state: (None if state is None else state[0], b)
-
-    @staticmethod
-    def delete(_: State) -> State:
-        return None
 
 
 class Client:
@@ -84,7 +47,7 @@ class Client:
 
     async def open(self) -> None:
         self.connection = await self._world.connect()
-        table = await self.connection.get_table(PATH)
+        table = await self.connection.get_table(self._register.path)
         self._rows = table.new_upsert().create_writer()
         if self._register.updates_columns:
             self._columns = table.new_upsert().partial_update_by_name(["k", "b"]).create_writer()
@@ -115,12 +78,15 @@ class Client:
             call.text, call.apply = f"client {self._number} deletes {key}", self._register.delete
             await self._rows.delete({"k": key}).wait()
         elif choice < 0.75 and self._register.updates_columns:
-            call.text, call.apply = f"client {self._number} sets b of {key} to {value}", self._register.put_b(value)
-            await self._columns.upsert((key, None, value)).wait()
+            call.text, call.apply = (
+                f"client {self._number} sets b of {key} to {value}",
+                self._register.put_b(text(value)),
+            )
+            await self._columns.upsert((key, None, text(value))).wait()
         else:
-            call.text = f"client {self._number} puts {(value, -value)} to {key}"
-            call.apply = self._register.put(value, -value)
-            await self._rows.upsert((key, value, -value)).wait()
+            call.text = f"client {self._number} puts {value} to {key}"
+            call.apply = self._register.put(value, text(value))
+            await self._rows.upsert((key, value, text(value))).wait()
 
 
 class History:
@@ -133,16 +99,9 @@ class History:
     async def __call__(self, world: World) -> None:
         await world.start_server()
         connection = await world.connect()
-        columns = [
-            Column("k", DataTypes.int().with_nullable(False)),
-            Column("a", DataTypes.bigint(), agg_function=AggFunction("sum") if self.kind == "sum" else None),
-            Column("b", DataTypes.bigint()),
-        ]
-        schema = Schema.of(columns, primary_key=("k",))
-        descriptor = TableDescriptor(schema, bucket_count=1, properties=KINDS[self.kind])
-        await connection.get_admin().create_table(PATH, descriptor)
-        await connection.close()
         register = Register(self.kind)
+        await connection.get_admin().create_table(register.path, register.descriptor())
+        await connection.close()
         clients = [Client(number, random.Random(world.rng.random()), world, register) for number in range(CLIENTS)]
         for client in clients:
             await client.open()
@@ -150,7 +109,7 @@ class History:
             name, fault = world.rng.choice(list(FAULTS.items()))
             world.note(name)
             await asyncio.gather(fault(world), *(client.work() for client in clients))
-            await _heal(world)
+            await heal(world)
         await asyncio.sleep(10)  # what was in flight has happened, or never will
         for client in clients:
             await client.work()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-Row = tuple[int | None, int | None]
+Row = tuple[int | None, int | str | None]
 State = Row | None
 """The row of a key, without the key; None if there is none."""
 Apply = Callable[[State], State]

@@ -9,7 +9,7 @@ from tests.crash.reading import WrongRowsError
 from tests.simulation import world
 from tests.simulation.__main__ import simulate
 from tests.simulation.disk import SimDisk
-from tests.simulation.scenario import LostOrDoubledError
+from tests.simulation.tables import LostOrDoubledError
 
 from fluss.errors import LogOffsetOutOfRangeError, UnknownServerError
 from fluss.server import disk

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 from tests.simulation.disk import SimDisk, some_error
 from tests.simulation.loop import Process, SimExecutor, SimLoop, SimWorker, run_in
@@ -21,16 +22,17 @@ from tests.simulation.network import SimListener, SimNetwork
 import fluss.aio as fluss
 from fluss.server.clock import Clock
 from fluss.server.config import Endpoint
+from fluss.server.disk import OPERATIONS
 from fluss.server.environment import Environment, Worker
 from fluss.server.kv.rocksdb import Writer
 from fluss.server.listener import Accept, Listener
+from fluss.server.log import writers as log_writers
 from fluss.server.server import Server
 
 SERVER_OPTIONS = {
     "clock.jump-tolerance": "60 s",
     "kv.memory-size": "64kb",
     "kv.snapshot.interval": "5 s",
-    "log.segment.file-size": "4kb",
     "log.index.interval-size": "512b",
     "log.recovery-point.interval-size": "2kb",
     "log.retention.check-interval": "1 s",
@@ -40,6 +42,9 @@ SERVER_OPTIONS = {
 }
 """Small enough that segments roll, rows move to disk, snapshots are taken and recovery points are written within a few
 rounds."""
+SEGMENT_SIZES = ("1kb", "4kb")
+WRITERS_MAX = (5000, 5000, 1)
+"""How many writers of a bucket are remembered. Writes whose answer is lost may fail with one."""
 
 _CLOCKS = {"monotonic": time.monotonic, "perf_counter": time.perf_counter, "thread_time": time.thread_time}
 
@@ -89,10 +94,12 @@ class World:
         self.network = SimNetwork(self.loop)
         self.disk = SimDisk(folder / "data", random.Random(self.rng.random()))
         self.environment = SimEnvironment(self.loop, self.network)
+        self._options = {**SERVER_OPTIONS, "log.segment.file-size": self.rng.choice(SEGMENT_SIZES)}
         self.server: Server | None = None
         self._process: Process | None = None
         self.trace: list[str] = []
         """What happened when; equal for equal seeds."""
+        self.writers_max = self.rng.choice(WRITERS_MAX)
 
     def note(self, text: str) -> None:
         self.trace.append(f"{self.loop.time():.6f} {text}")
@@ -105,6 +112,7 @@ class World:
             asyncio.set_event_loop(self.loop)
             stack.callback(asyncio.set_event_loop, None)
             stack.callback(self._end)
+            stack.enter_context(mock.patch.object(log_writers, "WRITERS_MAX", self.writers_max))
             self.loop.run_until_complete(scenario(self))
 
     def _end(self) -> None:
@@ -120,7 +128,7 @@ class World:
         process = Process("server")
         self.network.accept_in = lambda call: run_in(process, call)
         folders = {"data.dir": str(self.disk.root), "remote.data.dir": str(self.disk.root.with_name("remote"))}
-        server = Server({**folders, **SERVER_OPTIONS}, environment=self.environment)
+        server = Server({**folders, **self._options}, environment=self.environment)
         self._process, self.server = process, server
         await run_in(process, self.loop.create_task, server.start())
         server.loop_watch.stop()  # virtual time is never late, and its timer was half of all that the loop ran
@@ -144,9 +152,23 @@ class World:
         self.note("power lost")
         self._bury()
         self.disk.lose_power()
+        self.damage_stores(share=0.4)
+
+    def damage_stores(self, share: float) -> None:
+        """Remove or tear files of RocksDB, which writes them itself: the state is a cache, and any loss is made up."""
         for current in sorted(self.disk.root.rglob("CURRENT")):
-            if self.rng.random() < 0.4:  # RocksDB's own files: the state is a cache, and any loss must be made up
-                shutil.rmtree(current.parent, ignore_errors=True)
+            if self.rng.random() < share:
+                self._damage_store(current.parent)
+
+    def _damage_store(self, folder: Path) -> None:
+        if self.rng.random() < 0.5:
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        for path in sorted(path for path in folder.iterdir() if path.is_file() and self.rng.random() < 0.3):
+            whole = path.read_bytes()
+            end = self.rng.randrange(0, len(whole) + 1, 512)
+            path.write_bytes(whole[:end] + bytes(len(whole) - end if self.rng.random() < 0.5 else 0))
+            self.note(f"{path.name} torn at {end} of {len(whole)}")
 
     def _bury(self) -> None:
         """End the server's process: nothing of it runs any more, its connections and locks are gone."""
@@ -171,21 +193,23 @@ class World:
 
     def break_disk(self, share: float) -> None:
         """Let some of the file operations fail, until `mend_disk`."""
-        self.note(f"disk fails at {share}")
+        kinds = self.rng.choice((tuple(OPERATIONS), ("write", "truncate"), ("fsync",)))
+        self.note(f"disk fails at {share}: {', '.join(kinds)}")
         rng = random.Random(self.rng.random())
-        self.disk.failing = lambda kind: some_error(rng, kind) if rng.random() < share else None
+        self.disk.failing = lambda kind: some_error(rng, kind) if kind in kinds and rng.random() < share else None
 
     def mend_disk(self) -> None:
         self.note("disk works")
         self.disk.failing = lambda kind: None
 
     def damage_file(self) -> Callable[[], None]:
-        """Change a byte of a log that is written to or of a snapshot, or cut it; returns what puts it back.
+        """Change a byte of a log that is written to or of a snapshot, or cut it, or give a snapshot the content of
+        another one; returns what puts it back. A snapshot stays as it is where the whole changelog is there.
 
         A file that the server cut meanwhile, because what was damaged had never been acknowledged, stays as it is.
         """
         last_segments = {path.parent: path for path in sorted(self.disk.root.rglob("*.log"))}
-        snapshots = [path for path in sorted(self.disk.root.with_name("remote").rglob("*")) if path.suffix == ".sst"]
+        snapshots = sorted((self.disk.root.with_name("remote") / "kv").rglob("shared/*"))
         files = [path for path in (*last_segments.values(), *snapshots) if path.stat().st_size]
         if not files:
             return lambda: None
@@ -194,10 +218,14 @@ class World:
         place = self.rng.randrange(len(whole))
         cut = self.rng.random() < 0.3
         damaged = whole[:place] + (b"" if cut else bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        if path in snapshots and self.rng.random() < 0.5:
+            damaged = self.rng.choice(snapshots).read_bytes()
         path.write_bytes(damaged)
-        self.note(f"{path.name} {'cut' if cut else 'changed'} at {place} of {len(whole)}")
+        self.note(f"{path.relative_to(self.disk.root.parent)} {'cut' if cut else 'changed'} at {place} of {len(whole)}")
 
         def put_back() -> None:
+            if path in snapshots and "expiring" not in str(path):
+                return
             found = path.read_bytes() if path.exists() else b""
             if found == damaged or (not cut and found.startswith(damaged)):
                 path.write_bytes(whole + found[len(damaged) :])
