@@ -56,7 +56,7 @@ def scan_of(frame: DataFrame) -> str:
 def test_only_the_columns_of_a_query_are_read(harness: SparkHarness, wide: str) -> None:
     frame = harness.read(wide)
     assert frame.count() == 1000
-    assert "struct<k:int>" in scan_of(frame.groupBy().count())
+    assert "struct<k:int>" in scan_of(frame.selectExpr("1"))
     assert "struct<id:bigint,c3:string>" in scan_of(frame.select("id", "c3"))
     assert "ColumnarToRow" in frame._jdf.queryExecution().executedPlan().toString()
     assert frame.agg({"id": "sum"}).first()[0] == 499_500

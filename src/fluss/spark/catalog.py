@@ -22,11 +22,8 @@ from fluss.spark.batches import METADATA_FIELDS, source_schema
 from fluss.spark.creation import table_descriptor
 from fluss.spark.filters import is_cut_by_spark
 from fluss.spark.history import SEQUENCE, has_sequence, with_sequence
-from fluss.spark.layout import Layout, rows_between
-from fluss.spark.options import OPTIONS, read_options
+from fluss.spark.options import OPTIONS
 from fluss.spark.overwrite import Overwrite, discard
-from fluss.spark.reader import FlussReader
-from fluss.spark.source import FlussDataSource
 from fluss.spark.types import to_fluss_type, to_spark_schema
 from fluss.tools.drafts import descriptor_of
 from fluss.tools.flows import Flow, note_flows
@@ -36,9 +33,6 @@ _LAYOUT = {"primary.key": "primary-key", "bucket.key": "bucket-key", "bucket.num
 
 _OPTION = "option."
 """Spark's prefix for what a statement has behind OPTIONS; each is there without the prefix as well."""
-
-_OTHER_ROWS = ("endingOffsets", "scan.incremental.start.timestamp", "scan.as-of.timestamp")
-"""Options of reads that may give more rows than a table has now."""
 
 _OF_SPARK = frozenset({"provider", "owner", "external", "is_managed_location", "comment", "collation", "table_type"})
 
@@ -103,28 +97,6 @@ class CatalogCalls:
             "metadata": _metadata(info, view).json(),
             "properties": {"provider": "fluss", **shown, **info.properties, **info.custom_properties, **comment},
         }
-
-    def count_rows(self, options: dict[str, str]) -> int | None:
-        """About how many rows a read gives, for Spark's optimizer; None if it takes more than a few requests to say.
-
-        A filter is not regarded: Spark estimates what it leaves.
-        """
-        given = read_options(FlussDataSource(options).readable_options())
-        path = given.table_path
-        info = self._client.info(path)
-        others = any(given[name] is not None for name in _OTHER_ROWS) or given["scan.startup.mode"] != "full"
-        if given.view is not None or given["read.changelog"] or others or info.config.lake_enabled:
-            return None
-        if info.has_primary_key():
-            return self._client.run(self._admin.get_table_stats(path)).row_count
-        layout = Layout.load(self._client, info)
-        return rows_between(layout.earliest(), layout.latest(), layout.buckets)
-
-    def count_exactly(self, options: dict[str, str]) -> int | None:
-        """How many rows a batch read with these options gives, where offsets say that."""
-        source = FlussDataSource(options)
-        reader: FlussReader = source.reader(source.schema())
-        return reader.count()
 
     def create_table(self, table: str, schema: str, partitioning: list[dict[str, Any]], **rest: Any) -> None:
         descriptor = self._described(table, schema, partitioning, **rest)

@@ -82,7 +82,7 @@ class FlussScanBuilder
     if (wanted.length != 1 || !(wanted[0] instanceof CountStar) || aggregation.groupByExpressions().length > 0) {
       return false;
     }
-    counted = table.countExactly(options.asCaseSensitiveMap());
+    counted = ReadSize.count(options.asCaseSensitiveMap());
     return counted.isPresent();
   }
 
@@ -159,6 +159,7 @@ class FlussScanBuilder
     private final int limit;
     private final Map<String, String> options;
     private final FlussTable table;
+    private Statistics size;
 
     FlussScan(StructType schema, List<String> conditions, int limit, Map<String, String> options, FlussTable table) {
       this.schema = schema;
@@ -179,13 +180,14 @@ class FlussScanBuilder
       return "fluss " + schema.simpleString() + rows + (limit > 0 ? " limit " + limit : "");
     }
 
+    /** Asked for several times per query. */
     @Override
-    public Statistics estimateStatistics() {
-      OptionalLong rows = table.rowCount(options);
-      return new Size(rows, rows.isPresent() ? OptionalLong.of(rows.getAsLong() * schema.defaultSize()) : rows);
+    public synchronized Statistics estimateStatistics() {
+      if (size == null) {
+        size = ReadSize.of(pythonOptions(), schema);
+      }
+      return size;
     }
-
-    private record Size(OptionalLong numRows, OptionalLong sizeInBytes) implements Statistics {}
 
     /** The columns that partitions are made by: a join may leave few of the partitions to read. */
     @Override
@@ -205,16 +207,21 @@ class FlussScanBuilder
       }
     }
 
-    /** The read in Python, which gives rows of a schema. */
-    private Scan python(StructType given, Map<String, String> more) {
+    private Map<String, String> pythonOptions() {
       Map<String, String> all = new LinkedHashMap<>(options);
-      all.putAll(more);
       if (!conditions.isEmpty()) {
         all.put(PUSHED_FILTERS, new ObjectMapper().valueToTree(conditions).toString());
       }
       if (limit > 0) {
         all.put(LIMIT, String.valueOf(limit));
       }
+      return all;
+    }
+
+    /** The read in Python, which gives rows of a schema. */
+    private Scan python(StructType given, Map<String, String> more) {
+      Map<String, String> all = pythonOptions();
+      all.putAll(more);
       SupportsRead python = (SupportsRead) FlussSource.python().getTable(given, new Transform[0], all);
       return python.newScanBuilder(new CaseInsensitiveStringMap(all)).build();
     }
