@@ -125,6 +125,14 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             reads=True,
         ),
         SparkOption(
+            "scan.partition-filters",
+            JsonTexts(),
+            None,
+            "Conditions of a query on partition columns alone, handed over by the bridge as a JSON array. Spark does "
+            "not test them again.",
+            reads=True,
+        ),
+        SparkOption(
             "scan.limit",
             _COUNT,
             None,

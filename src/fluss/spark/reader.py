@@ -25,7 +25,9 @@ from fluss.errors import (
     PartitionNotExistsError,
     TableNotExistError,
 )
-from fluss.metadata import Predicate, TableBucket, TableInfo
+from fluss.metadata import CompoundFunction, Predicate, TableBucket, TableInfo
+from fluss.metadata.predicate import joined
+from fluss.metadata.where import parse_where
 from fluss.spark.batches import METADATA_FIELDS, SparkBatchConverter, check_schema, packed, table_columns
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
@@ -172,9 +174,10 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         client = client_of(options.client)
         info = client.info(options.table_path)
         counted = not info.has_primary_key() and options.view is None and not lake_is_read(options, info)
-        if not counted or choosing(options, info) is not None:
+        predicate = choosing(options, info)
+        if not counted or (predicate is not None and not set(predicate.columns()) <= set(info.partition_keys)):
             return None
-        start, stop = self._range(Layout.load(client, info, options["scan.partitions"]), LOG)
+        start, stop = self._range(pruned(Layout.load(client, info, options["scan.partitions"]), options), LOG)
         return rows_between(start, stop, stop)
 
     # -- in the tasks ---------------------------------------------------------------------------------------------
@@ -217,11 +220,13 @@ def pruned(layout: Layout, options: SourceOptions) -> Layout:
 
 def choosing(options: SourceOptions, info: TableInfo) -> Predicate | None:
     """The filter by which rows, and so partitions, are chosen."""
-    predicate = pushed_predicate(options["scan.pushed-filters"] or (), info.schema)
+    found = [parse_where(text, info.schema) for text in options["scan.partition-filters"] or ()]
     if options["scan.filter"] is not None:
-        wanted = parse_filter(options["scan.filter"], info.schema)
-        predicate = wanted if predicate is None else wanted & predicate
-    return predicate
+        found.append(parse_filter(options["scan.filter"], info.schema))
+    pushed = pushed_predicate(options["scan.pushed-filters"] or (), info.schema)
+    if pushed is not None:
+        found.append(pushed)
+    return joined(CompoundFunction.AND, found) if found else None
 
 
 def read_partition(options: SourceOptions, schema: StructType, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:
