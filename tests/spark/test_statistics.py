@@ -3,18 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from tests.lake.support import LakeHarness, lake_harness, lake_server_options, row
 from tests.spark.conftest import BRIDGE, SparkHarness
-
-import fluss
-from fluss.client.blocking_client import close_shared_clients
-from fluss.spark.statistics import read_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,30 +58,3 @@ def test_the_rows_of_a_plain_read_are_counted_without_reading_them(harness: Spar
     counted = harness.read(path).groupBy().count()
     assert "BatchScan" not in counted._jdf.queryExecution().executedPlan().toString()
     assert counted.first()[0] == 30
-
-
-@pytest.fixture(scope="module", params=["paimon", "iceberg"])
-def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeHarness]:
-    warehouse: Path = tmp_path_factory.mktemp(request.param)
-    with (
-        fluss.LocalServer(options=lake_server_options(request.param, warehouse)) as server,
-        lake_harness(server, request.param, warehouse, "sizes") as harness,
-    ):
-        yield harness
-        close_shared_clients()
-
-
-def test_rows_in_the_lake_and_after_it_are_counted(lake: LakeHarness) -> None:
-    path = lake.create("both", buckets=1)
-    options = {**lake.client, "table": str(path)}
-    assert read_size(options, ["id", "name"]) == {"rows": 0, "row_bytes": None}
-    lake.append(path, [{**row(i), "name": "x" * LONG} for i in range(60)])
-    lake.tier(path)
-    lake.append(path, [{**row(i), "name": "x" * LONG} for i in range(40)])
-    found = read_size(options, ["id", "name"])
-    assert found is not None
-    assert found["rows"] == 100
-    assert LONG < found["row_bytes"] < LONG + 100
-    only = read_size({**options, "read.optimized": "true"}, ["name"])
-    assert only is not None
-    assert (only["rows"], LONG < only["row_bytes"] < LONG + 100) == (60, True)

@@ -19,11 +19,12 @@ from pyspark.sql.types import StructType
 from fluss._lazy import LazyModule
 from fluss.aio import RecordBatch
 from fluss.errors import ConfigError
-from fluss.lake.api import LakeSplit
-from fluss.lake.layout import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss.lake.api import LakeSplit, LakeTableChangedError
+from fluss.lake.layout import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, lake_config
+from fluss.lake.registry import open_lake
 from fluss.lake.tasks import session_of
 from fluss.lake.union import UnionPlan, UnionSplit, plan_union, read_union_split
-from fluss.metadata import Predicate, TableBucket, TableInfo
+from fluss.metadata import Predicate, TableBucket, TableInfo, partition_name
 from fluss.spark.batches import table_columns
 from fluss.spark.filters import prune_partitions
 from fluss.spark.layout import Bucket
@@ -60,6 +61,27 @@ def lake_is_read(options: SourceOptions, info: TableInfo) -> bool:
     ends = ("endingOffsets", "scan.incremental.start.timestamp", "scan.as-of.timestamp")
     ranged = any(options[name] is not None for name in ends)
     return options["scan.startup.mode"] == "full" and not ranged
+
+
+def snapshot_as_of(options: SourceOptions, info: TableInfo, time_ms: int) -> tuple[int, set[str]] | None:
+    """The newest snapshot that the lake had at a time, and the partitions in it; None if it has none so old."""
+    names: set[str] = set()
+
+    def note(values: tuple[str, ...]) -> bool:
+        names.add(partition_name(values))
+        return False
+
+    with open_lake(lake_config(info, options.lake)) as lake:
+        try:
+            table = lake.table(info.lake_path)
+        except LakeTableChangedError:
+            return None  # nothing was tiered yet
+        found = next((number for number, committed_ms in table.history_times() if committed_ms <= time_ms), None)
+        if found is None:
+            return None
+        if info.is_partitioned():
+            table.plan(found, note, info.partition_keys)
+    return found, names
 
 
 def plan_lake(

@@ -97,8 +97,8 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "scan.as-of.timestamp",
             Moment(),
             None,
-            "Batch reads: the rows as they were at that time, by commit time, as far as the server has the log. The "
-            "columns are those of now.",
+            "Batch reads: the rows as they were at that time, by commit time. Where the server no longer has the log, "
+            "the newest snapshot that the lake had then. The columns are those of now.",
             reads=True,
         ),
         SparkOption(

@@ -32,7 +32,7 @@ from fluss.spark.batches import METADATA_FIELDS, SparkBatchConverter, check_sche
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filters import parse_filter, prune_partitions, pushed_predicate
-from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part
+from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part, snapshot_as_of
 from fluss.spark.layout import Bucket, Layout, check_whole, rows_between
 from fluss.spark.option_types import EARLIEST, LATEST
 from fluss.spark.options import SourceOptions
@@ -75,13 +75,16 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         options = self._options
         client = client_of(options.client)
         info = client.info(options.table_path)
-        if lake_is_read(options, info):
+        snapshot_id = options["scan.snapshot-id"]
+        if options["scan.as-of.timestamp"] is not None and info.config.lake_enabled:
+            snapshot_id = self._snapshot_as_of(info)
+        if snapshot_id is not None or lake_is_read(options, info):
             plan = plan_lake(
                 options,
                 info,
                 choosing(options, info),
-                snapshot_id=options["scan.snapshot-id"],
-                lake_only=options["read.optimized"] or options["scan.snapshot-id"] is not None,
+                snapshot_id=snapshot_id,
+                lake_only=options["read.optimized"] or snapshot_id is not None,
             )
             if plan is not None:
                 return parts_of(options, info, plan) or [Nothing()]
@@ -109,6 +112,22 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
                 if stop[bucket] > start[bucket]
             ]
         return list(splits) or [Nothing()]
+
+    def _snapshot_as_of(self, info: TableInfo) -> int | None:
+        """The snapshot of the lake that a read as of a time takes; None where the log has what there was then."""
+        options = self._options
+        time_ms = options["scan.as-of.timestamp"]
+        layout = Layout.load(client_of(options.client), info)
+        found = snapshot_as_of(options, info, time_ms)
+        if found is not None and (options["read.optimized"] or not found[1] <= set(layout.partitions.values())):
+            return found[0]  # only the lake still has some of the partitions
+        try:
+            _check_whole(layout, layout.at(time_ms), self._kind(info))
+        except LogOffsetOutOfRangeError as error:
+            if found is None:
+                raise error.replace(hint="the lake has no snapshot of that time or an earlier one") from None
+            return found[0]
+        return None
 
     def _keys(self, info: TableInfo) -> list[dict[str, Any]] | None:
         """The keys of the rows that a read of current rows wants, where its filter names them."""
@@ -173,7 +192,8 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         options = self._options
         client = client_of(options.client)
         info = client.info(options.table_path)
-        counted = not info.has_primary_key() and options.view is None and not lake_is_read(options, info)
+        past = options["scan.as-of.timestamp"] is not None and info.config.lake_enabled
+        counted = not info.has_primary_key() and options.view is None and not past and not lake_is_read(options, info)
         predicate = choosing(options, info)
         if not counted or (predicate is not None and not set(predicate.columns()) <= set(info.partition_keys)):
             return None
@@ -192,10 +212,7 @@ def _check_whole(layout: Layout, stop: Mapping[Bucket, int], kind: str) -> None:
     for bucket, offset in layout.earliest().items():
         where = f"{bucket} of {layout.info.table_path} starts at offset {offset} on the server"
         if offset > 0 and kind == LOG and layout.info.config.lake_enabled:
-            raise LogOffsetOutOfRangeError(
-                f"{where}: older rows are in the lake only, whose states have numbers. Use VERSION AS OF, or the "
-                "option scan.snapshot-id"
-            )
+            raise LogOffsetOutOfRangeError(f"{where}: older rows are in the lake only")
         if offset > 0 and stop.get(bucket, offset) <= offset:
             raise LogOffsetOutOfRangeError(
                 f"{where}, which was written after the time that the read wants: older changes have expired "

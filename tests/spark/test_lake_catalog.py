@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the catalog knows and does of tables with a lake: their sizes, their past, procedures that maintain them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.lake.support import PARTITIONED, LakeHarness, lake_harness, lake_server_options, row
+from tests.waiting import wait_for
+
+import fluss
+from fluss.client.blocking_client import close_shared_clients
+from fluss.errors import LogOffsetOutOfRangeError
+from fluss.metadata import OffsetSpec, TablePath
+from fluss.spark.statistics import read_count, read_size
+
+if TYPE_CHECKING:
+    pass
+
+LONG = 4000
+SHORT_CHANGELOGS = {"kv.snapshot.interval": "100ms", "log.retention.roll-active-segment.enabled": "true"}
+
+
+@pytest.fixture(scope="module", params=["paimon", "iceberg"])
+def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeHarness]:
+    warehouse: Path = tmp_path_factory.mktemp(request.param)
+    with (
+        fluss.LocalServer(options=lake_server_options(request.param, warehouse) | SHORT_CHANGELOGS) as server,
+        lake_harness(server, request.param, warehouse, "sizes") as harness,
+    ):
+        yield harness
+        close_shared_clients()
+
+
+def test_rows_in_the_lake_and_after_it_are_counted(lake: LakeHarness) -> None:
+    path = lake.create("both", buckets=1)
+    options = {**lake.client, "table": str(path)}
+    assert read_size(options, ["id", "name"]) == {"rows": 0, "row_bytes": None}
+    lake.append(path, [{**row(i), "name": "x" * LONG} for i in range(60)])
+    lake.tier(path)
+    lake.append(path, [{**row(i), "name": "x" * LONG} for i in range(40)])
+    found = read_size(options, ["id", "name"])
+    assert found is not None
+    assert found["rows"] == 100
+    assert LONG < found["row_bytes"] < LONG + 100
+    only = read_size({**options, "read.optimized": "true"}, ["name"])
+    assert only is not None
+    assert (only["rows"], LONG < only["row_bytes"] < LONG + 100) == (60, True)
+
+
+def now_ms() -> int:
+    """A time after all commits so far, and before all later ones."""
+    found = time.time_ns() // 1_000_000 + 1
+    time.sleep(0.01)
+    return found
+
+
+def wait_until_expired(lake: LakeHarness, path: TablePath) -> None:
+    wait_for(lambda: lake.session.run(lake.session.admin.list_offsets(path, [0], OffsetSpec.earliest()))[0] > 0)
+
+
+@pytest.mark.parametrize("key", [None, ["id"]], ids=["log", "primary key"])
+def test_a_time_that_only_the_lake_has(lake: LakeHarness, key: list[str] | None) -> None:
+    name = f"past{len(key or ())}"
+    path = lake.create(name, primary_keys=key, buckets=1, **{"table.log.ttl": "500ms"})
+    write = lake.upsert if key else lake.append
+    before = now_ms()
+    times = []
+    for step in range(4):
+        write(path, [row(i) for i in range(step * 50, step * 50 + 50)])
+        lake.tier(path)
+        times.append(now_ms())
+    wait_until_expired(lake, path)
+    for step, at in enumerate(times):
+        assert lake.spark_union(path, **{"scan.as-of.timestamp": at}) == [row(i) for i in range(step * 50 + 50)]
+        assert read_count({**lake.client, "table": str(path), "scan.as-of.timestamp": str(at)}) is None
+    with pytest.raises(LogOffsetOutOfRangeError, match="the lake has no snapshot of that time"):
+        lake.spark_union(path, **{"scan.as-of.timestamp": before})
+
+
+def test_a_time_at_which_a_table_had_partitions_that_the_lake_alone_has_now(lake: LakeHarness) -> None:
+    path = lake.create("days", PARTITIONED, partitions={"day": ["mon", "tue"]}, buckets=1)
+    rows = [row(i, day=("mon", "tue")[i % 2]) for i in range(20)]
+    lake.append(path, rows)
+    lake.tier(path)
+    at = now_ms()
+    lake.append(path, [row(i, day="tue") for i in range(20, 30)])
+    assert len(lake.spark_union(path, **{"scan.as-of.timestamp": now_ms()})) == 30, "the log has all"
+    lake.session.run(lake.session.admin.drop_partition(path, {"day": "mon"}))
+    assert lake.spark_union(path, **{"scan.as-of.timestamp": at}) == rows
