@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.lake.support import PARTITIONED, LakeHarness, lake_harness, lake_server_options, row
+from pyspark.errors import PySparkException
+from tests.lake.support import PARTITIONED, LakeHarness, in_small_files, lake_harness, lake_server_options, row
+from tests.spark.conftest import BRIDGE, SparkHarness
+from tests.spark.test_lake import with_catalog
 from tests.waiting import wait_for
 
 import fluss
@@ -20,6 +23,9 @@ from fluss.spark.statistics import read_count, read_size
 
 if TYPE_CHECKING:
     pass
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LONG = 4000
 SHORT_CHANGELOGS = {"kv.snapshot.interval": "100ms", "log.retention.roll-active-segment.enabled": "true"}
@@ -92,3 +98,39 @@ def test_a_time_at_which_a_table_had_partitions_that_the_lake_alone_has_now(lake
     assert len(lake.spark_union(path, **{"scan.as-of.timestamp": now_ms()})) == 30, "the log has all"
     lake.session.run(lake.session.admin.drop_partition(path, {"day": "mon"}))
     assert lake.spark_union(path, **{"scan.as-of.timestamp": at}) == rows
+
+
+@pytest.mark.skipif(not BRIDGE, reason="the catalog needs the jar")
+def test_procedures_compact_and_expire(lake: LakeHarness, spark: SparkSession) -> None:
+    path = in_small_files(lake, "kept")
+    harness = SparkHarness(lake.server, spark)
+    catalog = with_catalog(harness)
+    rows = [tuple(row(i).values()) for i in range(4)]
+
+    def call(procedure: str) -> tuple[int, ...]:
+        return tuple(catalog.sql(f"CALL lake.system.{procedure}").first())
+
+    def shown(clause: str = "") -> list[tuple[object, ...]]:
+        return sorted(map(tuple, catalog.sql(f"SELECT * FROM lake.{path} {clause}").collect()))
+
+    old = [number for number, _ in lake.table(path).history_times()]
+    assert call(f"compact('{path}')")[0] == 0, "ten files in a bucket, unless another number is given"
+    compacted, newest = call(f"compact(table => '{path}', min_files => 4)")
+    assert (compacted, lake.table(path).stats().files) == (4, 1)
+    assert newest not in old
+    assert shown() == shown(f"VERSION AS OF {newest}") == rows
+    assert shown(f"VERSION AS OF {old[1]}") == rows[:3]
+
+    assert call(f"expire('{path}')") == (0,), "the newest ten stay, and those of the last hour"
+    assert call(f"expire(table => '{path}', older_than => timestamp'2020-01-01', keep => 1)") == (0,)
+    assert call(f"tier(table => '{path}', expire => true)")[-1] == 0
+    before = len(lake.table(path).history_times())
+    [expired] = call(f"expire(table => '{path}', older_than => current_timestamp(), keep => 2)")
+    assert (expired, [number for number, _ in lake.table(path).history_times()]) == (before - 2, [newest, old[0]])
+    assert shown() == rows
+    with pytest.raises(PySparkException, match=f"snapshot {old[1]} .* is gone"):
+        shown(f"VERSION AS OF {old[1]}")
+    for call_of, message in {"expire('{}', keep => 0)": "at least 1", "compact('{}$lake')": "does not exist"}.items():
+        with pytest.raises(PySparkException, match=message):
+            call(call_of.format(path))
+    harness.client.close()

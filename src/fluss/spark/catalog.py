@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
@@ -27,6 +28,9 @@ from fluss.spark.overwrite import Overwrite, discard
 from fluss.spark.types import to_fluss_type, to_spark_schema
 from fluss.tools.drafts import descriptor_of
 from fluss.tools.flows import Flow, note_flows
+
+if TYPE_CHECKING:
+    from fluss.lake.rounds import RoundReport
 
 _LAYOUT = {"primary.key": "primary-key", "bucket.key": "bucket-key", "bucket.num": "buckets"}
 """Table properties of CREATE TABLE that are part of the layout; options `create.*` mean the same."""
@@ -159,14 +163,14 @@ class CatalogCalls:
             return False
         return True
 
+    # -- the lake -------------------------------------------------------------------------------------------------
+
     def tier(self, table: str, compact: bool | None, expire: bool | None) -> dict[str, int | None]:
         """Move what is new in a table to its lake."""
         from fluss.lake.rounds import RoundSettings
         from fluss.lake.service import ServiceSettings, TieringService
 
-        path = _path(table)
-        if not self._client.info(path).config.lake_enabled:
-            raise InvalidArgumentError(f"table {path} has no lake; set its property table.datalake.enabled to true")
+        path = self._with_lake(table).table_path
         settings = ServiceSettings(round=RoundSettings(compact=compact, expire=expire))
         options = self._client.connection.config.to_dict()
         service = TieringService(options, tables=[path], lake_options=self._lake_options, settings=settings)
@@ -180,6 +184,42 @@ class CatalogCalls:
             "compacted": sum(one.compacted for one in reports),
             "expired": sum(one.expired for one in reports),
         }
+
+    def compact(self, table: str, min_files: int | None) -> dict[str, int | None]:
+        """Rewrite small files of a table in its lake into few."""
+        done = self._maintain(table, expire=False, compact=True, compact_files_min=min_files)
+        return {"compacted": done.compacted, "snapshot_id": done.snapshot_id}
+
+    def expire(self, table: str, older_than: int | None, keep: int | None) -> dict[str, int]:
+        """Expire snapshots of a table in its lake that are older than a time (epoch, in microseconds)."""
+        age_s = None if older_than is None else time.time() - older_than / 1_000_000
+        done = self._maintain(table, compact=False, expire=True, expire_after_s=age_s, expire_keep_min=keep)
+        return {"expired": done.expired}
+
+    def _maintain(self, table: str, **settings: Any) -> RoundReport:
+        from fluss.lake.rounds import Round, RoundReport, RoundSettings
+        from fluss.lake.tasks import LakeSession, LocalRunner
+
+        info = self._with_lake(table)
+        chosen = RoundSettings(**{name: value for name, value in settings.items() if value is not None})
+        if min(chosen.compact_files_min, chosen.expire_keep_min) < 1:
+            raise InvalidArgumentError(f"table {info.table_path}: min_files and keep are at least 1")
+        options = self._client.connection.config.to_dict()
+        report = RoundReport(info.table_path, info.table_id)
+        with LakeSession(options) as session:
+            work = Round(session, options, LocalRunner(1), lake_options=self._lake_options, settings=chosen)
+            work.maintain(report, sweep=False)
+            newest = session.lake_snapshot(info.table_path)
+        report.snapshot_id = None if newest is None else newest.snapshot_id
+        return report
+
+    def _with_lake(self, table: str) -> TableInfo:
+        info = self._client.info(_path(table))
+        if not info.config.lake_enabled:
+            raise InvalidArgumentError(
+                f"table {info.table_path} has no lake; set its property table.datalake.enabled to true"
+            )
+        return info
 
     # -- flows ----------------------------------------------------------------------------------------------------
 
