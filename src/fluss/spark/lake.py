@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from fluss._lazy import LazyModule
 from fluss.aio import RecordBatch
-from fluss.errors import ConfigError
+from fluss.errors import ConfigError, FlussError
 from fluss.lake.api import LakeSplit, LakeTableChangedError
 from fluss.lake.layout import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, lake_config
 from fluss.lake.registry import open_lake
@@ -199,10 +199,22 @@ def read_lake_part(
     session = session_of(options.client)
     # Rows of one batch may come from several buckets: where each comes from stands in its columns.
     bucket = TableBucket(info.table_id, 0)
+    rows = 0
     for found in read_union_split(session, part.plan, part.split, [*columns, *metadata.values()]):
+        rows += found.num_rows
         batch = found if expression is None else _filtered(found, expression)
         if batch.num_rows:
             yield RecordBatch(_with_metadata(batch, columns, metadata), bucket, -1, -1)
+    _check_rows(rows, part.split, info)
+
+
+def _check_rows(rows: int, split: UnionSplit, info: TableInfo) -> None:
+    """Fail if a read of a log table in the lake gave other rows than were planned."""
+    if not info.has_primary_key() and all(part.exact for part in split.lake) and rows != split.rows_max:
+        raise FlussError(
+            f"a read of table {info.table_path} in the lake got {rows} rows of {split.rows_max}; the query would be "
+            "wrong. Run it again; if it fails again, files of the lake are damaged"
+        )
 
 
 def _filtered(batch: pa.RecordBatch, expression: pc.Expression) -> pa.RecordBatch:
