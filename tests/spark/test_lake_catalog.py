@@ -148,3 +148,23 @@ def test_a_file_of_the_lake_that_lost_rows_fails_the_read(lake: LakeHarness) -> 
     for options in ({}, {"scan__filter": "id < 10"}, {"read__optimized": True}):
         with pytest.raises(FlussError, match="got 99 rows of 100"):
             lake.spark_union(path, **options)
+
+
+@pytest.mark.skipif(not BRIDGE, reason="the catalog needs the jar")
+def test_the_lake_and_the_buckets_of_a_primary_key_table(lake: LakeHarness, spark: SparkSession) -> None:
+    path = lake.create("placed", primary_keys=["id"], buckets=3)
+    lake.upsert(path, [row(i) for i in range(30)])
+    harness = SparkHarness(lake.server, spark)
+    catalog = with_catalog(harness)
+
+    def buckets(table: str) -> dict[int, int]:
+        return dict(map(tuple, catalog.sql(f"SELECT id, _bucket FROM lake.{table}").collect()))
+
+    placed = buckets(path)
+    lake.tier(path)
+    lake.upsert(path, [row(i, 1) for i in range(20, 30)], deletes=[{"id": 3}])
+    assert buckets(path) == {i: bucket for i, bucket in placed.items() if i != 3}
+    in_lake = catalog.sql(f"SELECT * FROM lake.{path.database_name}.`{path.table_name}$lake`")
+    assert sorted(map(tuple, in_lake.collect())) == [tuple(row(i).values()) for i in range(30)]
+    assert in_lake.where("id >= 10 and not name like '%9'").count() == 18
+    harness.client.close()

@@ -19,7 +19,7 @@ from fluss.client.blocking_client import BlockingClient
 from fluss.client.table import split_virtual
 from fluss.errors import InvalidArgumentError, PartitionNotExistsError, TableNotExistError
 from fluss.metadata import Column, DatabaseDescriptor, TableDescriptor, TableInfo, TablePath
-from fluss.spark.batches import METADATA_FIELDS, source_schema
+from fluss.spark.batches import BUCKET, METADATA_FIELDS, source_schema
 from fluss.spark.creation import table_descriptor
 from fluss.spark.filters import is_cut_by_spark
 from fluss.spark.history import SEQUENCE, has_sequence, with_sequence
@@ -316,12 +316,11 @@ def _layout(info: TableInfo) -> dict[str, str]:
 
 
 def _metadata(info: TableInfo, view: str | None) -> StructType:
-    """The metadata columns that a query may name: current rows of a primary-key table have none."""
+    """The metadata columns that a query may name: of its place, a current row of a primary-key table has the bucket."""
     if view is None and has_sequence(info):
         return to_spark_schema(info.schema, [SEQUENCE])
-    if view is not None or info.has_primary_key():
-        return StructType([])
-    return StructType([field for name, field in METADATA_FIELDS.items() if name not in info.schema.column_names])
+    names = {"changelog": [BUCKET], None: [BUCKET] if info.has_primary_key() else list(METADATA_FIELDS)}.get(view, [])
+    return StructType([METADATA_FIELDS[name] for name in names if name not in info.schema.column_names])
 
 
 def _split(

@@ -195,10 +195,12 @@ def read_lake_part(
         columns = list(dict.fromkeys([*columns, *(leaf.column for leaf in predicate.leaves())]))
     own = info.schema.column_names
     metadata = {name: column for name, column in _SYSTEM_COLUMNS.items() if name in schema.names and name not in own}
-    expression = None if predicate is None else predicate.to_arrow_expression(info.schema)
-    session = session_of(options.client)
     # Rows of one batch may come from several buckets: where each comes from stands in its columns.
     bucket = TableBucket(info.table_id, 0)
+    if info.has_primary_key():
+        metadata, bucket = {}, _bucket_of(part.split)
+    expression = None if predicate is None else predicate.to_arrow_expression(info.schema)
+    session = session_of(options.client)
     rows = 0
     for found in read_union_split(session, part.plan, part.split, [*columns, *metadata.values()]):
         rows += found.num_rows
@@ -206,6 +208,12 @@ def read_lake_part(
         if batch.num_rows:
             yield RecordBatch(_with_metadata(batch, columns, metadata), bucket, -1, -1)
     _check_rows(rows, part.split, info)
+
+
+def _bucket_of(split: UnionSplit) -> TableBucket:
+    """The bucket of a part of a primary-key table."""
+    of_lake = next((part.bucket for part in split.lake if part.bucket is not None), None)
+    return split.bucket or TableBucket(split.table_id, 0 if of_lake is None else of_lake.bucket)
 
 
 def _check_rows(rows: int, split: UnionSplit, info: TableInfo) -> None:

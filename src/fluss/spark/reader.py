@@ -28,7 +28,7 @@ from fluss.errors import (
 from fluss.metadata import CompoundFunction, Predicate, TableBucket, TableInfo
 from fluss.metadata.predicate import joined
 from fluss.metadata.where import parse_where
-from fluss.spark.batches import METADATA_FIELDS, SparkBatchConverter, check_schema, packed, table_columns
+from fluss.spark.batches import BUCKET, METADATA_FIELDS, SparkBatchConverter, check_schema, packed, table_columns
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filters import parse_filter, prune_partitions, pushed_predicate
@@ -60,13 +60,17 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         check_filter(options, info)
 
     def _check_metadata(self, info: TableInfo) -> None:
-        own = info.schema.column_names
-        asked = [name for name in self._schema.names if name in METADATA_FIELDS and name not in own]
+        asked = [name for name in self._asked(info) if name != BUCKET]
         if asked and info.has_primary_key() and not self._options["read.changelog"]:
             raise ConfigError(
                 f"current rows of primary-key table {info.table_path} have no {asked[0]}; "
                 "set the option read.changelog to true to read its changes, which do"
             )
+
+    def _asked(self, info: TableInfo) -> list[str]:
+        """The metadata columns of the read."""
+        own = info.schema.column_names
+        return [name for name in self._schema.names if name in METADATA_FIELDS and name not in own]
 
     # -- on the driver --------------------------------------------------------------------------------------------
 
@@ -133,8 +137,8 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         """The keys of the rows that a read of current rows wants, where its filter names them."""
         options = self._options
         elsewhere = ("endingOffsets", "scan.as-of.timestamp", "scan.partitions")
-        if self._kind(info) != ROWS or any(options[name] is not None for name in elsewhere):
-            return None
+        if self._kind(info) != ROWS or self._asked(info) or any(options[name] is not None for name in elsewhere):
+            return None  # rows that are looked up do not show their bucket
         predicate = choosing(options, info)
         return None if predicate is None else keys_of(predicate, info)
 
