@@ -72,12 +72,12 @@ SCHEMA = Schema(
         ("name is null or tags is not null", col("Name").is_null() | col("tags").is_not_null()),
         ("ok", col("ok") == True),  # noqa: E712
         ("not ok", ~(col("ok") == True)),  # noqa: E712
-        ("ok is true", col("ok") == True),  # noqa: E712
+        ("ok is true", (col("ok") == True) & col("ok").is_not_null()),  # noqa: E712
         ("ok is not true", (col("ok") == False) | col("ok").is_null()),  # noqa: E712
-        ("ok is false", col("ok") == False),  # noqa: E712
+        ("ok is false", (col("ok") == False) & col("ok").is_not_null()),  # noqa: E712
         ("ok = 'TRUE'", col("ok") == True),  # noqa: E712
         ("id is distinct from 5", (col("id") != 5) | col("id").is_null()),
-        ("id is not distinct from 5", col("id") == 5),
+        ("id is not distinct from 5", (col("id") == 5) & col("id").is_not_null()),
         ("id is not distinct from null", col("id").is_null()),
         ("id is distinct from null", col("id").is_not_null()),
         ("true", EVERYTHING),
@@ -355,7 +355,7 @@ def _like(column: str, pattern: str, escape: str | None) -> Callable[[dict[str, 
 @st.composite
 def comparisons(draw: st.DrawFn) -> Condition:
     column = draw(st.sampled_from([*KINDS, *NESTED]))
-    form = draw(st.sampled_from(["compare", "compare", "in", "between", "null", "like"]))
+    form = draw(st.sampled_from(["compare", "compare", "in", "between", "null", "like", "distinct"]))
     if form == "null" or column in NESTED:
         negated = draw(st.booleans())
         text = f"{column} is {'not ' if negated else ''}null"
@@ -397,8 +397,18 @@ def comparisons(draw: st.DrawFn) -> Condition:
         return Condition(
             f"{column} {word}between {low[0]} and {high[0]}", f"{column} {word}between {low[1]} and {high[1]}", between
         )
-    sign = draw(st.sampled_from(list(COMPARISONS)))
     literal = draw(literals | null)
+    if form == "distinct":
+        equals = _compare(column, "=", literal[2])
+
+        def distinct(row: dict[str, Any]) -> bool:
+            answer = equals(row)
+            return (((row[column] is None) != (literal[2] is None)) if answer is None else not answer) != negated
+
+        return Condition(
+            f"{column} is {word}distinct from {literal[0]}", f"{column} is {word}distinct from {literal[1]}", distinct
+        )
+    sign = draw(st.sampled_from(list(COMPARISONS)))
     return Condition(
         f"{column} {sign} {literal[0]}", f"{column} {sign} {literal[1]}", _compare(column, sign, literal[2])
     )
@@ -449,11 +459,16 @@ def _duckdb() -> Any:
     return connection
 
 
+OF_NOTHING = dict.fromkeys([*KINDS, *NESTED])
+NEGATED_TESTS = Condition(
+    *2 * ("not (boo is not distinct from true) and not (boo is true)",), lambda row: row["boo"] is not True
+)
 EVERY_NUMBER = Condition("dbl > 1", "dbl > 1", _compare("dbl", ">", 1))
 
 
 @settings(max_examples=150, deadline=None)
-@example([dict.fromkeys([*KINDS, *NESTED]) | {"dbl": math.nan}], EVERY_NUMBER)
+@example([OF_NOTHING | {"dbl": math.nan}], EVERY_NUMBER)
+@example([OF_NOTHING, OF_NOTHING | {"boo": True}], NEGATED_TESTS)
 @given(rows, conditions)
 def test_conditions_keep_what_sql_keeps(found: list[dict[str, Any]], condition: Condition) -> None:
     table = pa.Table.from_pylist(found, schema=TABLE.arrow_schema)

@@ -262,6 +262,32 @@ def test_metadata_columns_of_log_tables(sql: Sql) -> None:
     assert len(sql.rows("cat.logged")[0]) == 2
 
 
+def test_buckets_of_rows_of_primary_key_tables(sql: Sql) -> None:
+    sql("""CREATE TABLE fluss.cat.placed TBLPROPERTIES ('primary.key' 'id', 'bucket.num' '3')
+        AS SELECT id, id * 2 AS n FROM range(30)""")
+    found = dict(sql("SELECT id, _bucket FROM fluss.cat.placed"))
+    assert (len(found), set(found.values())) == (30, {0, 1, 2})
+    assert sql("SELECT _bucket FROM fluss.cat.placed WHERE id = 7") == [(found[7],)], "not looked up"
+    assert dict(sql("SELECT id, _bucket FROM fluss.cat.`placed$changelog`")) == found
+    assert len(sql.rows("cat.placed")[0]) == 2
+    with pytest.raises(PySparkException, match="UNRESOLVED_COLUMN"):
+        sql("SELECT _log_offset FROM fluss.cat.placed")
+
+
+def test_virtual_tables_of_the_catalog(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.seen (id BIGINT, n INT) TBLPROPERTIES ('primary.key' 'id', 'bucket.num' '1')")
+    sql("INSERT INTO fluss.cat.seen VALUES (1, 10)")
+    sql("INSERT INTO fluss.cat.seen VALUES (1, 11)")
+    sql("DELETE FROM fluss.cat.seen WHERE id = 1")
+    changes = "SELECT _change_type, _log_offset, n FROM fluss.cat.`seen$changelog`"
+    assert [row[0] for row in sql(changes)] == ["delete", "insert", "update_after", "update_before"]
+    assert sql(f"{changes} WHERE _change_type <> 'delete' AND n > 10") == [("update_after", 2, 11)]
+    binlog = "FROM fluss.cat.`seen$binlog`"
+    assert sql(f"SELECT _log_offset, before.n, after.n {binlog} WHERE _change_type = 'update'") == [(2, 10, 11)]
+    assert sql(f"SELECT count(*) {binlog}") == [(3,)]
+    assert sql(f"SELECT after.id {binlog} WHERE before IS NULL") == [(1,)]
+
+
 def test_a_table_as_of_a_snapshot_needs_a_lake(sql: Sql) -> None:
     sql("CREATE TABLE fluss.cat.dry (id INT)")
     with pytest.raises(PySparkException, match=r"cat\.dry has no lake"):

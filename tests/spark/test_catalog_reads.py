@@ -30,9 +30,16 @@ def test_the_rows_of_a_log_table_are_counted_without_reading_them(sql: Sql) -> N
     sql("INSERT INTO fluss.cat.counted VALUES (30, 'x')")
     assert frame.count() == 31, "the same frame"
     assert sql.spark.read.option("scan.partitions", "0,x").table("fluss.cat.counted").count() == 11
+    for condition in ("day = '1'", "day <> 'x' and day like '1%'", "not day in ('0', '2', 'x')"):
+        of_partitions = sql.spark.sql(f"SELECT count(*) FROM fluss.cat.counted WHERE {condition}")
+        assert "BatchScan" not in plan_of(of_partitions)
+        assert of_partitions.collect() == [(10,)]
+        rows = sql.spark.table("fluss.cat.counted").where(condition)
+        assert "Filter (" not in plan_of(rows), "Spark does not test again which partition a row lies in"
+        assert sorted(row.id for row in rows.collect()) == list(range(1, 30, 3))
     for rows_needed in (
-        "SELECT count(*) FROM fluss.cat.counted WHERE day = '1'",
-        "SELECT count(day) FROM fluss.cat.counted WHERE day = '1'",
+        "SELECT count(*) FROM fluss.cat.counted WHERE day = '1' AND id >= 0",
+        "SELECT count(day) FROM fluss.cat.counted WHERE day = '1' AND id IS NOT NULL",
         "SELECT count(*) FROM (SELECT * FROM fluss.cat.counted WHERE day = '1' LIMIT 10)",
         "SELECT max(n) FROM (SELECT day, count(*) AS n FROM fluss.cat.counted GROUP BY day)",
     ):
@@ -76,6 +83,8 @@ def test_only_the_partitions_that_a_join_needs_are_read(sql: Sql) -> None:
     joined = sql.spark.sql(query)
     assert "dynamicpruning" in plan_of(joined)
     assert sorted(row.id for row in joined.collect()) == list(range(2, 1000, 5))
+    assert sql.spark.table("fluss.cat.facts").rdd.getNumPartitions() == 5
+    assert joined.rdd.getNumPartitions() == 1, "the tasks of one partition of five"
 
 
 def test_partitions_that_have_new_rows_are_replaced(sql: Sql) -> None:

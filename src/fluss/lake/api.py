@@ -108,6 +108,8 @@ class LakeSplit:
     rows: int
     bucket: LakeBucket | None = None
     """The bucket all rows belong to; None where the lake does not keep buckets apart."""
+    exact: bool = False
+    """Whether a table without a primary key has just so many rows here; else it may have fewer."""
 
 
 @dataclass(frozen=True)

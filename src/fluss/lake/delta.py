@@ -244,7 +244,8 @@ class OpenDeltaTable(FolderTable):
             partition = tuple(str(values[key]) for key in keys)
             if wanted is None or wanted(partition):
                 payload = {"path": file["path"], "partition": dict(zip(keys, partition))}
-                splits.append(LakeSplit(payload, int(file.get("num_records") or 0)))
+                rows = file.get("num_records")
+                splits.append(LakeSplit(payload, int(rows or 0), exact=rows is not None))
         return splits
 
     def read(self, split: LakeSplit, info: TableInfo, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

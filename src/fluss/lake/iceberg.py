@@ -248,7 +248,7 @@ class IcebergTable(IcebergStore):
         for task in self.tasks(snapshot_id):
             bucket = self.bucket_of(task.file)
             if wanted is None or wanted(bucket.partition):
-                found.append(LakeSplit(task, task.file.record_count, bucket))
+                found.append(LakeSplit(task, task.file.record_count, bucket, not task.delete_files))
         return found
 
     def read(self, split: LakeSplit, info: TableInfo, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

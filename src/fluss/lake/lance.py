@@ -210,7 +210,7 @@ class LanceTable(FolderTable):
                 if not kept:
                     continue
             payload = {"version": snapshot_id, "fragment": fragment.fragment_id, "keys": keys, "partitions": kept}
-            splits.append(LakeSplit(payload, fragment.count_rows()))
+            splits.append(LakeSplit(payload, fragment.count_rows(), exact=kept is None))
         return splits
 
     def read(self, split: LakeSplit, info: TableInfo, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

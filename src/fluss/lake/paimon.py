@@ -179,7 +179,8 @@ class PaimonTable(PaimonStore):
                 continue
             aware = self.table.bucket_mode() == BucketMode.HASH_FIXED
             bucket = LakeBucket(split.bucket, partition) if aware else None
-            found.append(LakeSplit((snapshot_id, split), split.row_count, bucket))
+            exact = not any(split.data_deletion_files or ())
+            found.append(LakeSplit((snapshot_id, split), split.row_count, bucket, exact))
         return found
 
     def partition_values(self, row: Any) -> tuple[str, ...]:

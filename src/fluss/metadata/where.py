@@ -307,6 +307,7 @@ class _Parser:
         return self._checked(_COMPARISONS[sign](col(column.name), value), literal.token)
 
     def _is(self, column: Column, start: _Token) -> Predicate:
+        """A test that is true or false for null too, so that its negation holds where it does not."""
         ref = col(column.name)
         negated = bool(self._take_word("not"))
         word = self._take_word("null", "true", "false", "distinct")
@@ -315,7 +316,7 @@ class _Parser:
         if word in ("true", "false"):
             wanted = word == "true"
             found = self._checked(ref.equal(wanted), start)
-            return ref.equal(not wanted) | ref.is_null() if negated else found
+            return ref.equal(not wanted) | ref.is_null() if negated else found & ref.is_not_null()
         if word == "distinct":
             self._expect("FROM after DISTINCT", self._take_word("from"))
             literal = self._literal()
@@ -323,7 +324,7 @@ class _Parser:
             if value is None:
                 return ref.is_null() if negated else ref.is_not_null()
             same = self._checked(ref.equal(value), literal.token)
-            return same if negated else ref.not_equal(value) | ref.is_null()
+            return same & ref.is_not_null() if negated else ref.not_equal(value) | ref.is_null()
         raise self._expected("NULL, TRUE, FALSE or DISTINCT FROM after IS")
 
     def _list(self, column: Column) -> list[Any]:

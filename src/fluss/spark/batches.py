@@ -27,11 +27,13 @@ BATCH_BYTES = 32 * 1024 * 1024
 
 _FINENESS = ("s", "ms", "us", "ns")
 
+BUCKET = "_bucket"
+
 METADATA_FIELDS: dict[str, s.StructField] = {
     CHANGE_TYPE: s.StructField(CHANGE_TYPE, s.StringType(), False),
     "_log_offset": s.StructField("_log_offset", s.LongType(), False),
     "_commit_timestamp": s.StructField("_commit_timestamp", s.TimestampType(), True),
-    "_bucket": s.StructField("_bucket", s.IntegerType(), False),
+    BUCKET: s.StructField(BUCKET, s.IntegerType(), False),
 }
 
 
@@ -222,7 +224,7 @@ def _metadata(field: pa.Field, item: RecordBatch) -> pa.Array:
         return change_names(item.change_types, rows)
     if field.name == "_log_offset":
         return pa.array(offset_array(item))
-    if field.name == "_bucket":
+    if field.name == BUCKET:
         return pa.array(np.full(rows, item.bucket.bucket_id, np.int32))
     if item.timestamp < 0:
         return pa.nulls(rows, field.type)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
@@ -18,27 +19,24 @@ from fluss.client.blocking_client import BlockingClient
 from fluss.errors import InvalidArgumentError, PartitionNotExistsError, TableNotExistError
 from fluss.metadata import Column, DatabaseDescriptor, TableDescriptor, TableInfo, TablePath
 from fluss.metadata.path import split_virtual
-from fluss.spark.batches import METADATA_FIELDS, source_schema
+from fluss.spark.batches import BUCKET, METADATA_FIELDS, source_schema
 from fluss.spark.creation import table_descriptor
 from fluss.spark.filters import is_cut_by_spark
 from fluss.spark.history import SEQUENCE, has_sequence, with_sequence
-from fluss.spark.layout import Layout, rows_between
-from fluss.spark.options import OPTIONS, read_options
+from fluss.spark.options import OPTIONS
 from fluss.spark.overwrite import Overwrite, discard
-from fluss.spark.reader import FlussReader
-from fluss.spark.source import FlussDataSource
 from fluss.spark.types import to_fluss_type, to_spark_schema
 from fluss.tools.drafts import descriptor_of
 from fluss.tools.flows import Flow, note_flows
+
+if TYPE_CHECKING:
+    from fluss.lake.rounds import RoundReport
 
 _LAYOUT = {"primary.key": "primary-key", "bucket.key": "bucket-key", "bucket.num": "buckets"}
 """Table properties of CREATE TABLE that are part of the layout; options `create.*` mean the same."""
 
 _OPTION = "option."
 """Spark's prefix for what a statement has behind OPTIONS; each is there without the prefix as well."""
-
-_OTHER_ROWS = ("endingOffsets", "scan.incremental.start.timestamp", "scan.as-of.timestamp")
-"""Options of reads that may give more rows than a table has now."""
 
 _OF_SPARK = frozenset({"provider", "owner", "external", "is_managed_location", "comment", "collation", "table_type"})
 
@@ -104,28 +102,6 @@ class CatalogCalls:
             "properties": {"provider": "fluss", **shown, **info.properties, **info.custom_properties, **comment},
         }
 
-    def count_rows(self, options: dict[str, str]) -> int | None:
-        """About how many rows a read gives, for Spark's optimizer; None if it takes more than a few requests to say.
-
-        A filter is not regarded: Spark estimates what it leaves.
-        """
-        given = read_options(FlussDataSource(options).readable_options())
-        path = given.table_path
-        info = self._client.info(path)
-        others = any(given[name] is not None for name in _OTHER_ROWS) or given["scan.startup.mode"] != "full"
-        if given.view is not None or given["read.changelog"] or others or info.config.lake_enabled:
-            return None
-        if info.has_primary_key():
-            return self._client.run(self._admin.get_table_stats(path)).row_count
-        layout = Layout.load(self._client, info)
-        return rows_between(layout.earliest(), layout.latest(), layout.buckets)
-
-    def count_exactly(self, options: dict[str, str]) -> int | None:
-        """How many rows a batch read with these options gives, where offsets say that."""
-        source = FlussDataSource(options)
-        reader: FlussReader = source.reader(source.schema())
-        return reader.count()
-
     def create_table(self, table: str, schema: str, partitioning: list[dict[str, Any]], **rest: Any) -> None:
         descriptor = self._described(table, schema, partitioning, **rest)
         self._client.run(self._admin.create_table(_path(table), descriptor))
@@ -187,14 +163,14 @@ class CatalogCalls:
             return False
         return True
 
+    # -- the lake -------------------------------------------------------------------------------------------------
+
     def tier(self, table: str, compact: bool | None, expire: bool | None) -> dict[str, int | None]:
         """Move what is new in a table to its lake."""
         from fluss.lake.rounds import RoundSettings
         from fluss.lake.service import ServiceSettings, TieringService
 
-        path = _path(table)
-        if not self._client.info(path).config.lake_enabled:
-            raise InvalidArgumentError(f"table {path} has no lake; set its property table.datalake.enabled to true")
+        path = self._with_lake(table).table_path
         settings = ServiceSettings(round=RoundSettings(compact=compact, expire=expire))
         options = self._client.connection.config.to_dict()
         service = TieringService(options, tables=[path], lake_options=self._lake_options, settings=settings)
@@ -208,6 +184,42 @@ class CatalogCalls:
             "compacted": sum(one.compacted for one in reports),
             "expired": sum(one.expired for one in reports),
         }
+
+    def compact(self, table: str, min_files: int | None) -> dict[str, int | None]:
+        """Rewrite small files of a table in its lake into few."""
+        done = self._maintain(table, expire=False, compact=True, compact_files_min=min_files)
+        return {"compacted": done.compacted, "snapshot_id": done.snapshot_id}
+
+    def expire(self, table: str, older_than: int | None, keep: int | None) -> dict[str, int]:
+        """Expire snapshots of a table in its lake that are older than a time (epoch, in microseconds)."""
+        age_s = None if older_than is None else time.time() - older_than / 1_000_000
+        done = self._maintain(table, compact=False, expire=True, expire_after_s=age_s, expire_keep_min=keep)
+        return {"expired": done.expired}
+
+    def _maintain(self, table: str, **settings: Any) -> RoundReport:
+        from fluss.lake.rounds import Round, RoundReport, RoundSettings
+        from fluss.lake.tasks import LakeSession, LocalRunner
+
+        info = self._with_lake(table)
+        chosen = RoundSettings(**{name: value for name, value in settings.items() if value is not None})
+        if min(chosen.compact_files_min, chosen.expire_keep_min) < 1:
+            raise InvalidArgumentError(f"table {info.table_path}: min_files and keep are at least 1")
+        options = self._client.connection.config.to_dict()
+        report = RoundReport(info.table_path, info.table_id)
+        with LakeSession(options) as session:
+            work = Round(session, options, LocalRunner(1), lake_options=self._lake_options, settings=chosen)
+            work.maintain(report, sweep=False)
+            newest = session.lake_snapshot(info.table_path)
+        report.snapshot_id = None if newest is None else newest.snapshot_id
+        return report
+
+    def _with_lake(self, table: str) -> TableInfo:
+        info = self._client.info(_path(table))
+        if not info.config.lake_enabled:
+            raise InvalidArgumentError(
+                f"table {info.table_path} has no lake; set its property table.datalake.enabled to true"
+            )
+        return info
 
     # -- flows ----------------------------------------------------------------------------------------------------
 
@@ -304,12 +316,11 @@ def _layout(info: TableInfo) -> dict[str, str]:
 
 
 def _metadata(info: TableInfo, view: str | None) -> StructType:
-    """The metadata columns that a query may name: current rows of a primary-key table have none."""
+    """The metadata columns that a query may name: of its place, a current row of a primary-key table has the bucket."""
     if view is None and has_sequence(info):
         return to_spark_schema(info.schema, [SEQUENCE])
-    if view is not None or info.has_primary_key():
-        return StructType([])
-    return StructType([field for name, field in METADATA_FIELDS.items() if name not in info.schema.column_names])
+    names = {"changelog": [BUCKET], None: [BUCKET] if info.has_primary_key() else list(METADATA_FIELDS)}.get(view, [])
+    return StructType([METADATA_FIELDS[name] for name in names if name not in info.schema.column_names])
 
 
 def _split(

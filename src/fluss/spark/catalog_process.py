@@ -3,7 +3,8 @@
 
 `fluss.spark.FlussCatalog` starts it when the catalog is first used, and it ends with its input. A request is
 `{"call": NAME, "session": {…}, "options": {…}, "arguments": {…}}`, where the call is a method of `CatalogCalls`, and
-options are those of the session and, over them, of the catalog. The answer is `{"result": …}` or
+options are those of the session and, over them, of the catalog. One without them asks a function of `statistics`
+about a read, whose options are among the arguments. The answer is `{"result": …}` or
 `{"error": KIND, "message": TEXT}`.
 """
 
@@ -36,6 +37,10 @@ def answer(line: str) -> dict[str, Any]:
 
     try:
         request = json.loads(line)
+        if "options" not in request:
+            from fluss.spark import statistics
+
+            return {"result": getattr(statistics, request["call"])(**request["arguments"])}
         client, lake = catalog_options(override(request["session"], request["options"]))
         catalog = CatalogCalls(client_of(client), lake)
         return {"result": getattr(catalog, request["call"])(**request["arguments"])}

@@ -18,12 +18,13 @@ from pyspark.sql.types import StructType
 
 from fluss._lazy import LazyModule
 from fluss.aio import RecordBatch
-from fluss.errors import ConfigError
-from fluss.lake.api import LakeSplit
-from fluss.lake.layout import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss.errors import ConfigError, FlussError
+from fluss.lake.api import LakeSplit, LakeTableChangedError
+from fluss.lake.layout import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, lake_config
+from fluss.lake.registry import open_lake
 from fluss.lake.tasks import session_of
 from fluss.lake.union import UnionPlan, UnionSplit, plan_union, read_union_split
-from fluss.metadata import Predicate, TableBucket, TableInfo
+from fluss.metadata import Predicate, TableBucket, TableInfo, partition_name
 from fluss.spark.batches import table_columns
 from fluss.spark.filters import prune_partitions
 from fluss.spark.layout import Bucket
@@ -60,6 +61,27 @@ def lake_is_read(options: SourceOptions, info: TableInfo) -> bool:
     ends = ("endingOffsets", "scan.incremental.start.timestamp", "scan.as-of.timestamp")
     ranged = any(options[name] is not None for name in ends)
     return options["scan.startup.mode"] == "full" and not ranged
+
+
+def snapshot_as_of(options: SourceOptions, info: TableInfo, time_ms: int) -> tuple[int, set[str]] | None:
+    """The newest snapshot that the lake had at a time, and the partitions in it; None if it has none so old."""
+    names: set[str] = set()
+
+    def note(values: tuple[str, ...]) -> bool:
+        names.add(partition_name(values))
+        return False
+
+    with open_lake(lake_config(info, options.lake)) as lake:
+        try:
+            table = lake.table(info.lake_path)
+        except LakeTableChangedError:
+            return None  # nothing was tiered yet
+        found = next((number for number, committed_ms in table.history_times() if committed_ms <= time_ms), None)
+        if found is None:
+            return None
+        if info.is_partitioned():
+            table.plan(found, note, info.partition_keys)
+    return found, names
 
 
 def plan_lake(
@@ -173,14 +195,34 @@ def read_lake_part(
         columns = list(dict.fromkeys([*columns, *(leaf.column for leaf in predicate.leaves())]))
     own = info.schema.column_names
     metadata = {name: column for name, column in _SYSTEM_COLUMNS.items() if name in schema.names and name not in own}
-    expression = None if predicate is None else predicate.to_arrow_expression(info.schema)
-    session = session_of(options.client)
     # Rows of one batch may come from several buckets: where each comes from stands in its columns.
     bucket = TableBucket(info.table_id, 0)
+    if info.has_primary_key():
+        metadata, bucket = {}, _bucket_of(part.split)
+    expression = None if predicate is None else predicate.to_arrow_expression(info.schema)
+    session = session_of(options.client)
+    rows = 0
     for found in read_union_split(session, part.plan, part.split, [*columns, *metadata.values()]):
+        rows += found.num_rows
         batch = found if expression is None else _filtered(found, expression)
         if batch.num_rows:
             yield RecordBatch(_with_metadata(batch, columns, metadata), bucket, -1, -1)
+    _check_rows(rows, part.split, info)
+
+
+def _bucket_of(split: UnionSplit) -> TableBucket:
+    """The bucket of a part of a primary-key table."""
+    of_lake = next((part.bucket for part in split.lake if part.bucket is not None), None)
+    return split.bucket or TableBucket(split.table_id, 0 if of_lake is None else of_lake.bucket)
+
+
+def _check_rows(rows: int, split: UnionSplit, info: TableInfo) -> None:
+    """Fail if a read of a log table in the lake gave other rows than were planned."""
+    if not info.has_primary_key() and all(part.exact for part in split.lake) and rows != split.rows_max:
+        raise FlussError(
+            f"a read of table {info.table_path} in the lake got {rows} rows of {split.rows_max}; the query would be "
+            "wrong. Run it again; if it fails again, files of the lake are damaged"
+        )
 
 
 def _filtered(batch: pa.RecordBatch, expression: pc.Expression) -> pa.RecordBatch:

@@ -97,8 +97,8 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             "scan.as-of.timestamp",
             Moment(),
             None,
-            "Batch reads: the rows as they were at that time, by commit time, as far as the server has the log. The "
-            "columns are those of now.",
+            "Batch reads: the rows as they were at that time, by commit time. Where the server no longer has the log, "
+            "the newest snapshot that the lake had then. The columns are those of now.",
             reads=True,
         ),
         SparkOption(
@@ -122,6 +122,14 @@ OPTIONS: OptionTable[SparkOption[Any]] = OptionTable(
             None,
             "Conditions of a query, handed over by the bridge as a JSON array. Spark tests them again, so those that a "
             "scan cannot apply are ignored. Use `scan.filter` for conditions of your own.",
+            reads=True,
+        ),
+        SparkOption(
+            "scan.partition-filters",
+            JsonTexts(),
+            None,
+            "Conditions of a query on partition columns alone, handed over by the bridge as a JSON array. Spark does "
+            "not test them again.",
             reads=True,
         ),
         SparkOption(

@@ -25,12 +25,14 @@ from fluss.errors import (
     PartitionNotExistsError,
     TableNotExistError,
 )
-from fluss.metadata import Predicate, TableBucket, TableInfo
-from fluss.spark.batches import METADATA_FIELDS, SparkBatchConverter, check_schema, packed, table_columns
+from fluss.metadata import CompoundFunction, Predicate, TableBucket, TableInfo
+from fluss.metadata.predicate import joined
+from fluss.metadata.where import parse_where
+from fluss.spark.batches import BUCKET, METADATA_FIELDS, SparkBatchConverter, check_schema, packed, table_columns
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filters import parse_filter, prune_partitions, pushed_predicate
-from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part
+from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part, snapshot_as_of
 from fluss.spark.layout import Bucket, Layout, check_whole, rows_between
 from fluss.spark.option_types import EARLIEST, LATEST
 from fluss.spark.options import SourceOptions
@@ -58,13 +60,17 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         check_filter(options, info)
 
     def _check_metadata(self, info: TableInfo) -> None:
-        own = info.schema.column_names
-        asked = [name for name in self._schema.names if name in METADATA_FIELDS and name not in own]
+        asked = [name for name in self._asked(info) if name != BUCKET]
         if asked and info.has_primary_key() and not self._options["read.changelog"]:
             raise ConfigError(
                 f"current rows of primary-key table {info.table_path} have no {asked[0]}; "
                 "set the option read.changelog to true to read its changes, which do"
             )
+
+    def _asked(self, info: TableInfo) -> list[str]:
+        """The metadata columns of the read."""
+        own = info.schema.column_names
+        return [name for name in self._schema.names if name in METADATA_FIELDS and name not in own]
 
     # -- on the driver --------------------------------------------------------------------------------------------
 
@@ -73,13 +79,16 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         options = self._options
         client = client_of(options.client)
         info = client.info(options.table_path)
-        if lake_is_read(options, info):
+        snapshot_id = options["scan.snapshot-id"]
+        if options["scan.as-of.timestamp"] is not None and info.config.lake_enabled:
+            snapshot_id = self._snapshot_as_of(info)
+        if snapshot_id is not None or lake_is_read(options, info):
             plan = plan_lake(
                 options,
                 info,
                 choosing(options, info),
-                snapshot_id=options["scan.snapshot-id"],
-                lake_only=options["read.optimized"] or options["scan.snapshot-id"] is not None,
+                snapshot_id=snapshot_id,
+                lake_only=options["read.optimized"] or snapshot_id is not None,
             )
             if plan is not None:
                 return parts_of(options, info, plan) or [Nothing()]
@@ -108,12 +117,28 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
             ]
         return list(splits) or [Nothing()]
 
+    def _snapshot_as_of(self, info: TableInfo) -> int | None:
+        """The snapshot of the lake that a read as of a time takes; None where the log has what there was then."""
+        options = self._options
+        time_ms = options["scan.as-of.timestamp"]
+        layout = Layout.load(client_of(options.client), info)
+        found = snapshot_as_of(options, info, time_ms)
+        if found is not None and (options["read.optimized"] or not found[1] <= set(layout.partitions.values())):
+            return found[0]  # only the lake still has some of the partitions
+        try:
+            _check_whole(layout, layout.at(time_ms), self._kind(info))
+        except LogOffsetOutOfRangeError as error:
+            if found is None:
+                raise error.replace(hint="the lake has no snapshot of that time or an earlier one") from None
+            return found[0]
+        return None
+
     def _keys(self, info: TableInfo) -> list[dict[str, Any]] | None:
         """The keys of the rows that a read of current rows wants, where its filter names them."""
         options = self._options
         elsewhere = ("endingOffsets", "scan.as-of.timestamp", "scan.partitions")
-        if self._kind(info) != ROWS or any(options[name] is not None for name in elsewhere):
-            return None
+        if self._kind(info) != ROWS or self._asked(info) or any(options[name] is not None for name in elsewhere):
+            return None  # rows that are looked up do not show their bucket
         predicate = choosing(options, info)
         return None if predicate is None else keys_of(predicate, info)
 
@@ -171,10 +196,12 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         options = self._options
         client = client_of(options.client)
         info = client.info(options.table_path)
-        counted = not info.has_primary_key() and options.view is None and not lake_is_read(options, info)
-        if not counted or choosing(options, info) is not None:
+        past = options["scan.as-of.timestamp"] is not None and info.config.lake_enabled
+        counted = not info.has_primary_key() and options.view is None and not past and not lake_is_read(options, info)
+        predicate = choosing(options, info)
+        if not counted or (predicate is not None and not set(predicate.columns()) <= set(info.partition_keys)):
             return None
-        start, stop = self._range(Layout.load(client, info, options["scan.partitions"]), LOG)
+        start, stop = self._range(pruned(Layout.load(client, info, options["scan.partitions"]), options), LOG)
         return rows_between(start, stop, stop)
 
     # -- in the tasks ---------------------------------------------------------------------------------------------
@@ -189,10 +216,7 @@ def _check_whole(layout: Layout, stop: Mapping[Bucket, int], kind: str) -> None:
     for bucket, offset in layout.earliest().items():
         where = f"{bucket} of {layout.info.table_path} starts at offset {offset} on the server"
         if offset > 0 and kind == LOG and layout.info.config.lake_enabled:
-            raise LogOffsetOutOfRangeError(
-                f"{where}: older rows are in the lake only, whose states have numbers. Use VERSION AS OF, or the "
-                "option scan.snapshot-id"
-            )
+            raise LogOffsetOutOfRangeError(f"{where}: older rows are in the lake only")
         if offset > 0 and stop.get(bucket, offset) <= offset:
             raise LogOffsetOutOfRangeError(
                 f"{where}, which was written after the time that the read wants: older changes have expired "
@@ -217,11 +241,13 @@ def pruned(layout: Layout, options: SourceOptions) -> Layout:
 
 def choosing(options: SourceOptions, info: TableInfo) -> Predicate | None:
     """The filter by which rows, and so partitions, are chosen."""
-    predicate = pushed_predicate(options["scan.pushed-filters"] or (), info.schema)
+    found = [parse_where(text, info.schema) for text in options["scan.partition-filters"] or ()]
     if options["scan.filter"] is not None:
-        wanted = parse_filter(options["scan.filter"], info.schema)
-        predicate = wanted if predicate is None else wanted & predicate
-    return predicate
+        found.append(parse_filter(options["scan.filter"], info.schema))
+    pushed = pushed_predicate(options["scan.pushed-filters"] or (), info.schema)
+    if pushed is not None:
+        found.append(pushed)
+    return joined(CompoundFunction.AND, found) if found else None
 
 
 def read_partition(options: SourceOptions, schema: StructType, partition: d.InputPartition) -> Iterator[pa.RecordBatch]:

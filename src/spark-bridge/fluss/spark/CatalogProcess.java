@@ -45,7 +45,16 @@ final class CatalogProcess {
 
   /** Have Python run a call of its class {@code CatalogCalls}; throws Failure if it fails. */
   static JsonNode call(String name, Map<String, String> session, Map<String, String> options, Map<String, ?> arguments) {
-    JsonNode answer = SHARED.ask(Map.of("call", name, "session", session, "options", options, "arguments", arguments));
+    return result(Map.of("call", name, "session", session, "options", options, "arguments", arguments));
+  }
+
+  /** Have Python run a function of its module {@code statistics} about a read; throws Failure if it fails. */
+  static JsonNode call(String name, Map<String, ?> arguments) {
+    return result(Map.of("call", name, "arguments", arguments));
+  }
+
+  private static JsonNode result(Map<String, ?> request) {
+    JsonNode answer = SHARED.ask(request);
     if (answer.has("error")) {
       throw new Failure(answer.get("error").asText(), answer.get("message").asText());
     }

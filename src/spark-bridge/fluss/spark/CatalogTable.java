@@ -5,11 +5,9 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.EnumSet;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -35,7 +33,6 @@ class CatalogTable extends FlussTable
   private final FlussCatalog catalog;
   private final String path;
   private final JsonNode described;
-  private final Map<Map<String, String>, OptionalLong> rows = new HashMap<>();
 
   CatalogTable(FlussCatalog catalog, String path, JsonNode described, Map<String, String> options) {
     super(schemaOf(described.get("schema")), options);
@@ -73,26 +70,6 @@ class CatalogTable extends FlussTable
   @Override
   List<String> partitionedBy() {
     return names("partitioned_by");
-  }
-
-  /** Asked for once: Spark loads a table anew for each query. */
-  @Override
-  synchronized OptionalLong rowCount(Map<String, String> given) {
-    return rows.computeIfAbsent(given, options -> counted("count_rows", Map.of("options", options)));
-  }
-
-  @Override
-  OptionalLong countExactly(Map<String, String> given) {
-    return counted("count_exactly", Map.of("options", given));
-  }
-
-  private OptionalLong counted(String call, Map<String, ?> arguments) {
-    try {
-      JsonNode found = catalog.call(call, arguments);
-      return found.isNull() ? OptionalLong.empty() : OptionalLong.of(found.asLong());
-    } catch (RuntimeException failure) {
-      return OptionalLong.empty(); // the query runs without, and reports what is wrong
-    }
   }
 
   private List<String> names(String field) {

@@ -3,6 +3,7 @@ package fluss.spark;
 
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
+import java.util.Map;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -27,8 +28,23 @@ record ColumnarReaders(PartitionReaderFactory python) implements PartitionReader
   /** What Python gives. */
   static final StructType PACKED = new StructType().add("batch", DataTypes.BinaryType);
 
-  /** A batch read whose Python source has the schema {@link #PACKED}. */
-  record Read(Batch python) implements Batch {
+  /**
+   * A batch read whose Python source has the schema {@link #PACKED}.
+   *
+   * <p>Spark takes two reads for the same by this class: a join prunes partitions at run time only by rows that it has read
+   * for the join as well.
+   */
+  record Read(Map<String, String> options, Batch python) implements Batch {
+    @Override
+    public boolean equals(Object other) {
+      return other instanceof Read read && options.equals(read.options);
+    }
+
+    @Override
+    public int hashCode() {
+      return options.hashCode();
+    }
+
     @Override
     public InputPartition[] planInputPartitions() {
       return python.planInputPartitions();

@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.sources.And;
+import org.apache.spark.sql.sources.EqualNullSafe;
 import org.apache.spark.sql.sources.EqualTo;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.sources.GreaterThan;
@@ -19,7 +20,11 @@ import org.apache.spark.sql.sources.IsNotNull;
 import org.apache.spark.sql.sources.IsNull;
 import org.apache.spark.sql.sources.LessThan;
 import org.apache.spark.sql.sources.LessThanOrEqual;
+import org.apache.spark.sql.sources.Not;
 import org.apache.spark.sql.sources.Or;
+import org.apache.spark.sql.sources.StringContains;
+import org.apache.spark.sql.sources.StringEndsWith;
+import org.apache.spark.sql.sources.StringStartsWith;
 
 /** Filters of Spark as conditions of the option {@code scan.filter}; what has no counterpart is left to Spark. */
 final class Conditions {
@@ -51,6 +56,25 @@ final class Conditions {
       }
       return values.isEmpty() || values.contains(null) ? null : test(f.attribute(), "in (" + String.join(", ", values) + ")");
     }
+    if (filter instanceof EqualNullSafe f) {
+      String equal = comparison(f.attribute(), "=", f.value());
+      // Under a NOT it must be false for null, and not unknown as a comparison is.
+      return f.value() == null ? test(f.attribute(), "is null")
+          : equal == null ? null : "(" + equal + " and " + test(f.attribute(), "is not null") + ")";
+    }
+    if (filter instanceof StringStartsWith f) {
+      return like(f.attribute(), "", f.value(), "%");
+    }
+    if (filter instanceof StringEndsWith f) {
+      return like(f.attribute(), "%", f.value(), "");
+    }
+    if (filter instanceof StringContains f) {
+      return like(f.attribute(), "%", f.value(), "%");
+    }
+    if (filter instanceof Not f) {
+      String child = text(f.child());
+      return child == null ? null : "not (" + child + ")";
+    }
     if (filter instanceof IsNull f) {
       return test(f.attribute(), "is null");
     }
@@ -77,6 +101,14 @@ final class Conditions {
     return literal == null ? null : test(attribute, sign + " " + literal);
   }
 
+  private static String like(String attribute, String before, String value, String after) {
+    if (literal(value) == null) {
+      return null;
+    }
+    String plain = value.replace("!", "!!").replace("%", "!%").replace("_", "!_");
+    return test(attribute, "like " + quoted(before + plain + after) + (plain.equals(value) ? "" : " escape '!'"));
+  }
+
   /** A test of a column. Spark puts a name with dots into backquotes; dots outside of them lead to a nested field. */
   private static String test(String attribute, String condition) {
     if (QUOTED.matcher(attribute).matches()) {
@@ -94,7 +126,8 @@ final class Conditions {
       return number.toPlainString();
     }
     if (value instanceof String text) {
-      return quoted(text);
+      // A text that is no UTF-8 has this character, and is not equal to one that has it in the table.
+      return text.indexOf('\uFFFD') < 0 ? quoted(text) : null;
     }
     if (value instanceof java.sql.Date day) {
       // Its own conversion loses the era.

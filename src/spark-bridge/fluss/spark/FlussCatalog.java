@@ -3,7 +3,6 @@ package fluss.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -33,7 +32,6 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
   private static final String DEFAULT_DATABASE = "fluss";
   private static final String STATE_TABLE = "__spark_autocdc_";
-  private static final Identifier TIER = Identifier.of(new String[] {"system"}, TierProcedure.NAME);
 
   private String name;
   private Map<String, String> given;
@@ -322,15 +320,12 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
 
   @Override
   public UnboundProcedure loadProcedure(Identifier ident) {
-    if (!ident.equals(TIER)) {
-      throw new UnsupportedOperationException("there is no procedure " + name + "." + ident + "; there is " + name + "." + TIER);
-    }
-    return new TierProcedure(this);
+    return LakeProcedure.load(this, ident);
   }
 
   @Override
   public Identifier[] listProcedures(String[] namespace) {
-    return Arrays.equals(namespace, TIER.namespace()) ? new Identifier[] {TIER} : new Identifier[0];
+    return LakeProcedure.in(namespace);
   }
 
   // -- names and errors -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
+import java.util.Set;
 import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -40,16 +41,26 @@ class FlussScanBuilder
   /** An option of the Python source: conditions that Spark tests again, as a JSON array of texts. */
   private static final String PUSHED_FILTERS = "scan.pushed-filters";
 
+  /** An option of the Python source: conditions on partitions, which Spark does not test again. */
+  private static final String PARTITION_FILTERS = "scan.partition-filters";
+
+  /** Longer conditions may have more values, or be nested deeper, than the source takes. */
+  private static final int PARTITION_FILTER_LENGTH = 1000;
+
   /** An option of the Python source: the most rows that a task gives. */
   private static final String LIMIT = "scan.limit";
 
   /** An option of the Python source: the schema of a read that gives packed batches instead of rows. */
   private static final String PACKED_SCHEMA = "scan.packed-schema";
 
+  private static final Set<String> PARTITION_TYPES = Set.of("string", "boolean", "byte", "short", "integer", "long", "date");
+
   private final FlussTable table;
   private final StructType schema;
   private final CaseInsensitiveStringMap options;
   private StructType required;
+  private final List<String> ofPartitions = new ArrayList<>();
+  private final List<String> conditions = new ArrayList<>();
   private Filter[] pushed = new Filter[0];
   private int limit;
   private OptionalLong counted = OptionalLong.empty();
@@ -72,7 +83,7 @@ class FlussScanBuilder
     return pushAggregation(aggregation);
   }
 
-  /** Counts all rows without reading them, where that is exact. Spark asks only if it has no filters of its own. */
+  /** Counts rows without reading them, where that is exact. Spark asks only if it has no filters to test. */
   @Override
   public boolean pushAggregation(Aggregation aggregation) {
     if (counted.isPresent()) {
@@ -82,7 +93,7 @@ class FlussScanBuilder
     if (wanted.length != 1 || !(wanted[0] instanceof CountStar) || aggregation.groupByExpressions().length > 0) {
       return false;
     }
-    counted = table.countExactly(options.asCaseSensitiveMap());
+    counted = ReadSize.count(optionsOfPartitions());
     return counted.isPresent();
   }
 
@@ -113,13 +124,42 @@ class FlussScanBuilder
   @Override
   public Filter[] pushFilters(Filter[] filters) {
     List<Filter> usable = new ArrayList<>();
+    List<Filter> testedAgain = new ArrayList<>();
     for (Filter filter : filters) {
-      if (Conditions.text(filter) != null) {
+      String condition = Conditions.text(filter);
+      if (condition != null) {
         usable.add(filter);
+      }
+      if (condition != null && condition.length() <= PARTITION_FILTER_LENGTH && choosesPartitions(filter)) {
+        ofPartitions.add(condition);
+      } else {
+        testedAgain.add(filter);
+        if (condition != null) {
+          conditions.add(condition);
+        }
       }
     }
     pushed = usable.toArray(new Filter[0]);
-    return filters; // Spark tests all of them again
+    return testedAgain.toArray(new Filter[0]);
+  }
+
+  /** Whether a filter has columns of partitions alone, of types whose values compare here as they do in Spark. */
+  private boolean choosesPartitions(Filter filter) {
+    return filter.references().length > 0
+        && Stream.of(filter.references()).allMatch(column -> table.partitionedBy().contains(column)
+            && PARTITION_TYPES.contains(schema.apply(column).dataType().typeName()));
+  }
+
+  private Map<String, String> optionsOfPartitions() {
+    Map<String, String> all = new LinkedHashMap<>(options.asCaseSensitiveMap());
+    if (!ofPartitions.isEmpty()) {
+      all.put(PARTITION_FILTERS, json(ofPartitions));
+    }
+    return all;
+  }
+
+  private static String json(List<String> texts) {
+    return new ObjectMapper().valueToTree(texts).toString();
   }
 
   @Override
@@ -132,11 +172,7 @@ class FlussScanBuilder
     if (counted.isPresent()) {
       return new Count(counted.getAsLong());
     }
-    List<String> conditions = new ArrayList<>();
-    for (Filter filter : pushed) {
-      conditions.add(Conditions.text(filter));
-    }
-    return new FlussScan(required, conditions, limit, options.asCaseSensitiveMap(), table);
+    return new FlussScan(required, ofPartitions, conditions, limit, optionsOfPartitions(), table);
   }
 
   /** The number of rows, as the one row of a query. */
@@ -155,13 +191,22 @@ class FlussScanBuilder
   /** A read in Python, with a description for query plans, and its size for the optimizer. */
   private static class FlussScan implements SupportsReportStatistics, SupportsRuntimeFiltering {
     private final StructType schema;
+    private final List<String> ofPartitions;
     private final List<String> conditions;
     private final int limit;
     private final Map<String, String> options;
     private final FlussTable table;
+    private Statistics size;
 
-    FlussScan(StructType schema, List<String> conditions, int limit, Map<String, String> options, FlussTable table) {
+    FlussScan(
+        StructType schema,
+        List<String> ofPartitions,
+        List<String> conditions,
+        int limit,
+        Map<String, String> options,
+        FlussTable table) {
       this.schema = schema;
+      this.ofPartitions = ofPartitions;
       this.conditions = conditions;
       this.limit = limit;
       this.options = options;
@@ -175,17 +220,20 @@ class FlussScanBuilder
 
     @Override
     public String description() {
-      String rows = conditions.isEmpty() ? "" : " where " + String.join(" and ", conditions);
+      List<String> all = new ArrayList<>(ofPartitions);
+      all.addAll(conditions);
+      String rows = all.isEmpty() ? "" : " where " + String.join(" and ", all);
       return "fluss " + schema.simpleString() + rows + (limit > 0 ? " limit " + limit : "");
     }
 
+    /** Asked for several times per query. */
     @Override
-    public Statistics estimateStatistics() {
-      OptionalLong rows = table.rowCount(options);
-      return new Size(rows, rows.isPresent() ? OptionalLong.of(rows.getAsLong() * schema.defaultSize()) : rows);
+    public synchronized Statistics estimateStatistics() {
+      if (size == null) {
+        size = ReadSize.of(pythonOptions(), schema);
+      }
+      return size;
     }
-
-    private record Size(OptionalLong numRows, OptionalLong sizeInBytes) implements Statistics {}
 
     /** The columns that partitions are made by: a join may leave few of the partitions to read. */
     @Override
@@ -205,34 +253,38 @@ class FlussScanBuilder
       }
     }
 
-    /** The read in Python, which gives rows of a schema. */
-    private Scan python(StructType given, Map<String, String> more) {
+    private Map<String, String> pythonOptions() {
       Map<String, String> all = new LinkedHashMap<>(options);
-      all.putAll(more);
       if (!conditions.isEmpty()) {
-        all.put(PUSHED_FILTERS, new ObjectMapper().valueToTree(conditions).toString());
+        all.put(PUSHED_FILTERS, json(conditions));
       }
       if (limit > 0) {
         all.put(LIMIT, String.valueOf(limit));
       }
-      SupportsRead python = (SupportsRead) FlussSource.python().getTable(given, new Transform[0], all);
-      return python.newScanBuilder(new CaseInsensitiveStringMap(all)).build();
+      return all;
+    }
+
+    /** The read in Python, which gives rows of a schema. */
+    private static Scan python(StructType given, Map<String, String> options) {
+      SupportsRead python = (SupportsRead) FlussSource.python().getTable(given, new Transform[0], options);
+      return python.newScanBuilder(new CaseInsensitiveStringMap(options)).build();
     }
 
     @Override
     public Batch toBatch() {
-      Scan packed = python(ColumnarReaders.PACKED, Map.of(PACKED_SCHEMA, schema.json()));
-      return new ColumnarReaders.Read(packed.toBatch());
+      Map<String, String> all = pythonOptions();
+      all.put(PACKED_SCHEMA, schema.json());
+      return new ColumnarReaders.Read(all, python(ColumnarReaders.PACKED, all).toBatch());
     }
 
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
-      return python(schema, Map.of()).toMicroBatchStream(checkpointLocation);
+      return python(schema, pythonOptions()).toMicroBatchStream(checkpointLocation);
     }
 
     @Override
     public CustomMetric[] supportedCustomMetrics() {
-      return python(schema, Map.of()).supportedCustomMetrics();
+      return python(schema, pythonOptions()).supportedCustomMetrics();
     }
   }
 }

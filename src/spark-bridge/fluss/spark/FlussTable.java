@@ -5,7 +5,6 @@ import java.util.EnumSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
@@ -96,16 +95,6 @@ class FlussTable implements SupportsRead, SupportsWrite {
     Map<String, String> given = new LinkedHashMap<>(info.options().asCaseSensitiveMap());
     given.putAll(more);
     return new FlussWriteBuilder(info, withTable(given), partitionedBy());
-  }
-
-  /** About how many rows a read with these options gives, where that is known. */
-  OptionalLong rowCount(Map<String, String> given) {
-    return OptionalLong.empty();
-  }
-
-  /** How many rows a read with these options gives, where that is known without reading them. */
-  OptionalLong countExactly(Map<String, String> given) {
-    return OptionalLong.empty();
   }
 
   /** The columns that partitions are made by, where they are known. */
