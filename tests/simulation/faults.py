@@ -126,6 +126,7 @@ async def wrong_start(world: World) -> None:
     await pause(world)
     world.kill_server()
     await wrong_clock(world, world.start_server)
+    world.stamped_right_since = world.loop.time()
 
 
 async def wrong_clock(world: World, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:

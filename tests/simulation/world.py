@@ -29,8 +29,9 @@ from fluss.server.listener import Accept, Listener
 from fluss.server.log import writers as log_writers
 from fluss.server.server import Server
 
+JUMP_TOLERANCE_S = 60
 SERVER_OPTIONS = {
-    "clock.jump-tolerance": "60 s",
+    "clock.jump-tolerance": f"{JUMP_TOLERANCE_S} s",
     "kv.memory-size": "64kb",
     "kv.snapshot.interval": "5 s",
     "log.index.interval-size": "512b",
@@ -92,6 +93,8 @@ class World:
         self.rng = random.Random(seed)
         self.loop = SimLoop(random.Random(self.rng.random()))
         self.network = SimNetwork(self.loop)
+        self.stamped_right_since = 0.0
+        """When the last server with a wrong clock ended. What it stamped ahead expires with rows that follow."""
         self.disk = SimDisk(folder / "data", random.Random(self.rng.random()))
         self.environment = SimEnvironment(self.loop, self.network)
         self._options = {**SERVER_OPTIONS, "log.segment.file-size": self.rng.choice(SEGMENT_SIZES)}
@@ -100,6 +103,8 @@ class World:
         self.trace: list[str] = []
         """What happened when; equal for equal seeds."""
         self.writers_max = self.rng.choice(WRITERS_MAX)
+        self.may_lose_writers = self.writers_max == 1
+        """Whether a server may not know who wrote rows that expired: the file that tells could not be read."""
 
     def note(self, text: str) -> None:
         self.trace.append(f"{self.loop.time():.6f} {text}")
@@ -195,6 +200,7 @@ class World:
         """Let some of the file operations fail, until `mend_disk`."""
         kinds = self.rng.choice((tuple(OPERATIONS), ("write", "truncate"), ("fsync",)))
         self.note(f"disk fails at {share}: {', '.join(kinds)}")
+        self.may_lose_writers |= "read" in kinds
         rng = random.Random(self.rng.random())
         self.disk.failing = lambda kind: some_error(rng, kind) if kind in kinds and rng.random() < share else None
 

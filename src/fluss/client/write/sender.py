@@ -38,6 +38,8 @@ from fluss.errors import (
     FormatError,
     InvalidBucketRoutingError,
     InvalidRowError,
+    KvStorageError,
+    LogStorageError,
     NetworkError,
     NotEnoughReplicasAfterAppendError,
     OutOfOrderSequenceError,
@@ -72,8 +74,14 @@ _ENCODED_AHEAD = 3
 _ANSWER_GRACE_MS = 5_000
 _PREPARE_GRACE_S = 0.1
 """What a batch waits for has the deadline of the batch, and ends first with an error that says more."""
-_OUTCOME_UNKNOWN = (RequestTimeOutError, NotEnoughReplicasAfterAppendError)
-"""The leader has the batch in its log, but not enough replicas have: it may or may not survive."""
+_OUTCOME_UNKNOWN = (
+    RequestTimeOutError,
+    NotEnoughReplicasAfterAppendError,
+    LogStorageError,
+    KvStorageError,
+    UnknownServerError,
+)
+"""The leader may have the batch in its log, if only until it has to start again: what was written of it may survive."""
 _CORRUPT_ATTEMPTS = 3
 
 
@@ -460,7 +468,6 @@ class Sender:
                 refusal = UnknownServerError(f"the server's answer does not mention {lane}")
             elif result.error_code:
                 refusal = error_for_code(result.error_code, result.error_message or None)
-            # Without an answer, or when replicas were too slow, the batch may be in the log.
             if result is None or isinstance(refusal, _OUTCOME_UNKNOWN):
                 batch.maybe_written = True
             if lane.target.is_kv and result is not None:
