@@ -210,7 +210,7 @@ class World:
 
     def damage_file(self) -> Callable[[], None]:
         """Change a byte of a log that is written to or of a snapshot, or cut it, or give a snapshot the content of
-        another one; returns what puts it back. A snapshot stays as it is where the whole changelog is there.
+        another one; returns what puts it back. A snapshot stays damaged if the server has the whole changelog.
 
         A file that the server cut meanwhile, because what was damaged had never been acknowledged, stays as it is.
         """
@@ -230,7 +230,7 @@ class World:
         self.note(f"{path.relative_to(self.disk.root.parent)} {'cut' if cut else 'changed'} at {place} of {len(whole)}")
 
         def put_back() -> None:
-            if path in snapshots and "expiring" not in str(path):
+            if path in snapshots and self._has_changelog_of(path):
                 return
             found = path.read_bytes() if path.exists() else b""
             if found == damaged or (not cut and found.startswith(damaged)):
@@ -238,6 +238,11 @@ class World:
                 self.note(f"{path.name} put back")
 
         return put_back
+
+    def _has_changelog_of(self, snapshot: Path) -> bool:
+        """Whether the state can be rebuilt without snapshots, for which the remote log is not read."""
+        database, table, bucket, *_ = snapshot.relative_to(self.disk.root.with_name("remote") / "kv").parts
+        return (self.disk.root / "tables" / database / table / f"log-{bucket}" / f"{0:020d}.log").exists()
 
     def set_clock_off(self, seconds: float) -> None:
         """Let the machine's clock jump to this far from the true time."""
