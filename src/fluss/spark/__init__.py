@@ -14,7 +14,6 @@ NAMES = {
     "fluss.spark.lookup": "lookup_join",
     "fluss.spark.metrics": "LagListener",
     "fluss.spark.options": "OPTIONS",
-    "fluss.spark.overwrite": "finish_overwrite",
     "fluss.spark.presets": "configure",
     "fluss.spark.registration": "tables",
     "fluss.spark.shortcuts": "activate read upsert_stream",

@@ -8,7 +8,6 @@ from fluss.spark.launch import session as session
 from fluss.spark.lookup import lookup_join as lookup_join
 from fluss.spark.metrics import LagListener as LagListener
 from fluss.spark.options import OPTIONS as OPTIONS
-from fluss.spark.overwrite import finish_overwrite as finish_overwrite
 from fluss.spark.presets import configure as configure
 from fluss.spark.registration import tables as tables
 from fluss.spark.shortcuts import activate as activate

@@ -8,25 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluss.client.blocking_client import BlockingClient
-from fluss.errors import ConfigError, FlussError, InvalidTimestampError
+from fluss.errors import ConfigError, InvalidTimestampError
 from fluss.metadata import OffsetSpec, TableBucket, TableInfo
 from fluss.spark.option_types import EARLIEST, LATEST, Offsets
-
-REPLACED_BY = "spark.overwrite"
-"""A property. Of a table whose rows an overwrite is replacing: the name of the staging table. Of a staging table that
-has all new rows: what to do with them, as JSON."""
-
-
-def check_whole(info: TableInfo) -> None:
-    """Raise if a table may have only some of its rows, since an overwrite of it is not complete."""
-    staging = info.custom_properties.get(REPLACED_BY)
-    if staging is not None:
-        path = info.table_path
-        raise FlussError(
-            f"the rows of {path} are being replaced. If no job does that any more, its driver or server failed: all "
-            f"new rows are in table {path.database_name}.{staging}, and fluss.spark.finish_overwrite('{path}') puts "
-            "them in place"
-        )
 
 
 @dataclass(frozen=True, order=True)

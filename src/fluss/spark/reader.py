@@ -33,7 +33,7 @@ from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filters import parse_filter, prune_partitions, pushed_predicate
 from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part, snapshot_as_of
-from fluss.spark.layout import Bucket, Layout, check_whole, rows_between
+from fluss.spark.layout import Bucket, Layout, rows_between
 from fluss.spark.option_types import EARLIEST, LATEST
 from fluss.spark.options import SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
@@ -52,7 +52,6 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         self._options = options
         self._schema = schema
         info = client_of(options.client).info(options.table_path)
-        check_whole(info)
         if options.view is not None:
             check_view(info, options.view)
         check_schema(view_info(info, options.view) if options.view == "binlog" else info, schema)

@@ -30,7 +30,7 @@ from fluss.spark.connect import client_of
 from fluss.spark.failures import driver_side
 from fluss.spark.lag import lag_of
 from fluss.spark.lake import parts_of, plan_lake
-from fluss.spark.layout import Bucket, Layout, check_whole, from_json, rows_between, to_json
+from fluss.spark.layout import Bucket, Layout, from_json, rows_between, to_json
 from fluss.spark.option_types import EARLIEST
 from fluss.spark.options import SourceOptions, read_options
 from fluss.spark.reader import check_filter, choosing, pruned, read_partition, read_split
@@ -76,7 +76,6 @@ class FlussStreamReader(d.DataSourceStreamReader, SupportsTriggerAvailableNow): 
     @cached_property
     def _info(self) -> TableInfo:
         info = client_of(self._options.client).info(self._options.table_path)
-        check_whole(info)
         check_schema(info, self._schema)
         check_filter(self._options, info)
         return info

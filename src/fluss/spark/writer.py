@@ -20,11 +20,11 @@ from fluss.errors import ConfigError, TableNotExistError
 from fluss.metadata import TableInfo, TablePath
 from fluss.spark.connect import client_of
 from fluss.spark.failures import driver_side
-from fluss.spark.layout import Layout, check_whole
+from fluss.spark.layout import Layout
 from fluss.spark.ledger import DRIVER, Attempt, Delivery, Ledger, create_ledger
 from fluss.spark.ledger import TABLE as LEDGER_TABLE
 from fluss.spark.options import SourceOptions, table_path
-from fluss.spark.overwrite import Overwrite, complete, discard
+from fluss.spark.overwrite import Overwrite, discard
 from fluss.spark.rows_in import RowsIn
 from fluss.spark.versions import StreamArrowWriter
 from fluss.spark.written_rows import NO_DIGESTS, Digests, RowsWritten, WrittenLog
@@ -62,11 +62,7 @@ class SparkWriter:
     ) -> None:
         self._options = options
         client = client_of(options.client)
-        if partitions is not None:
-            complete(client, options.table_path)
         info = client.info(options.table_path)
-        if not overwrite:
-            check_whole(info)
         self._rows = RowsIn(info, schema, options)
         self._path = options.table_path
         """The table that tasks write to."""
