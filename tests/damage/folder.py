@@ -225,6 +225,7 @@ _KINDS = (
     ("bucket register", r"catalog/tables/\d+/buckets"),
     ("lock file", r"\.lock"),
     ("clean marker", r"\.clean-shutdown"),
+    ("clock", r"\.clock"),
     ("counters", r"catalog/counters\.doc(\.prev)?"),
     ("configs", r"catalog/configs\.doc(\.prev)?"),
     ("producer", r"catalog/producers/.*"),

@@ -190,7 +190,9 @@ def test_records_have_a_limit() -> None:
     """A retry would not help, so it is no damage."""
     keys, values = [b"k"] * KV_RECORDS_MAX, [b"v"] * KV_RECORDS_MAX
     assert KvBatch.parse(encoded(keys, values)).record_count == KV_RECORDS_MAX
-    with pytest.raises(RecordTooLargeError, match=r"262145 records has more than 262144, .* lower 'writer.batch-size'"):
+    with pytest.raises(
+        RecordTooLargeError, match=r"262145 records has more than 262144\. .* lower 'writer.batch-size'"
+    ):
         KvBatch.parse(encoded([*keys, b"k"], [*values, b"v"]))
 
 

@@ -15,6 +15,8 @@ from fluss.metadata import TableBucket, TablePath
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server.clock import Clock
+from fluss.server.datadir import CLOCK_NAME, DataDir
+from fluss.server.log.segment import expired_count
 
 SECOND = 1000
 MINUTE = 60 * SECOND
@@ -259,3 +261,57 @@ async def test_partitions_stay_at_a_start_with_a_clock_a_year_ahead(tmp_path: Pa
         wrong.wait(10 * MINUTE)
         await server.catalog.auto_partitioner.run()
         assert list(server.catalog.table(path).partitions) == ["20241113", "20241114"], "it was switched off for a year"
+
+
+@pytest.mark.parametrize(
+    ("newest", "expired"),
+    [
+        ([1, 2, 50], 2),
+        ([1, 900, 2, 50], 3),  # stamped ahead by a wrong clock, then put right
+        ([1, 900, 50], 1),
+        ([900, -1], 0),  # nothing is known of the time of what is behind
+        ([1, 900, -1], 1),
+        ([1, -1], 1),
+        ([-1, 50], 0),
+        ([-1, 2, 50], 2),
+    ],
+)
+def test_segments_expire_by_times_that_are_known(newest: list[int], expired: int) -> None:
+    assert expired_count(newest, oldest_kept_ms=10, now_ms=100) == expired
+
+
+async def test_rows_later_than_the_time_that_counts_stay_before_an_empty_segment(tmp_path: Path) -> None:
+    clock = MachineClock()
+    async with running_server(tmp_path, clock) as server, connected(server) as client:
+        table = await client.create_table(table_log_ttl="1 h")
+        clock.set_ms += 5 * MINUTE
+        await client.produce(table, make_batch(0))
+        clock.set_ms -= 5 * MINUTE
+        server.tablets.tablet(TableBucket(table, 0)).roll_if_not_empty()
+        await server.tablets.expire_segments()
+        assert (await client.offsets(table, 0)).offset == 0
+
+
+async def test_a_row_stamped_ahead_sets_no_clock(tmp_path: Path) -> None:
+    """Folders of earlier releases and restored ones have no record of the time."""
+    path = TablePath("fluss", "t")
+    properties = {"table.auto-partition.enabled": "true", "table.auto-partition.num-retention": "1"}
+    async with running_server(tmp_path, MachineClock(now_ms=NOW + YEAR)) as server, connected(server) as client:
+        await client.produce(await client.create_table("ahead"), make_batch(0))
+    (tmp_path / CLOCK_NAME).unlink()
+    async with running_server(tmp_path, MachineClock()) as server, connected(server) as client:
+        assert server.clock.expiry_ms() == NOW
+        await client.send(create(partitioned_table(properties=properties)))
+        found = list(server.catalog.table(path).partitions)
+        await server.catalog.auto_partitioner.run()
+        assert list(server.catalog.table(path).partitions) == found
+
+
+async def test_a_stop_records_the_clock(tmp_path: Path) -> None:
+    for minute in (0, 24 * 60):
+        clock = MachineClock(now_ms=NOW + minute * MINUTE)
+        async with running_server(tmp_path, clock):
+            clock.wait(MINUTE)
+    folder = DataDir(tmp_path)
+    assert folder.clock_state() == (NOW + 2 * MINUTE, NOW + (24 * 60 + 1) * MINUTE, MINUTE)
+    folder.release(clean=True)

@@ -85,7 +85,7 @@ class KvBatch(NamedTuple):
                 )
         if count > KV_RECORDS_MAX:
             raise RecordTooLargeError(
-                f"a KV batch of {count} records has more than {KV_RECORDS_MAX}, nothing of it was written. "
+                f"a KV batch of {count} records has more than {KV_RECORDS_MAX}. "
                 "Send several batches: lower 'writer.batch-size' of the client."
             )
         starts, lengths = record_starts(view, KV_HEADER_SIZE, count, _WHAT, _RECORD_SIZE_MIN)

@@ -29,6 +29,7 @@ Buffer = bytes | bytearray | memoryview
 _PARTS_PER_SEND = 256
 _JOIN_BYTES_MAX = 16 * 1024
 _SEND_BYTES_MAX = 1024 * 1024
+_RETRY_SECONDS = 0.1
 _SECONDS_AT_ONCE = 0.0005
 """Requests that came in one piece are handled, and answers sent, for so long before others are served."""
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
@@ -321,8 +322,12 @@ class Channel:
         work.add_done_callback(self._was_read)
 
     def _was_read(self, work: asyncio.Task[None]) -> None:
-        if not work.cancelled():
-            work.exception()  # sending fails then as well
+        if work.cancelled() or work.exception() is not None:
+            self._loop.call_later(_RETRY_SECONDS, self._watch_writable)  # there may be no thread
+        else:
+            self._watch_writable()
+
+    def _watch_writable(self) -> None:
         if not self.closed:
             self._loop.add_writer(self.fd, self._writable)
 

@@ -116,7 +116,8 @@ class Server(Services):
             )
             open_existing = partial(self.tablets.open_existing, clean=self._data_dir.was_clean)
             await loop.run_in_executor(self.executor, open_existing)
-            newest = self.tablets.newest_timestamp
+            # A row that was stamped ahead says nothing of the time.
+            newest = min(self.tablets.newest_timestamp, self.clock.now_ms())
             self.clock.resume(*(self._data_dir.clock_state() or (newest, newest, 0)))
             self.catalog.lake.log_end_of = self._log_end_of
             writer = self.environment.kv_writer()
@@ -238,6 +239,8 @@ class Server(Services):
         try:
             if self.replicator is not None:
                 await self.replicator.stop()
+            with contextlib.suppress(OSError):
+                await self._record_clock()
             await asyncio.get_running_loop().run_in_executor(None, lambda: self.kv.close(keep=True))
             clean = await self.tablets.close(deadline)
             await self.catalog.close()

@@ -478,7 +478,7 @@ class Sender:
         """Handle a request that got no response, or was refused as a whole."""
         self.metrics.add("request_errors_total")
         # Unless the server refused, the outcome is unknown; a response that cannot be read is no refusal.
-        unknown = isinstance(error, (NetworkError, DeadlineExceededError, FormatError))
+        unknown = isinstance(error, (NetworkError, DeadlineExceededError, FormatError, *_OUTCOME_UNKNOWN))
         for lane, batch in group:
             batch.maybe_written = batch.maybe_written or unknown
             self._answered(lane, batch, error)

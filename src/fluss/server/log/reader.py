@@ -76,7 +76,7 @@ class ReadPlan:
         """Whether the read need not wait for the disk."""
         left = _PROBED_BYTES_MAX
         for segment, end, _ in self.segments:
-            if not segment.index_is_loaded:
+            if not segment.is_open:
                 return False
             start, _ = segment.position_at_or_before(max(self.offset, segment.base_offset))
             if left > 0 and start < end and not disk.is_cached(segment.file.fd, start, min(end - start, left)):

@@ -213,6 +213,7 @@ class Segment:
         self._open_files.get(self.path, create=True).truncate(0)
         self._index = SegmentIndex()
         self._index.trusted = True
+        self._max_timestamp = -1
 
     def cut(self) -> None:
         """Cut what a failed write left after the last batch, before the segment is closed and copied as it is."""
@@ -410,15 +411,15 @@ class Segment:
 
 
 def expired_count(newest: Iterable[int], oldest_kept_ms: int, now_ms: int) -> int:
-    """Return how many segments have expired, by the time of the newest row of each, oldest segment first.
+    """Return how many segments have expired, by the time of the newest row of each (-1: unknown), oldest first.
 
     One that a wrong clock stamped ahead of now is no newer than the one behind it.
     """
     count = 0
     for number, timestamp in enumerate(newest, 1):
-        if timestamp < oldest_kept_ms:
+        if 0 <= timestamp < oldest_kept_ms:
             count = number
-        elif timestamp <= now_ms:
+        elif 0 <= timestamp <= now_ms:
             break
     return count
 
