@@ -21,8 +21,8 @@ class Clock:
     count until the clock has run on from there for as long as the tolerance. Up to then the time is the last one before
     the jump, and what has passed since.
 
-    A server that was switched off cannot know whether the clock jumped meanwhile. Until the clock has run on, nothing
-    expires by it, and rows are stamped with the later one of both times, so that they do not expire too early.
+    A server that was switched off cannot know whether the clock jumped meanwhile. Until the clock has run on, what
+    expires does so by the earlier one of both times, and rows are stamped with the later one.
     """
 
     jump_tolerance_ms = 0
@@ -36,8 +36,13 @@ class Clock:
 
     def now_ms(self) -> int:
         """The time of day, in milliseconds since 1970."""
-        expiry_ms = self.expiry_ms()
-        return max(expiry_ms, self._read_ms()[0]) if self._was_off else expiry_ms
+        counted_ms = self._counted_ms()
+        return max(counted_ms, self._read_ms()[0]) if self._was_off else counted_ms
+
+    def expiry_ms(self) -> int:
+        """The time by which rows, partitions and leases expire."""
+        counted_ms = self._counted_ms()
+        return min(counted_ms, self._read_ms()[0]) if self._was_off else counted_ms
 
     def stamp_ms(self, last_ms: int) -> int:
         """The time of a row that follows one with this time. It falls only when a clock that was ahead was put right.
@@ -53,16 +58,16 @@ class Clock:
         self._wall_ms, self._steady_ms, self._was_off = counted_ms, steady_ms, True
         # The clock may have been put right in between, unseen. So it is the time it ran that counts, not what it shows.
         self._jump = (wall_ms - counted_ms, steady_ms - ran_ms) if ran_ms and wall_ms >= seen_ms else None
-        self.expiry_ms()  # the clock runs on from here
+        self._counted_ms()  # the clock runs on from here
 
     def state(self) -> tuple[int, int, int]:
         """The time that counts, what the wall clock says, and how long it has run on since it jumped."""
-        counted_ms = self.expiry_ms()
+        counted_ms = self._counted_ms()
         wall_ms, steady_ms = self._read_ms()
         return counted_ms, wall_ms, 0 if self._jump is None else steady_ms - self._jump[1]
 
-    def expiry_ms(self) -> int:
-        """The time by which rows, partitions and leases expire."""
+    def _counted_ms(self) -> int:
+        """The time that counts."""
         wall_ms, steady_ms = self._read_ms()
         due_ms = self._wall_ms + steady_ms - self._steady_ms
         off_ms = wall_ms - due_ms

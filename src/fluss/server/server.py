@@ -116,8 +116,7 @@ class Server(Services):
             )
             open_existing = partial(self.tablets.open_existing, clean=self._data_dir.was_clean)
             await loop.run_in_executor(self.executor, open_existing)
-            # A row that was stamped ahead says nothing of the time.
-            newest = min(self.tablets.newest_timestamp, self.clock.now_ms())
+            newest = self.tablets.newest_timestamp
             self.clock.resume(*(self._data_dir.clock_state() or (newest, newest, 0)))
             self.catalog.lake.log_end_of = self._log_end_of
             writer = self.environment.kv_writer()
