@@ -279,9 +279,9 @@ class Scenario:
         connection = await world.connect()
         try:
             await self._check_events(connection, writers)
-            now = world.loop.time()
-            expired_from, expired_to = world.stamped_right_since, now - 1.5 * FLEETING_S if expired else 0.0
-            await self._check_fleeting(connection, writers, now - FLEETING_S, (expired_from, expired_to))
+            now, right_since = world.loop.time(), world.stamped_right_since
+            window = right_since, now - 1.5 * FLEETING_S if expired else 0.0
+            await self._check_fleeting(connection, writers, max(right_since, now - FLEETING_S), window)
             for register in REGISTERS.values():
                 await self._check_register(connection, register, writers)
             await self._check_numbers(connection, writers)

@@ -94,7 +94,8 @@ class World:
         self.loop = SimLoop(random.Random(self.rng.random()))
         self.network = SimNetwork(self.loop)
         self.stamped_right_since = 0.0
-        """When the last server with a wrong clock ended. What it stamped ahead expires with rows that follow."""
+        """Since when no server has begun with a wrong clock. Rows of before may be stamped by up to a minute too early,
+        and those that were stamped ahead expire with rows that follow."""
         self.disk = SimDisk(folder / "data", random.Random(self.rng.random()))
         self.environment = SimEnvironment(self.loop, self.network)
         self._options = {**SERVER_OPTIONS, "log.segment.file-size": self.rng.choice(SEGMENT_SIZES)}
