@@ -49,6 +49,16 @@ def test_the_rows_of_a_log_table_are_counted_without_reading_them(sql: Sql) -> N
     assert sql("SELECT count(*) FROM fluss.cat.keys") == [(10,)]
 
 
+def test_rows_are_read_where_the_name_of_a_partition_is_no_value(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.numbered PARTITIONED BY (n) AS SELECT id, 1 AS n FROM range(10)")
+    counted = "SELECT count(*) FROM fluss.cat.numbered WHERE n > 0"
+    assert "BatchScan" not in plan_of(sql.spark.sql(counted))
+    client = sql.harness.client
+    client.run(client.admin.create_partition(sql.info("cat.numbered").table_path, {"n": "x"}))
+    assert "BatchScan" in plan_of(sql.spark.sql(counted))
+    assert sql(counted) == [(10,)]
+
+
 def test_tables_as_of_a_time(sql: Sql) -> None:
     sql("CREATE TABLE fluss.cat.then (id BIGINT, n INT) TBLPROPERTIES ('primary.key' 'id')")
     sql("CREATE TABLE fluss.cat.then_log (id BIGINT, n INT)")

@@ -31,7 +31,7 @@ from fluss.metadata.where import parse_where
 from fluss.spark.batches import BUCKET, METADATA_FIELDS, SparkBatchConverter, check_schema, packed, table_columns
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
-from fluss.spark.filters import parse_filter, prune_partitions, pushed_predicate
+from fluss.spark.filters import names_values, parse_filter, prune_partitions, pushed_predicate
 from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part, snapshot_as_of
 from fluss.spark.layout import Bucket, Layout, rows_between
 from fluss.spark.option_types import EARLIEST, LATEST
@@ -200,7 +200,10 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         predicate = choosing(options, info)
         if not counted or (predicate is not None and not set(predicate.columns()) <= set(info.partition_keys)):
             return None
-        start, stop = self._range(pruned(Layout.load(client, info, options["scan.partitions"]), options), LOG)
+        layout = pruned(Layout.load(client, info, options["scan.partitions"]), options)
+        if predicate is not None and not all(names_values(info, name) for name in layout.partitions.values()):
+            return None
+        start, stop = self._range(layout, LOG)
         return rows_between(start, stop, stop)
 
     # -- in the tasks ---------------------------------------------------------------------------------------------
