@@ -133,3 +133,6 @@ def test_times_of_the_julian_calendar_are_filtered_by_their_instant(sql: Sql) ->
 def test_days_before_the_first_year_are_found(sql: Sql) -> None:
     sql("CREATE TABLE fluss.cat.ides AS SELECT date'-0043-03-15' AS day, 1 AS n")
     assert sql("SELECT n FROM fluss.cat.ides WHERE day = date'-0043-03-15'") == [(1,)]
+    sql("CREATE TABLE fluss.cat.reigns PARTITIONED BY (day) AS SELECT date'2024-01-15' AS day, 1 AS n")
+    for condition in ("day > date'-0043-03-15'", "day in (date'2024-01-15', date'+10000-01-01')"):
+        assert sql(f"SELECT n FROM fluss.cat.reigns WHERE {condition}") == [(1,)]
