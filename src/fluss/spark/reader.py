@@ -32,7 +32,7 @@ from fluss.spark.batches import BUCKET, METADATA_FIELDS, SparkBatchConverter, ch
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
 from fluss.spark.filters import names_values, parse_filter, prune_partitions, pushed_predicate
-from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part, snapshot_as_of
+from fluss.spark.lake import LakePart, lake_has_rows, lake_is_read, parts_of, plan_lake, read_lake_part, snapshot_as_of
 from fluss.spark.layout import Bucket, Layout, rows_between
 from fluss.spark.option_types import EARLIEST, LATEST
 from fluss.spark.options import SourceOptions
@@ -79,7 +79,7 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         client = client_of(options.client)
         info = client.info(options.table_path)
         snapshot_id = options["scan.snapshot-id"]
-        if options["scan.as-of.timestamp"] is not None and info.config.lake_enabled:
+        if options["scan.as-of.timestamp"] is not None and lake_has_rows(options, info):
             snapshot_id = self._snapshot_as_of(info)
         if snapshot_id is not None or lake_is_read(options, info):
             plan = plan_lake(
