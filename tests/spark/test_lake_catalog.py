@@ -109,6 +109,21 @@ def test_a_time_at_which_a_table_had_partitions_that_the_lake_alone_has_now(lake
     assert lake.spark_union(path, **{"scan.as-of.timestamp": at}) == rows
 
 
+@pytest.mark.parametrize("partitions", [None, {"day": ["mon"]}], ids=["whole", "partitioned"])
+def test_a_time_that_the_log_has_needs_no_lake(lake: LakeHarness, partitions: dict[str, list[str]] | None) -> None:
+    path = lake.create(f"whole{len(partitions or ())}", PARTITIONED, partitions=partitions, buckets=1)
+    rows = [row(i, day="mon") for i in range(20)]
+    lake.append(path, rows)
+    lake.tier(path)
+    folder = lake.warehouse.rename(lake.warehouse.with_name("away"))
+    lake.warehouse.write_text("no folder")
+    try:
+        assert lake.spark_union(path, **{"scan.as-of.timestamp": now_ms()}) == rows
+    finally:
+        lake.warehouse.unlink()
+        folder.rename(lake.warehouse)
+
+
 @pytest.mark.skipif(not BRIDGE, reason="the catalog needs the jar")
 def test_procedures_compact_and_expire(lake: LakeHarness, spark: SparkSession) -> None:
     path = in_small_files(lake, "kept")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,6 +39,8 @@ from fluss.spark.option_types import EARLIEST, LATEST
 from fluss.spark.options import SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
 from fluss.spark.splits import FOLDED, LOG, ROWS, FoundRows, Nothing, Split, cut
+
+_log = logging.getLogger("fluss.spark")
 
 SPLIT_ROWS = 1_000_000
 """Buckets of log tables are cut into tasks of at most this size: one bucket would keep only one core busy."""
@@ -121,16 +124,27 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         options = self._options
         time_ms = options["scan.as-of.timestamp"]
         layout = Layout.load(client_of(options.client), info)
-        found = snapshot_as_of(options, info, time_ms)
-        if found is not None and (options["read.optimized"] or not found[1] <= set(layout.partitions.values())):
-            return found[0]  # only the lake still has some of the partitions
+        expired: LogOffsetOutOfRangeError | None = None
         try:
             _check_whole(layout, layout.at(time_ms), self._kind(info))
         except LogOffsetOutOfRangeError as error:
-            if found is None:
-                raise error.replace(hint="the lake has no snapshot of that time or an earlier one") from None
-            return found[0]
-        return None
+            expired = error
+        whole = expired is None and not options["read.optimized"]
+        if whole and not info.is_partitioned():
+            return None
+        try:
+            found = snapshot_as_of(options, info, time_ms)
+        except Exception as error:
+            if not whole:
+                raise
+            _log.warning("The lake of table %s cannot be opened; its log alone is read: %s", info.table_path, error)
+            return None
+        if found is None:
+            if expired is not None:
+                raise expired.replace(hint="the lake has no snapshot of that time or an earlier one")
+            return None
+        only_in_lake = found[1] - set(layout.partitions.values())
+        return None if whole and not only_in_lake else found[0]
 
     def _keys(self, info: TableInfo) -> list[dict[str, Any]] | None:
         """The keys of the rows that a read of current rows wants, where its filter names them."""
