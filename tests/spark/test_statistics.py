@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -58,3 +59,18 @@ def test_the_rows_of_a_plain_read_are_counted_without_reading_them(harness: Spar
     counted = harness.read(path).groupBy().count()
     assert "BatchScan" not in counted._jdf.queryExecution().executedPlan().toString()
     assert counted.first()[0] == 30
+
+
+@needs_bridge
+def test_a_stream_has_no_size(harness: SparkHarness, tmp_path: Path) -> None:
+    """The table is small when the stream begins: what comes later must not be broadcast for that."""
+    path = harness.create(pa.schema([("id", pa.int64())]))
+    harness.write(harness.spark.range(3), path)
+    joined = harness.stream(path).join(harness.spark.range(10_000_000), "id")
+    query = joined.writeStream.format("memory").queryName("joined_sizes").start()
+    try:
+        query.processAllAvailable()
+        assert "SortMergeJoin" in query._jsq.explainInternal(False)
+    finally:
+        query.stop()
+    assert harness.spark.table("joined_sizes").count() == 3

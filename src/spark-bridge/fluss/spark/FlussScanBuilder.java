@@ -278,7 +278,8 @@ class FlussScanBuilder
     }
 
     @Override
-    public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
+    public synchronized MicroBatchStream toMicroBatchStream(String checkpointLocation) {
+      size = ReadSize.UNKNOWN; // each batch has its own, and may be far larger than the table is now
       return python(schema, pythonOptions()).toMicroBatchStream(checkpointLocation);
     }
 
