@@ -16,6 +16,8 @@ import pytest
 from tests.spark.conftest import BRIDGE, SparkHarness
 from tests.waiting import wait_for
 
+from fluss.spark.statistics import read_size
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from tests.spark.conftest import Sql
@@ -65,6 +67,23 @@ def test_the_rows_of_a_plain_read_are_counted_without_reading_them(harness: Spar
     counted = harness.read(path).groupBy().count()
     assert "BatchScan" not in counted._jdf.queryExecution().executedPlan().toString()
     assert counted.first()[0] == 30
+
+
+def test_rows_are_sampled_once_and_not_for_a_lookup(harness: SparkHarness) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
+    path = harness.create(schema, primary_key=["id"])
+    options = {"bootstrap.servers": harness.bootstrap, "table": path}
+    assert read_size(options, ["text"]) == {"rows": 0, "row_bytes": None}
+    harness.put(path, [{"id": i, "text": "x" * 100} for i in range(10)])
+    found = read_size(options, ["text"])
+    assert found is not None
+    assert 100 < found["row_bytes"] < 110
+    harness.put(path, [{"id": i, "text": "x" * LONG} for i in range(10, 20)])
+    assert read_size(options, ["text"]) == {"rows": 20, "row_bytes": found["row_bytes"]}
+    assert read_size({**options, "scan.filter": "id in (7, 8)"}, ["text"]) == {"rows": 2, "row_bytes": None}
+    whole = read_size(options, ["id", "text"])
+    assert whole is not None
+    assert LONG / 2 < whole["row_bytes"] < LONG, "other columns are another sample"
 
 
 def is_counted(frame: DataFrame) -> bool:
