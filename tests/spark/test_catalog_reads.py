@@ -49,6 +49,16 @@ def test_the_rows_of_a_log_table_are_counted_without_reading_them(sql: Sql) -> N
     assert sql("SELECT count(*) FROM fluss.cat.keys") == [(10,)]
 
 
+def test_rows_are_read_where_the_name_of_a_partition_is_no_value(sql: Sql) -> None:
+    sql("CREATE TABLE fluss.cat.numbered PARTITIONED BY (n) AS SELECT id, 1 AS n FROM range(10)")
+    counted = "SELECT count(*) FROM fluss.cat.numbered WHERE n > 0"
+    assert "BatchScan" not in plan_of(sql.spark.sql(counted))
+    client = sql.harness.client
+    client.run(client.admin.create_partition(sql.info("cat.numbered").table_path, {"n": "x"}))
+    assert "BatchScan" in plan_of(sql.spark.sql(counted))
+    assert sql(counted) == [(10,)]
+
+
 def test_tables_as_of_a_time(sql: Sql) -> None:
     sql("CREATE TABLE fluss.cat.then (id BIGINT, n INT) TBLPROPERTIES ('primary.key' 'id')")
     sql("CREATE TABLE fluss.cat.then_log (id BIGINT, n INT)")
@@ -123,3 +133,6 @@ def test_times_of_the_julian_calendar_are_filtered_by_their_instant(sql: Sql) ->
 def test_days_before_the_first_year_are_found(sql: Sql) -> None:
     sql("CREATE TABLE fluss.cat.ides AS SELECT date'-0043-03-15' AS day, 1 AS n")
     assert sql("SELECT n FROM fluss.cat.ides WHERE day = date'-0043-03-15'") == [(1,)]
+    sql("CREATE TABLE fluss.cat.reigns PARTITIONED BY (day) AS SELECT date'2024-01-15' AS day, 1 AS n")
+    for condition in ("day > date'-0043-03-15'", "day in (date'2024-01-15', date'+10000-01-01')"):
+        assert sql(f"SELECT n FROM fluss.cat.reigns WHERE {condition}") == [(1,)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +20,7 @@ import fluss
 from fluss.client.blocking_client import close_shared_clients
 from fluss.errors import FlussError, LogOffsetOutOfRangeError
 from fluss.metadata import OffsetSpec, TablePath
+from fluss.spark.splits import Split
 from fluss.spark.statistics import read_count, read_size
 
 if TYPE_CHECKING:
@@ -87,6 +88,13 @@ def test_a_time_that_only_the_lake_has(lake: LakeHarness, key: list[str] | None)
         assert read_count({**lake.client, "table": str(path), "scan.as-of.timestamp": str(at)}) is None
     with pytest.raises(LogOffsetOutOfRangeError, match="the lake has no snapshot of that time"):
         lake.spark_union(path, **{"scan.as-of.timestamp": before})
+    ranges: list[dict[str, Any]] = [{"scan.startup.timestamp": before}, {"scan.startup.offsets": '{"0": 0}'}]
+    changes: list[dict[str, Any]] = [{"table": f"{path}$changelog"}, *([{"read.changelog": True}] if key else [])]
+    for options in [*ranges, *changes]:
+        with pytest.raises(LogOffsetOutOfRangeError, match=r"older rows are in the lake only|have expired"):
+            lake.spark_plan(path, **{"scan.as-of.timestamp": times[0], **options})
+    ended = {"endingOffsets": '{"0": 200}', "scan.as-of.timestamp": times[0]}
+    assert isinstance(lake.spark_plan(path, **ended)[1][0], Split), "the end is given, and no time is looked up"
 
 
 def test_a_time_at_which_a_table_had_partitions_that_the_lake_alone_has_now(lake: LakeHarness) -> None:
@@ -99,6 +107,21 @@ def test_a_time_at_which_a_table_had_partitions_that_the_lake_alone_has_now(lake
     assert len(lake.spark_union(path, **{"scan.as-of.timestamp": now_ms()})) == 30, "the log has all"
     lake.session.run(lake.session.admin.drop_partition(path, {"day": "mon"}))
     assert lake.spark_union(path, **{"scan.as-of.timestamp": at}) == rows
+
+
+@pytest.mark.parametrize("partitions", [None, {"day": ["mon"]}], ids=["whole", "partitioned"])
+def test_a_time_that_the_log_has_needs_no_lake(lake: LakeHarness, partitions: dict[str, list[str]] | None) -> None:
+    path = lake.create(f"whole{len(partitions or ())}", PARTITIONED, partitions=partitions, buckets=1)
+    rows = [row(i, day="mon") for i in range(20)]
+    lake.append(path, rows)
+    lake.tier(path)
+    folder = lake.warehouse.rename(lake.warehouse.with_name("away"))
+    lake.warehouse.write_text("no folder")
+    try:
+        assert lake.spark_union(path, **{"scan.as-of.timestamp": now_ms()}) == rows
+    finally:
+        lake.warehouse.unlink()
+        folder.rename(lake.warehouse)
 
 
 @pytest.mark.skipif(not BRIDGE, reason="the catalog needs the jar")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that works for the Spark catalog: one request per line on its input, one answer per line on its output.
+"""The processes that work for the Spark catalog: one request per line on the input, one answer per line on the output.
 
-`fluss.spark.FlussCatalog` starts it when the catalog is first used, and it ends with its input. A request is
-`{"call": NAME, "session": {…}, "options": {…}, "arguments": {…}}`, where the call is a method of `CatalogCalls`, and
-options are those of the session and, over them, of the catalog. One without them asks a function of `statistics`
-about a read, whose options are among the arguments. The answer is `{"result": …}` or
-`{"error": KIND, "message": TEXT}`.
+The driver starts one when a catalog is first used, whose requests are
+`{"call": NAME, "session": {…}, "options": {…}, "arguments": {…}}`: the call is a method of `CatalogCalls`, and
+options are those of the session and, over them, of the catalog. Another one, started for the first query, gets
+requests without options: they ask a function of `statistics` about a read, whose options are among the arguments.
+The answer is `{"result": …}` or `{"error": KIND, "message": TEXT}`. A process ends with its input.
 """
 
 from __future__ import annotations

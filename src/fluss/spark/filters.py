@@ -19,6 +19,8 @@ from fluss.metadata import (
     TimestampLtzType,
     TimestampType,
     matching_partitions,
+    parse_partition_value,
+    split_partition_name,
 )
 from fluss.metadata.where import UnreadableConditionError, parse_where
 
@@ -67,3 +69,10 @@ def prune_partitions(predicate: Predicate, info: TableInfo, partitions: Mapping[
     """The partitions that can hold rows a predicate wants."""
     kept = matching_partitions(predicate, info.schema, info.get_partition_keys(), list(partitions.values()))
     return {partition_id: name for (partition_id, name), wanted in zip(partitions.items(), kept) if wanted}
+
+
+def names_values(info: TableInfo, partition: str) -> bool:
+    """Whether the name of a partition is one of values of its columns; a filter keeps partitions of other names."""
+    values = split_partition_name(partition, info.partition_keys)
+    types = {key: info.schema.column(key).data_type for key in values}
+    return all(parse_partition_value(types[key], text) is not None for key, text in values.items())

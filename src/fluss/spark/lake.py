@@ -51,15 +51,19 @@ class LakePart(d.InputPartition):  # type: ignore[misc]
 
 
 def lake_is_read(options: SourceOptions, info: TableInfo) -> bool:
-    """Whether a batch read takes what is in the lake; ranges and changes of the log are the log's own."""
+    """Whether a batch read takes what is in the lake now, or in a snapshot of it."""
     if options["scan.snapshot-id"] is not None:
         return True
-    if options.view == "changelog":
+    return options["scan.as-of.timestamp"] is None and lake_has_rows(options, info)
+
+
+def lake_has_rows(options: SourceOptions, info: TableInfo) -> bool:
+    """Whether a lake holds rows of a batch read; ranges and changes of the log are the log's own."""
+    if options.view in ("changelog", "binlog"):
         return False
     if not info.config.lake_enabled or (options["read.changelog"] and info.has_primary_key()):
         return False
-    ends = ("endingOffsets", "scan.incremental.start.timestamp", "scan.as-of.timestamp")
-    ranged = any(options[name] is not None for name in ends)
+    ranged = any(options[name] is not None for name in ("endingOffsets", "scan.incremental.start.timestamp"))
     return options["scan.startup.mode"] == "full" and not ranged
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,13 +32,15 @@ from fluss.metadata.where import parse_where
 from fluss.spark.batches import BUCKET, METADATA_FIELDS, SparkBatchConverter, check_schema, packed, table_columns
 from fluss.spark.connect import client_of, reader_of
 from fluss.spark.failures import driver_side
-from fluss.spark.filters import parse_filter, prune_partitions, pushed_predicate
-from fluss.spark.lake import LakePart, lake_is_read, parts_of, plan_lake, read_lake_part, snapshot_as_of
+from fluss.spark.filters import names_values, parse_filter, prune_partitions, pushed_predicate
+from fluss.spark.lake import LakePart, lake_has_rows, lake_is_read, parts_of, plan_lake, read_lake_part, snapshot_as_of
 from fluss.spark.layout import Bucket, Layout, rows_between
 from fluss.spark.option_types import EARLIEST, LATEST
 from fluss.spark.options import SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
 from fluss.spark.splits import FOLDED, LOG, ROWS, FoundRows, Nothing, Split, cut
+
+_log = logging.getLogger("fluss.spark")
 
 SPLIT_ROWS = 1_000_000
 """Buckets of log tables are cut into tasks of at most this size: one bucket would keep only one core busy."""
@@ -79,7 +82,7 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         client = client_of(options.client)
         info = client.info(options.table_path)
         snapshot_id = options["scan.snapshot-id"]
-        if options["scan.as-of.timestamp"] is not None and info.config.lake_enabled:
+        if options["scan.as-of.timestamp"] is not None and lake_has_rows(options, info):
             snapshot_id = self._snapshot_as_of(info)
         if snapshot_id is not None or lake_is_read(options, info):
             plan = plan_lake(
@@ -121,16 +124,27 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         options = self._options
         time_ms = options["scan.as-of.timestamp"]
         layout = Layout.load(client_of(options.client), info)
-        found = snapshot_as_of(options, info, time_ms)
-        if found is not None and (options["read.optimized"] or not found[1] <= set(layout.partitions.values())):
-            return found[0]  # only the lake still has some of the partitions
+        expired: LogOffsetOutOfRangeError | None = None
         try:
             _check_whole(layout, layout.at(time_ms), self._kind(info))
         except LogOffsetOutOfRangeError as error:
-            if found is None:
-                raise error.replace(hint="the lake has no snapshot of that time or an earlier one") from None
-            return found[0]
-        return None
+            expired = error
+        whole = expired is None and not options["read.optimized"]
+        if whole and not info.is_partitioned():
+            return None
+        try:
+            found = snapshot_as_of(options, info, time_ms)
+        except Exception as error:
+            if not whole:
+                raise
+            _log.warning("The lake of table %s cannot be opened; its log alone is read: %s", info.table_path, error)
+            return None
+        if found is None:
+            if expired is not None:
+                raise expired.replace(hint="the lake has no snapshot of that time or an earlier one")
+            return None
+        only_in_lake = found[1] - set(layout.partitions.values())
+        return None if whole and not only_in_lake else found[0]
 
     def _keys(self, info: TableInfo) -> list[dict[str, Any]] | None:
         """The keys of the rows that a read of current rows wants, where its filter names them."""
@@ -200,7 +214,10 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         predicate = choosing(options, info)
         if not counted or (predicate is not None and not set(predicate.columns()) <= set(info.partition_keys)):
             return None
-        start, stop = self._range(pruned(Layout.load(client, info, options["scan.partitions"]), options), LOG)
+        layout = pruned(Layout.load(client, info, options["scan.partitions"]), options)
+        if predicate is not None and not all(names_values(info, name) for name in layout.partitions.values()):
+            return None
+        start, stop = self._range(layout, LOG)
         return rows_between(start, stop, stop)
 
     # -- in the tasks ---------------------------------------------------------------------------------------------

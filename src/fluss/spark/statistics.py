@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from fluss.client.blocking_client import BlockingClient
+from fluss.db.read_plan import keys_of
 from fluss.lake.registry import open_lake
 from fluss.lake.union import UnionPlan
 from fluss.metadata import ArrayType, BinaryType, BytesType, CharType, MapType, RowType, StringType, TableInfo
@@ -29,6 +30,11 @@ _SAMPLE_ROWS = 1000
 _SAMPLE_BYTES = 4 * 1024 * 1024
 _SAMPLE_BUCKETS = 4
 
+_row_sizes: dict[tuple[Any, ...], float] = {}
+"""The mean size of rows, by the table as it was created, its schema and columns; that used last comes last."""
+
+_ROW_SIZES_MAX = 1000
+
 
 def read_count(options: Mapping[str, str]) -> int | None:
     """How many rows a batch read with these options gives, where offsets say that."""
@@ -40,8 +46,8 @@ def read_count(options: Mapping[str, str]) -> int | None:
 def read_size(options: Mapping[str, str], columns: Sequence[str]) -> dict[str, Any] | None:
     """About how many rows a batch read gives, and the bytes of a row in these columns; None if that takes too long.
 
-    Of a filter, only the choice of partitions is regarded: Spark estimates what it leaves. A row has no size where
-    that of its types does, or where there is no row to look at.
+    Of a filter, only the choice of partitions and of whole keys is regarded: Spark estimates what it leaves. A row has
+    no size where that of its types does, or where there is no row to look at.
     """
     given = read_options(FlussDataSource(options).readable_options())
     client = client_of(given.client)
@@ -49,25 +55,33 @@ def read_size(options: Mapping[str, str], columns: Sequence[str]) -> dict[str, A
     others = any(given[name] is not None for name in _OTHER_ROWS) or given["scan.startup.mode"] != "full"
     if others or given["read.changelog"]:
         return None
+    predicate = choosing(given, info)
+    keys = keys_of(predicate, info) if predicate is not None and info.has_primary_key() else None
+    if keys is not None:
+        return {"rows": len(keys), "row_bytes": None}
     sampled = [name for name in columns if name in info.schema.column_names]
     if not any(isinstance(info.schema.column(name).data_type, _VARIABLE) for name in sampled):
         sampled = []
+
+    def sized(sample: Callable[[], Iterable[pa.RecordBatch]]) -> float | None:
+        key = (info.table_id, info.created_time, info.schema_id, *sampled)
+        return _row_bytes(key, sample) if sampled else None
+
     if lake_is_read(given, info):
         snapshot_id = given["scan.snapshot-id"]
         lake_only = given["read.optimized"] or snapshot_id is not None
-        predicate = choosing(given, info)
         plan = plan_lake(given, info, predicate, snapshot_id=snapshot_id, lake_only=lake_only)
         if plan is not None:
-            sample = _lake_sample(plan, info, sampled) if sampled else iter(())
-            return {"rows": sum(split.rows_max for split in plan.splits), "row_bytes": _row_bytes(sample)}
+            rows = sum(split.rows_max for split in plan.splits)
+            return {"rows": rows, "row_bytes": sized(lambda: _lake_sample(plan, info, sampled))}
         if lake_only:
             return {"rows": 0, "row_bytes": None}
     layout = pruned(Layout.load(client, info, given["scan.partitions"]), given)
     start, stop = layout.earliest(), layout.latest()
-    rows = _rows_by_key(client, layout) if info.has_primary_key() else rows_between(start, stop, stop)
-    if rows is None:
+    counted = _rows_by_key(client, layout) if info.has_primary_key() else rows_between(start, stop, stop)
+    if counted is None:
         return None
-    return {"rows": rows, "row_bytes": _row_bytes(_log_sample(client, info, start, stop, sampled) if sampled else ())}
+    return {"rows": counted, "row_bytes": sized(lambda: _log_sample(client, info, start, stop, sampled))}
 
 
 def _rows_by_key(client: BlockingClient, layout: Layout) -> int | None:
@@ -77,8 +91,19 @@ def _rows_by_key(client: BlockingClient, layout: Layout) -> int | None:
     return sum(known) if len(known) == len(wanted) else None
 
 
-def _row_bytes(sample: Iterable[pa.RecordBatch]) -> float | None:
+def _row_bytes(key: tuple[Any, ...], sample: Callable[[], Iterable[pa.RecordBatch]]) -> float | None:
     """The mean size of rows in memory; what the server and lakes have of sizes are those of compressed files."""
+    found = _row_sizes.pop(key, None)
+    if found is None:
+        found = _mean_bytes(sample())
+    if found is not None:
+        _row_sizes[key] = found
+        if len(_row_sizes) > _ROW_SIZES_MAX:
+            del _row_sizes[next(iter(_row_sizes))]
+    return found
+
+
+def _mean_bytes(sample: Iterable[pa.RecordBatch]) -> float | None:
     rows = size = 0
     for batch in sample:
         rows, size = rows + batch.num_rows, size + batch.nbytes

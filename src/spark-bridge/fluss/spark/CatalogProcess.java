@@ -9,6 +9,8 @@ import java.io.File;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.scheduler.SparkListener;
@@ -16,21 +18,32 @@ import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.sql.SparkSession;
 
 /**
- * The Python process that works for catalogs: one per driver, started with the first call, ended with the application.
+ * A Python process that works for catalogs, or for the optimizer: one of each per driver, started with the first call,
+ * ended with the application.
  *
  * <p>A request is a line of JSON on its input, and the answer a line on its output. It ends when its input ends, also
- * when the driver is killed.
+ * when the driver is killed. Calls of one process wait for each other: procedures of catalogs may take hours, so that
+ * the optimizer, which can plan without an answer, asks another process, and only for seconds.
  */
 final class CatalogProcess {
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final CatalogProcess SHARED = new CatalogProcess();
+  private static final CatalogProcess CATALOGS = new CatalogProcess("catalogs", Long.MAX_VALUE);
+  private static final CatalogProcess STATISTICS = new CatalogProcess("statistics", 10);
 
+  private final String purpose;
+  private final long secondsMax;
   private volatile Process process;
   private BufferedWriter requests;
   private BufferedReader answers;
   private SparkContext watched;
+  private String python;
+  private boolean answered;
+  private String useless;
 
-  private CatalogProcess() {}
+  private CatalogProcess(String purpose, long secondsMax) {
+    this.purpose = purpose;
+    this.secondsMax = secondsMax;
+  }
 
   /** A call that failed: of which kind, and the message of Python. */
   static final class Failure extends IllegalArgumentException {
@@ -45,16 +58,21 @@ final class CatalogProcess {
 
   /** Have Python run a call of its class {@code CatalogCalls}; throws Failure if it fails. */
   static JsonNode call(String name, Map<String, String> session, Map<String, String> options, Map<String, ?> arguments) {
-    return result(Map.of("call", name, "session", session, "options", options, "arguments", arguments));
+    return result(
+        CATALOGS, Map.of("call", name, "session", session, "options", options, "arguments", arguments));
   }
 
-  /** Have Python run a function of its module {@code statistics} about a read; throws Failure if it fails. */
+  /**
+   * Have Python run a function of its module {@code statistics} about a read; throws Failure if it fails.
+   *
+   * <p>A process that does not answer in time is ended. A Python that ends before its first answer is not tried again.
+   */
   static JsonNode call(String name, Map<String, ?> arguments) {
-    return result(Map.of("call", name, "arguments", arguments));
+    return result(STATISTICS, Map.of("call", name, "arguments", arguments));
   }
 
-  private static JsonNode result(Map<String, ?> request) {
-    JsonNode answer = SHARED.ask(request);
+  private static JsonNode result(CatalogProcess process, Map<String, ?> request) {
+    JsonNode answer = process.ask(request);
     if (answer.has("error")) {
       throw new Failure(answer.get("error").asText(), answer.get("message").asText());
     }
@@ -71,16 +89,28 @@ final class CatalogProcess {
               + ". Set PYSPARK_PYTHON to a Python that has fluss-python.", error);
     }
     IOException broken = null;
+    Process asked = process;
+    CompletableFuture<Void> deadline = new CompletableFuture<Void>().orTimeout(secondsMax, TimeUnit.SECONDS);
+    deadline.exceptionally(late -> {
+      asked.destroyForcibly();
+      return null;
+    });
     try {
       requests.write(line);
       requests.newLine();
       requests.flush();
       String answer = answers.readLine();
       if (answer != null) {
+        answered = true;
         return JSON.readTree(answer);
       }
     } catch (IOException error) {
       broken = error;
+    } finally {
+      deadline.complete(null);
+    }
+    if (this == STATISTICS && !answered && !deadline.isCompletedExceptionally()) {
+      useless = python;
     }
     stop();
     throw new IllegalStateException(
@@ -93,12 +123,17 @@ final class CatalogProcess {
       return;
     }
     SparkContext context = SparkSession.active().sparkContext();
-    ProcessBuilder builder = new ProcessBuilder(python(context), "-m", "fluss.spark.catalog_process");
+    python = python(context);
+    if (python.equals(useless)) {
+      throw new IOException(python + " ended before it answered");
+    }
+    ProcessBuilder builder = new ProcessBuilder(python, "-m", "fluss.spark.catalog_process", purpose);
     String path = System.getenv("PYTHONPATH");
     builder.environment().put("PYTHONPATH",
         path == null ? PythonUtils.sparkPythonPath() : path + File.pathSeparator + PythonUtils.sparkPythonPath());
     builder.redirectError(ProcessBuilder.Redirect.INHERIT);
     process = builder.start();
+    answered = false;
     requests = process.outputWriter(StandardCharsets.UTF_8);
     answers = process.inputReader(StandardCharsets.UTF_8);
     if (watched != context) {
@@ -121,7 +156,7 @@ final class CatalogProcess {
     return context.conf().get("spark.pyspark.python", variable == null ? "python3" : variable);
   }
 
-  private synchronized void stop() {
+  private void stop() {
     if (process != null) {
       try {
         requests.close(); // it ends when its input ends

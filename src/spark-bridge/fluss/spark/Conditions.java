@@ -131,10 +131,11 @@ final class Conditions {
     }
     if (value instanceof java.sql.Date day) {
       // Its own conversion loses the era.
-      return "date " + quoted(LocalDate.ofEpochDay(DateTimeUtils.fromJavaDate(day)).toString());
+      return literal(LocalDate.ofEpochDay(DateTimeUtils.fromJavaDate(day)));
     }
     if (value instanceof LocalDate day) {
-      return "date " + quoted(day.toString());
+      // Conditions know no other years.
+      return day.getYear() < 1 || day.getYear() > 9999 ? null : "date " + quoted(day.toString());
     }
     if (value instanceof java.sql.Timestamp moment) {
       // Spark gives the local time of the Julian calendar before 1582, which is another instant.

@@ -63,7 +63,7 @@ class FlussScanBuilder
   private final List<String> conditions = new ArrayList<>();
   private Filter[] pushed = new Filter[0];
   private int limit;
-  private OptionalLong counted = OptionalLong.empty();
+  private OptionalLong counted;
 
   FlussScanBuilder(FlussTable table, StructType schema, CaseInsensitiveStringMap options) {
     this.table = table;
@@ -86,8 +86,8 @@ class FlussScanBuilder
   /** Counts rows without reading them, where that is exact. Spark asks only if it has no filters to test. */
   @Override
   public boolean pushAggregation(Aggregation aggregation) {
-    if (counted.isPresent()) {
-      return true; // Spark asks twice
+    if (counted != null) {
+      return counted.isPresent(); // Spark asks twice
     }
     AggregateFunc[] wanted = aggregation.aggregateExpressions();
     if (wanted.length != 1 || !(wanted[0] instanceof CountStar) || aggregation.groupByExpressions().length > 0) {
@@ -169,7 +169,7 @@ class FlussScanBuilder
 
   @Override
   public Scan build() {
-    if (counted.isPresent()) {
+    if (counted != null && counted.isPresent()) {
       return new Count(counted.getAsLong());
     }
     return new FlussScan(required, ofPartitions, conditions, limit, optionsOfPartitions(), table);
@@ -278,7 +278,8 @@ class FlussScanBuilder
     }
 
     @Override
-    public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
+    public synchronized MicroBatchStream toMicroBatchStream(String checkpointLocation) {
+      size = ReadSize.UNKNOWN; // each batch has its own, and may be far larger than the table is now
       return python(schema, pythonOptions()).toMicroBatchStream(checkpointLocation);
     }
 

@@ -10,11 +10,13 @@ import org.apache.spark.sql.types.StructType;
 
 /** About how many rows and bytes a read gives, where Python knows that. */
 record ReadSize(OptionalLong numRows, OptionalLong sizeInBytes) implements Statistics {
+  static final ReadSize UNKNOWN = new ReadSize(OptionalLong.empty(), OptionalLong.empty());
+
   /** The size of a read with some options, in the columns of a schema. */
   static ReadSize of(Map<String, String> options, StructType schema) {
     JsonNode found = ask("read_size", Map.of("options", options, "columns", List.of(schema.fieldNames())));
     if (found == null) {
-      return new ReadSize(OptionalLong.empty(), OptionalLong.empty());
+      return UNKNOWN;
     }
     long rows = found.get("rows").asLong();
     double rowBytes = found.get("row_bytes").asDouble(schema.defaultSize()); // that of the types, if there is none
