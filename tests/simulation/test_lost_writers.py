@@ -19,7 +19,7 @@ from fluss.metadata import TableBucket
 PATH, OTHER = fluss.TablePath("fluss", "t"), fluss.TablePath("fluss", "other")
 
 
-async def forget_one_of_two(world: World) -> None:
+async def evict_one_of_two(world: World) -> None:
     """Two writes are stored but not flushed; then the server starts again and knows the second writer only."""
     await world.start_server()
     async with await world.connect() as first, await world.connect() as second:
@@ -52,4 +52,4 @@ async def forget_one_of_two(world: World) -> None:
 def test_a_write_that_may_be_stored_is_not_repeated_under_a_new_id(tmp_path: Path) -> None:
     world = World(1, tmp_path)
     world.writers_max = 1
-    world.run(forget_one_of_two)
+    world.run(evict_one_of_two)

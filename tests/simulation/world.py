@@ -105,7 +105,7 @@ class World:
         """What happened when; equal for equal seeds."""
         self.writers_max = self.rng.choice(WRITERS_MAX)
         self.may_lose_writers = self.writers_max == 1
-        """Whether a server may not know who wrote rows that expired: the file that tells could not be read."""
+        """Whether a server may not know who wrote rows that expired: the file that names them could not be read."""
 
     def note(self, text: str) -> None:
         self.trace.append(f"{self.loop.time():.6f} {text}")

@@ -24,9 +24,6 @@ from fluss.spark.splits import Nothing, Split
 from fluss.spark.statistics import read_count, read_size
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LONG = 4000

@@ -76,7 +76,10 @@ sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 def is_cached(fd: int, position: int, size_bytes: int) -> bool:
-    """Whether bytes of a file can be read without a wait for the disk, judged by samples; true if nobody knows."""
+    """Whether bytes of a file can be read without a wait for the disk, judged by samples.
+
+    True where the system cannot tell.
+    """
     if not _NO_WAIT:
         return True
     byte = [bytearray(1)]
