@@ -112,7 +112,9 @@ def test_a_time_at_which_a_table_had_partitions_that_the_lake_alone_has_now(lake
 
 
 @pytest.mark.parametrize("partitions", [None, {"day": ["mon"]}], ids=["whole", "partitioned"])
-def test_a_time_that_the_log_has_needs_no_lake(lake: LakeHarness, partitions: dict[str, list[str]] | None) -> None:
+def test_a_time_that_the_log_has_needs_the_lake_for_its_partitions_alone(
+    lake: LakeHarness, partitions: dict[str, list[str]] | None
+) -> None:
     path = lake.create(f"whole{len(partitions or ())}", PARTITIONED, partitions=partitions, buckets=1)
     rows = [row(i, day="mon") for i in range(20)]
     lake.append(path, rows)
@@ -120,7 +122,11 @@ def test_a_time_that_the_log_has_needs_no_lake(lake: LakeHarness, partitions: di
     folder = lake.warehouse.rename(lake.warehouse.with_name("away"))
     lake.warehouse.write_text("no folder")
     try:
-        assert lake.spark_union(path, **{"scan.as-of.timestamp": now_ms()}) == rows
+        if partitions is None:
+            assert lake.spark_union(path, **{"scan.as-of.timestamp": now_ms()}) == rows
+        else:
+            with pytest.raises(Exception, match=rf"{path.table_name}|{lake.warehouse}"):
+                lake.spark_union(path, **{"scan.as-of.timestamp": now_ms()})
     finally:
         lake.warehouse.unlink()
         folder.rename(lake.warehouse)

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from fluss._lazy import LazyModule
 from fluss.aio import RecordBatch
 from fluss.errors import ConfigError, FlussError
-from fluss.lake.api import LakeSplit, LakeTableChangedError
+from fluss.lake.api import LakeSplit
 from fluss.lake.layout import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, lake_config
 from fluss.lake.registry import open_lake
 from fluss.lake.tasks import session_of
@@ -75,11 +75,10 @@ def snapshot_as_of(options: SourceOptions, info: TableInfo, time_ms: int) -> tup
         names.add(partition_name(values))
         return False
 
+    if session_of(options.client).lake_snapshot(info.table_path) is None:
+        return None
     with open_lake(lake_config(info, options.lake)) as lake:
-        try:
-            table = lake.table(info.lake_path)
-        except LakeTableChangedError:
-            return None  # nothing was tiered yet
+        table = lake.table(info.lake_path)
         found = next((number for number, committed_ms in table.history_times() if committed_ms <= time_ms), None)
         if found is None:
             return None

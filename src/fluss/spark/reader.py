@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,8 +38,6 @@ from fluss.spark.option_types import EARLIEST, LATEST
 from fluss.spark.options import SourceOptions
 from fluss.spark.snapshot import folded_rows, rows_as_of
 from fluss.spark.splits import FOLDED, LOG, ROWS, FoundRows, Nothing, Split, cut
-
-_log = logging.getLogger("fluss.spark")
 
 SPLIT_ROWS = 1_000_000
 """Buckets of log tables are cut into tasks of at most this size: one bucket would keep only one core busy."""
@@ -132,13 +129,7 @@ class FlussReader(d.DataSourceReader):  # type: ignore[misc]
         whole = expired is None and not options["read.optimized"]
         if whole and not info.is_partitioned():
             return None
-        try:
-            found = snapshot_as_of(options, info, time_ms)
-        except Exception as error:
-            if not whole:
-                raise
-            _log.warning("The lake of table %s cannot be opened; its log alone is read: %s", info.table_path, error)
-            return None
+        found = snapshot_as_of(options, info, time_ms)
         if found is None:
             if expired is not None:
                 raise expired.replace(hint="the lake has no snapshot of that time or an earlier one")
