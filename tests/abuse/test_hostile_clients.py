@@ -105,9 +105,7 @@ def lookups(info: fluss.TableInfo) -> bytes:
 
 
 @pytest.mark.parametrize("ask", [limit_scan, lookups])
-def test_answers_that_are_not_taken_stay_within_their_limit(
-    watched: Watched, ask: Callable[[fluss.TableInfo], bytes]
-) -> None:
+def test_answers_that_wait_stay_within_their_limit(watched: Watched, ask: Callable[[fluss.TableInfo], bytes]) -> None:
     """Also when they are asked for at the same moment on many connections."""
     request = ask(asyncio.run(large_rows(watched.plain)))
     with served(watched, 5), contextlib.ExitStack() as stack:

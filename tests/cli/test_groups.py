@@ -54,9 +54,7 @@ def test_shows_members_and_buckets(ok: Ok, orders: fluss.Table[Any]) -> None:
     assert "7 changes behind" in shown
 
 
-def test_a_member_that_died_long_ago_is_not_live(
-    ok: Ok, orders: fluss.Table[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_that_died_is_not_live(ok: Ok, orders: fluss.Table[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with orders.follow(group="slow", session_timeout=60, timeout=20) as changes:
         next(changes)
         monkeypatch.setattr(groups, "_last_seen", lambda *_: {})  # as after a minute without a sign of life

@@ -236,9 +236,7 @@ def test_a_changelog_that_lost_its_beginning(tmp_path: Path) -> None:
         assert again == [{"n": 1, "text": "old"}, {"n": 1, "text": "last"}]
 
 
-def test_what_cannot_move_is_named_before_anything_is_copied(
-    both: Both, call: Call, ok: Ok, refused: Refused, tmp_path: Path
-) -> None:
+def test_what_cannot_move_is_named_up_front(both: Both, call: Call, ok: Ok, refused: Refused, tmp_path: Path) -> None:
     here, there = both
     columns = [Column("k", DataTypes.int()), Column("nr", DataTypes.bigint())]
     numbered = TableDescriptor(Schema.of(columns, ["k"], ["nr"]), bucket_count=1)

@@ -136,9 +136,7 @@ async def test_prefixes_are_found(connection: Connection, path: TablePath) -> No
         assert await lookuper.lookup({"k": row["k"], "p": row["p"]}) == [row]
 
 
-async def test_a_writer_from_before_the_change_routes_by_the_new_count(
-    config: fluss.Config, connection: Connection, path: TablePath
-) -> None:
+async def test_an_old_writer_uses_the_new_count(config: fluss.Config, connection: Connection, path: TablePath) -> None:
     """On the event loop rows wait until their partition is known; rows given after them wait too."""
     admin = connection.get_admin()
     await admin.create_database(path.database_name)
@@ -170,9 +168,7 @@ def test_threads_look_a_partition_up_before_they_route_rows(embedded_server: Loc
         assert table.count() == 2 * ROWS
 
 
-async def test_rows_of_a_partition_that_does_not_exist_fail(
-    config: fluss.Config, connection: Connection, path: TablePath
-) -> None:
+async def test_rows_of_a_missing_partition_fail(config: fluss.Config, connection: Connection, path: TablePath) -> None:
     await create(connection, path, KEYED)
     config = config.copy()
     config.writer_dynamic_create_partition_enabled = False
@@ -211,9 +207,7 @@ async def test_rows_for_a_partition_that_came_again_with_another_count_fail(
 
 
 @pytest.mark.parametrize("descriptor", [LOG, KEYED], ids=["log", "keyed"])
-def test_a_table_is_written_read_and_followed_through_the_change(
-    embedded_server: LocalServer, path: TablePath, descriptor: TableDescriptor
-) -> None:
+def test_writes_and_reads_go_on(embedded_server: LocalServer, path: TablePath, descriptor: TableDescriptor) -> None:
     old, new = rows_of("old"), rows_of("new")
     with blocking.connect(embedded_server.bootstrap_servers) as db:
         table = db.create_table(str(path), descriptor)

@@ -264,9 +264,7 @@ def test_an_address_that_never_answers_fails_in_time() -> None:
         assert time.monotonic() - started < 20
 
 
-def test_the_environment_and_profiles_choose(
-    db_server: fluss.LocalServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_environment_and_profile(db_server: fluss.LocalServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.mkdir()
     (config / "profiles.yaml").write_text(

@@ -124,9 +124,7 @@ def test_an_append_from_outside_during_the_commit_ends_the_round(lance: LakeHarn
     assert rows_of(lance.alone(path)) == [row(1), row(100)]
 
 
-def test_a_compaction_that_is_overtaken_half_way_keeps_its_files(
-    lance: LakeHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compaction_overtaken_half_way_keeps_its_files(lance: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     from fluss.lake.lance import LanceTable
 
     path = in_small_files(lance, "overtaken")

@@ -322,9 +322,7 @@ def test_a_compaction_that_is_given_up_leaves_no_files(lake: LakeHarness) -> Non
 
 
 @every_format
-def test_a_compaction_that_the_server_cannot_take_leaves_no_files(
-    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compaction_the_server_refuses_leaves_no_files(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     path = in_small_files(lake, "refused")
     one = lake.round(settings=RoundSettings(compact=True, compact_files_min=2))
     report = one.run(path)
@@ -365,9 +363,7 @@ def test_expiry_keeps_what_the_server_knows(lake: LakeHarness) -> None:
     ],
     indirect=["lake"],
 )
-def test_a_commit_whose_answer_got_lost(
-    lake: LakeHarness, owner: str, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_without_answer(lake: LakeHarness, owner: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library sends it again, and is told that another one was first: which was its own."""
     path = lake.create("twice", buckets=1)
     lake.append(path, [row(1)])
@@ -504,9 +500,7 @@ def test_jdbc_options_become_sql_options() -> None:
     assert catalog_options({"type": "jdbc", "uri": "jdbc:sqlite:/a/b.db"})["uri"] == "sqlite:////a/b.db"
 
 
-def test_a_writer_that_is_given_up_leaves_nothing_to_other_threads(
-    paimon: LakeHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_abandoned_writer_leaves_nothing_to_threads(paimon: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The native writer belongs to its thread: dropped by the garbage collector in another one, it is an error."""
     path = paimon.create("given_up")
     dropped: list[Any] = []

@@ -176,9 +176,7 @@ async def test_a_repeated_write_is_acknowledged_though_a_later_one_hangs() -> No
     waiters.close()
 
 
-async def test_a_waiter_that_fails_does_not_keep_the_outcome_from_others(
-    bench: Bench, gate: Gate, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failing_waiter_holds_no_other_up(bench: Bench, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[Exception | None] = []
     end = append(bench.log, make_batch(0)).end_offset
     bench.log.when_committed(end, raising(ValueError, "no ears"), None)
@@ -191,9 +189,7 @@ async def test_a_waiter_that_fails_does_not_keep_the_outcome_from_others(
     assert "no ears" in caplog.text
 
 
-async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_committer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_flusher_outlives_an_error_not_its_committer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def flushers() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "fluss-flush"]
 
@@ -248,9 +244,7 @@ async def test_commit_listeners_run_before_readers_see_it(bench: Bench) -> None:
     assert seen == [(3, 0)]
 
 
-async def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_flush_fails_its_writers_and_cuts_the_log(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failed flush it is unknown what is on disk; acknowledging it later would be wrong."""
     monkeypatch.setattr(SegmentFile, "sync", raising(OSError, 5, "Input/output error"))
     end = append(bench.log, make_batch(0)).end_offset
@@ -275,9 +269,7 @@ async def test_without_sync_nothing_is_flushed(tmp_path: Path, gate: Gate) -> No
 
 
 @pytest.mark.parametrize("is_due", [True, False])
-async def test_without_sync_recovery_points_cover_only_what_is_flushed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_due: bool
-) -> None:
+async def test_recovery_points_follow_the_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_due: bool) -> None:
     """After a power cut, a log that ends before its recovery point counts as damaged."""
     steps: list[str] = []
     sync = SegmentFile.sync

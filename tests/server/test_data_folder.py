@@ -39,7 +39,7 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-async def test_a_server_whose_folder_was_replaced_acknowledges_nothing_and_leaves_the_new_one_alone(
+async def test_a_server_leaves_the_folder_alone_that_took_its_place(
     tmp_path: Path,
 ) -> None:
     """A copy of the folder takes its place while the server runs. Repairs would cut the logs of the copy."""
@@ -84,9 +84,7 @@ class SlowDisk(Clock):
         return time.monotonic() + 5 * self.flushes
 
 
-async def test_a_stop_on_a_slow_disk_leaves_the_rest_to_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_on_a_slow_disk_leaves_work_to_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recovery points of all 30 logs would take ten minutes: an operator kills the server before."""
     slow = SlowDisk()
     async with running_server(tmp_path, slow) as server, connected(server) as client:

@@ -102,9 +102,7 @@ def test_new_folders_are_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["make_folder", "sync"])
-def test_folders_of_a_failed_attempt_are_made_durable_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_the_next_attempt_makes_folders_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Otherwise a power cut would take one with all that was put into it meanwhile."""
     folder = tmp_path / "a" / "b"
     calls = 0
@@ -143,9 +141,7 @@ def flushed_by_another_attempt(monkeypatch: pytest.MonkeyPatch, folder: Path, ro
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EINVAL, errno.EROFS, errno.ENOTSUP])
-def test_a_folder_that_cannot_be_flushed_is_passed_over_if_it_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_an_existing_folder_need_not_be_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """It is of another user, or of a file system that flushes no folders."""
     monkeypatch.setattr(disk, "sync_folder", raising(OSError, number, os.strerror(number)))
     (tmp_path / "a").mkdir()
@@ -211,9 +207,7 @@ def test_the_data_folder_is_durable_before_anything_in_it(tmp_path: Path, monkey
     assert {str(tmp_path), str(tmp_path / "new"), str(tmp_path / "new" / "data")} <= set(synced)
 
 
-def test_a_start_that_fails_leaves_the_folder_as_clean_as_it_was(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_start_leaves_the_folder_as_it_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def start(**options: object) -> None:
         async with running_server(tmp_path / "data", **options):
             pass

@@ -78,9 +78,7 @@ async def test_a_server_keeps_nothing_of_dropped_partitions(tmp_path: Path, monk
         assert server.damaged_bucket_count == 0
 
 
-async def test_tables_dropped_while_their_rows_go_to_disk_leave_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_tables_dropped_during_a_spill_leave_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Neither files nor errors, and the rows of other tables go to disk without a pause."""
     data = tmp_path / "data"
     options = {"kv_memory__size": "64kb", "kv_snapshot_interval": "100ms", "log_retention_check__interval": "100ms"}

@@ -180,9 +180,7 @@ def test_names_of_the_catalog_that_a_crash_left_unflushed_are_durable_after_the_
         assert names.unsafe(folder / "schema") == names.unsafe(folder / "partitions") == []
 
 
-def test_the_name_of_the_folder_above_is_flushed_by_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_start_flushes_the_name_of_the_folder_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was made by a start that failed: a power cut would take the whole data folder with it."""
     names, folder = Names(tmp_path), tmp_path / "new" / "data"
     with names.watched():

@@ -150,9 +150,7 @@ def test_drop_database(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("step", ["drop_table", "remove_dropped", "delete_database"])
-def test_a_database_is_created_again_when_the_one_before_is_erased(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_database_waits_for_one_being_erased(harness: Harness, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Otherwise the next start takes the tables of the one for those of the other."""
     harness.call(admin.create_database, new_database())
     for table in ("a", "b"):
@@ -605,9 +603,7 @@ def test_alterable_properties(harness: Harness) -> None:
     assert table_info(harness)[1]["custom_properties"] == {"paimon.write-only": "true"}
 
 
-def test_a_stored_table_with_a_forbidden_lake_property_can_be_healed(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stored_forbidden_lake_property_can_be_removed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "iceberg.write.py-location-provider.impl"
     with monkeypatch.context() as earlier:
         earlier.setattr("fluss.metadata.validation.check_lake_properties", lambda properties: None)

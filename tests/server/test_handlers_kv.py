@@ -176,9 +176,7 @@ async def test_a_write_that_a_repair_cut_is_not_acknowledged_while_another_bucke
         assert await other.lookup(1, 3, bucket=1) == [None, (3, "c", None)]
 
 
-async def test_lookups_of_many_keys_are_charged_before_they_are_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_lookups_are_charged_before_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request of some bytes may have an answer of many megabytes: there are no more of these than fit in memory."""
     present = peak = 0
     inner = KvTablet.lookup

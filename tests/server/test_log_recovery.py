@@ -260,9 +260,7 @@ def test_flipped_bits_in_the_log_are_never_served(tmp_path: Path, crashed: bool)
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-def test_a_segment_that_could_not_be_begun_is_no_part_of_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rolled: bool
-) -> None:
+def test_a_segment_never_begun_is_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rolled: bool) -> None:
     """Its empty file stays, and the log goes on in the segment before, beyond the offset in the name of the file."""
     harness = LogHarness(tmp_path / "log")
     fill(harness, 3)

@@ -190,9 +190,7 @@ def check_copies(folder: Path, table: int, log: RemoteLog) -> None:
     assert {*disk.names(remote_folder(folder, table))} == {one.segment_id for one in log.segments} | {"metadata"}
 
 
-async def test_expired_segments_that_the_store_does_not_delete_go_with_a_later_upload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
-) -> None:
+async def test_undeleted_segments_go_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
     """Also when it does not delete them in the first attempt after that."""
     async with moved(tmp_path, 6, clock, table_log_ttl="1 h") as (server, client, table):
         remote = server.tablets.tablet(TableBucket(table, 0)).remote
@@ -227,9 +225,7 @@ async def test_drop_removes_the_remote_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("drop", ["table", "partition", "database", "database, killed"])
-async def test_what_a_store_does_not_delete_goes_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: str
-) -> None:
+async def test_what_a_store_keeps_is_deleted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: str) -> None:
     """A store may be out of reach for hours when a table is dropped, and the server may stop meanwhile."""
     path = fluss.TablePath("shop", "orders")
 
@@ -313,9 +309,7 @@ async def test_damaged_local_manifest_is_found_again(tmp_path: Path, how: str) -
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])
-async def test_a_manifest_that_cannot_be_read_takes_no_copies_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+async def test_an_unreadable_manifest_keeps_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """Its bucket is out of service until the next start. A log that took it for empty would sweep the copies."""
     async with moved(tmp_path, 6) as (server, client, table):
         log = server.tablets.tablet(TableBucket(table, 0))
@@ -388,9 +382,7 @@ async def test_uploads_that_fail_leave_no_copies(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("segments", [0, 3])
-async def test_a_manifest_that_was_not_confirmed_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: int
-) -> None:
+async def test_an_unconfirmed_manifest_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: int) -> None:
     """Its copies are removed, so a restart must not find it: local segments would be deleted on its word."""
     real = disk.sync_folder
     async with filled(tmp_path, 2 * segments + 2) as (server, client, table, log):
@@ -431,9 +423,7 @@ async def test_leftover_copies_are_swept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("root_mode", "file_mode", "folder_mode"), [(0o755, 0o644, 0o755), (0o700, 0o600, 0o700)])
-def test_who_can_read_the_root_can_read_what_is_below(
-    tmp_path: Path, root_mode: int, file_mode: int, folder_mode: int
-) -> None:
+def test_files_have_the_mode_of_the_root(tmp_path: Path, root_mode: int, file_mode: int, folder_mode: int) -> None:
     root = tmp_path / "remote"
     root.mkdir(mode=root_mode)
     files = RemoteFiles(str(root))

@@ -105,9 +105,7 @@ class TestIdempotence:
             (0, 1, "has written nothing"),
         ],
     )
-    def test_what_is_neither_next_nor_remembered_is_refused(
-        self, harness: LogHarness, written: int, sequence: int, reason: str
-    ) -> None:
+    def test_other_sequences_are_refused(self, harness: LogHarness, written: int, sequence: int, reason: str) -> None:
         for number in range(written):
             harness.write(make_batch(writer_id=7, sequence=number))
         with pytest.raises(OutOfOrderSequenceError, match=reason):
@@ -135,9 +133,7 @@ class TestIdempotence:
             harness.append(make_batch(15, writer_id=7, sequence=3), third)
         assert harness.log.end_offset == 15
 
-    def test_a_repeated_first_batch_of_an_evicted_writer_is_refused(
-        self, harness: LogHarness, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_evicted_writer_repeats_no_batch(self, harness: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(writers, "WRITERS_MAX", 3)
         for writer in range(10, 15):
             harness.write(make_batch(writer, 1, writer_id=writer, sequence=0))
@@ -187,9 +183,7 @@ def test_segments_roll_by_size_and_are_read_across(tmp_path: Path) -> None:
         (50, [0, 50, 100, 150, 200, 250, 300, 350, 400], {"segment_bytes_max": 100}),
     ],
 )
-def test_segments_roll_when_their_index_is_full_or_a_batch_is_larger(
-    tmp_path: Path, count: int, bases: list[int], settings: dict[str, int]
-) -> None:
+def test_segments_roll_at_their_limits(tmp_path: Path, count: int, bases: list[int], settings: dict[str, int]) -> None:
     harness = LogHarness(tmp_path / "log-0", **settings)
     for number in range(9):
         harness.write(make_batch(number * count, count))
@@ -295,9 +289,7 @@ def test_expired_segments_are_deleted_only_below_the_high_watermark(tmp_path: Pa
     assert not (tmp_path / "log-0" / f"{0:020d}.log").exists()
 
 
-def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expired_segments_are_deleted_in_a_thread_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     harness = LogHarness(tmp_path / "log-0", segment_bytes_max=10)
     for number in range(4):
         harness.append(make_batch(number * 3))
@@ -324,9 +316,7 @@ def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
 
 
 @pytest.mark.parametrize("event", ["drop", "failure"])
-def test_an_append_in_flight_that_will_not_stay_is_refused(
-    harness: LogHarness, monkeypatch: pytest.MonkeyPatch, event: str
-) -> None:
+def test_an_append_that_is_cut_is_refused(harness: LogHarness, monkeypatch: pytest.MonkeyPatch, event: str) -> None:
     """Its thread ends after the table was dropped, or after a flush failed: a repair cuts it, whatever the acks."""
     monkeypatch.setattr(tablet, "INLINE_APPEND_BYTES_MAX", 0)
 

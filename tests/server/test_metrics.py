@@ -155,9 +155,7 @@ async def test_the_lag_of_groups_is_shown(tmp_path: Path) -> None:
             await other
 
 
-async def test_a_table_of_groups_that_is_none_leaves_the_other_figures(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_broken_table_of_groups_leaves_other_figures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_server(tmp_path, metrics_prometheus_port="0") as server:
         async with await fluss.connect(f"127.0.0.1:{server.listeners['FLUSS'].port}") as db:
             await db.create_database(GROUPS_TABLE.database_name)

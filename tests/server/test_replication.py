@@ -344,9 +344,7 @@ async def test_a_file_that_is_gone_stops_the_backup_of_its_bucket_only(tmp_path:
 
 
 @pytest.mark.parametrize("kind", [LogStorageError, DamagedLogError])
-async def test_a_round_without_a_log_that_fails_is_not_complete(
-    tmp_path: Path, backup: Path, kind: type[FlussError]
-) -> None:
+async def test_a_round_without_a_failed_log_is_partial(tmp_path: Path, backup: Path, kind: type[FlussError]) -> None:
     async with two_tables(tmp_path, backup) as (server, one, other):
         complete_ms = server.replicator.caught_up_ms
         log = server.tablets.tablet(TableBucket(one.info.table_id, 0))
@@ -366,9 +364,7 @@ async def test_a_round_without_a_log_that_fails_is_not_complete(
         assert log_of(after, "one") > log_of(before, "one")
 
 
-async def test_another_owner_is_noticed_while_a_log_is_damaged(
-    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_damage_does_not_hide_a_new_owner(tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with two_tables(tmp_path, backup) as (server, one, _):
         await back_up(server)
         log = server.tablets.tablet(TableBucket(one.info.table_id, 0))
@@ -382,9 +378,7 @@ async def test_another_owner_is_noticed_while_a_log_is_damaged(
         log.damage = None
 
 
-async def test_a_document_that_cannot_be_read_stops_its_own_backup_only(
-    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_bad_document_stops_one_backup(tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with two_tables(tmp_path, backup) as (server, _, other):
         before = await back_up(server)
         await server.catalog.lake.commit_inline(0, 1, {(None, 0): 1}, {})
@@ -401,9 +395,7 @@ async def test_a_document_that_cannot_be_read_stops_its_own_backup_only(
         assert log_of(after, "other") > log_of(before, "other")
 
 
-async def test_the_lake_of_a_backup_does_not_lie_ahead_of_its_logs(
-    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lake_is_not_ahead_of_its_logs(tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are written and tiered while the logs are looked at."""
     async with two_tables(tmp_path, backup) as (server, one, other):
         commit, loaded = server.catalog.lake.commit_inline, server.kv.snapshotter.loaded
@@ -426,9 +418,7 @@ async def test_the_lake_of_a_backup_does_not_lie_ahead_of_its_logs(
     assert b'"end_offsets":[[null,0,1]]' in own.read_extent(extent).tobytes()
 
 
-async def test_objects_of_rounds_without_a_manifest_expire(
-    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_objects_without_a_manifest_expire(tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with two_tables(tmp_path, backup) as (server, one, other):
         own = server.replicator._backup
         with monkeypatch.context() as patch:
@@ -445,9 +435,7 @@ def log_of(files: dict[str, Any], table: str) -> tuple[Extent, ...]:
     return tuple(found)
 
 
-async def test_a_round_that_fails_takes_nothing_away(
-    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_round_takes_nothing_away(tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its uploads are left to the next round, in which the bucket may be out of service."""
     fail = raising(OSError, "the store is down")
     async with two_tables(tmp_path, backup) as (server, one, other):

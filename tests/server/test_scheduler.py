@@ -236,9 +236,7 @@ async def test_errors_that_escape_are_logged_once_and_counted(caplog: pytest.Log
     assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["a defect"]
 
 
-async def test_ordered_reads_in_slices_are_complete_and_of_one_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_ordered_reads_in_slices_are_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes go on between the slices; the answer is that of the moment at which it began."""
     monkeypatch.setattr("fluss.server.scheduler._SLICE_SECONDS", 0.0)
     async with a_table(tmp_path) as (server, table):
@@ -314,9 +312,7 @@ def test_a_response_in_pieces_is_that_in_one() -> None:
     assert len(parts) < 10
 
 
-async def test_writes_to_many_buckets_start_in_order(
-    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_writes_of_buckets_keep_order(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that is started in slices holds the ones behind it: writers number their batches."""
     monkeypatch.setattr("fluss.server.scheduler._SLICE_SECONDS", 0.0)
     monkeypatch.setattr("fluss.server.handlers.log.INLINE_BUCKETS_MAX", 40)

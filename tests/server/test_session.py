@@ -239,9 +239,7 @@ class TestSasl:
             await asyncio.wait_for(raw.reader.read(), 20)
             assert checked.count(b"\0bob\0guess") == 3
 
-    async def test_the_first_login_of_a_connection_counts(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_the_first_login_counts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of two at the same time: what was charged to a user is given back to the same one."""
         released = threading.Event()
         async with running_server(tmp_path, **SASL) as server:
@@ -387,9 +385,7 @@ async def test_a_server_that_stops_reads_no_further_requests(server: Server) -> 
     await raw.close()
 
 
-async def test_who_leaves_before_the_answer_leaves_nothing_behind(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_leaves_early_leaves_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
     async with connected(server) as client:
         table = await client.create_table()

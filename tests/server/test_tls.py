@@ -201,9 +201,7 @@ def test_connect_and_profiles_take_the_short_forms(
         assert db.tables() == []
 
 
-async def test_certificates_are_in_the_audit_log(
-    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_audited_certificates(tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
     """Those that stand for a user, and those that no rule fits; the start line says which listeners use TLS.
 
     Where a certificate is not asked for, one that no rule fits is as good as none.

@@ -437,9 +437,7 @@ async def test_changes_that_change_nothing_move_the_position(config, database):
 
 
 @pytest.mark.parametrize(("compression", "ahead"), [("NONE", True), ("ZSTD", True), ("ZSTD", False)])
-async def test_a_strange_error_while_decoding_is_raised_and_hangs_nobody(
-    config, database, monkeypatch, compression, ahead
-):
+async def test_an_unknown_error_while_decoding_is_raised(config, database, monkeypatch, compression, ahead):
     monkeypatch.setattr(decoding, "_ahead", ahead)
 
     properties = {"table.log.arrow.compression.type": compression}

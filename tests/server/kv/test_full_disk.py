@@ -40,9 +40,7 @@ def full_disk(bytes_max: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, before)
 
 
-async def test_a_spill_that_finds_no_room_is_repeated_when_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_spill_without_room_is_repeated_when_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MIN", 0.05)
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MAX", 0.1)
     entry = table()
@@ -73,9 +71,7 @@ async def test_a_spill_that_finds_no_room_is_repeated_when_there_is(
         assert sorted(await bucket.rows()) == [(1, "more", None), *expected]
 
 
-async def test_writers_wait_while_the_disk_is_full_and_go_on_by_themselves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_writers_wait_while_the_disk_is_full_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, the rows of the failed spill counted as being spilled for ever, and every write was refused."""
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MIN", 0.02)
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MAX", 0.05)
@@ -92,9 +88,7 @@ async def test_writers_wait_while_the_disk_is_full_and_go_on_by_themselves(
         await bucket.budget.room()
 
 
-async def test_a_store_that_finds_no_file_handle_is_opened_and_read_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_without_a_file_handle_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files are fine: they are not rebuilt from the log."""
     entry = table()
 

@@ -119,9 +119,7 @@ def open_tables(folder: Path) -> set[str]:
     return found
 
 
-def test_few_stores_keep_their_files_open(
-    tmp_path: Path, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_stores_hold_files(tmp_path: Path, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_module, "_VIEWS_MAX", 2, raising=False)
     budget = StoreBudget(1 << 20, executor, writer=WriterProcess())
     stores = [Store(tmp_path / str(number), budget) for number in range(5)]
@@ -173,9 +171,7 @@ def test_a_spill_that_never_began_is_taken_back(executor: ThreadPoolExecutor, ne
     again.close(keep=True)
 
 
-def test_a_store_is_opened_again_with_its_filter_and_the_shared_cache(
-    tmp_path: Path, new_store: Callable[..., Store]
-) -> None:
+def test_a_reopened_store_has_its_filter_and_the_shared_cache(tmp_path: Path, new_store: Callable[..., Store]) -> None:
     """Neither is written down in the files, so a store that was there before once had to do without them."""
     for offset in (1, 2, 3):
         store = new_store(cache_bytes=12345678)

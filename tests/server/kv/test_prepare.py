@@ -244,9 +244,7 @@ async def test_a_pool_without_threads_fails_the_writes() -> None:
     ],
     ids=lambda value: str(value),
 )
-def test_a_key_that_a_replay_would_change_is_refused(
-    dtype: DataType, sent: DataType, good: Any, bad: Any, properties: dict[str, str]
-) -> None:
+def test_a_cut_key_is_refused(dtype: DataType, sent: DataType, good: Any, bad: Any, properties: dict[str, str]) -> None:
     """Clients of Apache Fluss neither cut nor pad; the columns of the changelog do."""
     entry = table(Schema.of([Column("k", dtype), Column("v", IntType())], primary_key=("k",)), **properties)
     info = entry.table_info

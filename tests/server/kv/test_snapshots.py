@@ -474,9 +474,7 @@ async def test_a_damaged_state_is_rebuilt_from_the_snapshot(
         assert len(rows_of(table, read(after, tmp_path / "copy"))) == 5_000
 
 
-async def test_a_large_state_whose_rows_are_not_counted_stays_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_state_of_uncounted_rows_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blind writes count the rows that they delete only."""
     monkeypatch.setattr(snapshots_module, "MEMORY_BYTES_MAX", 10_000)
     async with a_table(tmp_path, properties={"table.changelog.image": "WAL"}) as (server, table):
@@ -692,9 +690,7 @@ async def an_older_copy(folder: Path) -> AsyncIterator[tuple[Server, Table]]:
         yield server, table
 
 
-async def test_undone_rows_are_not_offered_after_the_log_has_grown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_undone_rows_are_not_offered_after_the_log_grew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log passed their snapshot while the store was down, so that it could not be deleted."""
     async with an_older_copy(tmp_path) as (server, table):
         with monkeypatch.context() as down:
@@ -735,9 +731,7 @@ async def test_snapshots_of_undone_rows_are_deleted_before_the_next_round(tmp_pa
 
 
 @pytest.mark.parametrize("store", ["reachable", "down at first"])
-async def test_an_older_copy_of_a_state_shares_no_file_with_newer_snapshots(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
+async def test_an_older_copy_shares_no_newer_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     """RocksDB gives names that it gave before, to files of the same size."""
     async with a_table(tmp_path / "data") as (server, table):
         await table.put(rows(10))
@@ -779,9 +773,7 @@ async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pyte
 
 
 @pytest.mark.parametrize("step", ["names", "get"])
-async def test_a_store_that_cannot_be_reached_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+async def test_an_unreachable_store_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Its snapshots may be whole: nothing is restored from a copy because of it."""
     clock = FakeClock()
     async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
@@ -899,9 +891,7 @@ async def test_snapshots_that_fail_leave_no_files(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("step", ["remove_folder", "remove_file"])
-async def test_snapshots_that_the_store_does_not_delete_go_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+async def test_undeleted_snapshots_go_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def refuse(*_: object) -> bool:
         if step == "remove_file":
             raise OSError("slow down")

@@ -582,9 +582,7 @@ async def test_dropping_a_store_does_not_wait_for_its_spill(bucket: Bucket, monk
     await wait_until(lambda: bucket.store._db is None)
 
 
-async def test_a_state_is_not_moved_to_disk_while_its_files_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_state_moves_to_disk_while_its_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows in memory alone would pass for all that the changelog says, also after a restart."""
     rows = [(i, "a", None) for i in range(300)]
     async with opened(tmp_path, table()) as bucket:

@@ -86,9 +86,7 @@ def test_a_process_that_was_killed_is_started_again(writer: WriterProcess, tmp_p
     assert ordered.read_rows(tmp_path / "a") == ROWS | {b"k": b"v"}
 
 
-async def test_a_spill_whose_process_was_killed_is_repeated(
-    writer: WriterProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_killed_spill_is_redone(writer: WriterProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MIN", 0.05)
     async with opened(tmp_path, table(), writer=writer) as bucket:
         bucket.budget._retry_seconds = 0.05
