@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.net.conftest import Server, echo, serving
+from tests.waiting import at_most
 
 from fluss.errors import (
     AuthenticateError,
@@ -408,9 +409,8 @@ async def test_closing_while_much_waits_to_be_sent() -> None:
     async with talking(shaken(silent)) as (connection, _):
         call = asyncio.ensure_future(connection.call_parts(apis.PRODUCE_LOG, [bytes(30_000_000)]))
         await asyncio.sleep(0.05)
-        started = time.monotonic()
-        await connection.close()
-        assert time.monotonic() - started < 20
+        with at_most(20):
+            await connection.close()
         with pytest.raises(ConnectionClosedError):
             await call
 
@@ -433,10 +433,8 @@ def test_unknown_host() -> None:
 
 async def test_connect_deadline() -> None:
     async with serving(forever) as server:
-        started = time.monotonic()
-        with pytest.raises(NetworkError, match="within 100 ms"):
+        with at_most(20), pytest.raises(NetworkError, match="within 100 ms"):
             await connect(server.port, connect_timeout_ms=100)
-        assert time.monotonic() - started < 20
 
 
 async def test_cancelled_open_closes_the_socket() -> None:

@@ -118,9 +118,8 @@ async def test_the_server_serves_on_when_it_runs_out_of_file_handles(server: Ser
         await written(client, table, 3, bucket)
 
 
-async def test_a_retried_batch_is_neither_lost_nor_doubled_by_the_repair(server: Server, client: Client) -> None:
+async def test_a_repair_neither_loses_nor_doubles_a_batch(server: Server, client: Client, table: int) -> None:
     """The writers' state goes back with the log, so the retry of what was cut is taken as new."""
-    table = await client.create_table()
     assert (await client.produce(table, make_batch(0, writer_id=7, sequence=0))).error_code == 0
     with failing("sync_data", lambda fd: path_of(fd).endswith(".log")):
         assert (await client.produce(table, make_batch(3, writer_id=7, sequence=1))).error_code == LOG_STORAGE

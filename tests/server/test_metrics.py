@@ -98,8 +98,7 @@ async def test_requests_and_records_are_counted_by_table(tmp_path: Path) -> None
         assert found["tabletserver_logFlushLatencyMs_count"] >= 1
 
 
-async def test_refused_buckets_are_counted_as_failures(server: Server, client: Client) -> None:
-    table = await client.create_table()
+async def test_refused_buckets_are_counted_as_failures(server: Server, client: Client, table: int) -> None:
     await client.produce(table, b"\0" * 200)
     await client.produce(table, make_batch(0))
     found = figures(server.metrics.text())

@@ -111,25 +111,25 @@ async def test_rows_of_a_schema_that_came_after_the_scanner(conn, table):
 # -- partitions -------------------------------------------------------------------------------------------------------
 
 
-async def test_partitions(config, database):
-    async with open_table(config, database, FIELDS, partition_keys=["name"]) as (conn, table):
-        await write(table, [(i, ["EU", "US"][i % 2], 0.0) for i in range(30)])
-        partitions = await conn.get_admin().list_partition_infos(table.table_path)
-        infos = {info.partition_name: info.partition_id for info in partitions}
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            assert scanner.is_partitioned()
-            with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
-                scanner.subscribe(0, 0)
-            scanner.subscribe_partition(infos["EU"], 0, fluss.EARLIEST_OFFSET)
-            assert set((await scanner.to_arrow()).column("name").to_pylist()) == {"EU"}
-            scanner.subscribe_partition_buckets({(infos["US"], 0): 10})
-            assert (await scanner.to_arrow()).num_rows == 15 + 5
-            scanner.unsubscribe_partition(infos["EU"], 0)
-            assert (await scanner.to_arrow()).num_rows == 5
-            scanner.subscribe_partition(infos["EU"], 0, fluss.LATEST_OFFSET)
-            await scanner.resolved()
-            bucket = fluss.TableBucket.with_partition(table.get_table_info().table_id, infos["EU"], 0)
-            assert dict(scanner.get_subscribed_buckets())[bucket] == 15
+@pytest.mark.table(partition_keys=["name"])
+async def test_partitions(conn, table):
+    await write(table, [(i, ["EU", "US"][i % 2], 0.0) for i in range(30)])
+    partitions = await conn.get_admin().list_partition_infos(table.table_path)
+    infos = {info.partition_name: info.partition_id for info in partitions}
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        assert scanner.is_partitioned()
+        with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
+            scanner.subscribe(0, 0)
+        scanner.subscribe_partition(infos["EU"], 0, fluss.EARLIEST_OFFSET)
+        assert set((await scanner.to_arrow()).column("name").to_pylist()) == {"EU"}
+        scanner.subscribe_partition_buckets({(infos["US"], 0): 10})
+        assert (await scanner.to_arrow()).num_rows == 15 + 5
+        scanner.unsubscribe_partition(infos["EU"], 0)
+        assert (await scanner.to_arrow()).num_rows == 5
+        scanner.subscribe_partition(infos["EU"], 0, fluss.LATEST_OFFSET)
+        await scanner.resolved()
+        bucket = fluss.TableBucket.with_partition(table.get_table_info().table_id, infos["EU"], 0)
+        assert dict(scanner.get_subscribed_buckets())[bucket] == 15
 
 
 async def test_a_bucket_that_is_left_while_a_schema_is_asked_for_holds_no_memory(config, database, monkeypatch):
