@@ -464,18 +464,17 @@ def test_rows_that_were_rejected_at_the_end_are_not_rejected_again(ok: Ok, tmp_p
 
 
 def test_rejects_are_in_their_file_before_the_checkpoint_passes_them(
-    server: fluss.LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: fluss.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A load that is killed goes on behind them."""
     monkeypatch.setattr(loading, "_IN_FLIGHT", 0)
     file, rejects = tmp_path / "rows.jsonl", tmp_path / "rejects"
     file.write_text('{"id": "x"}\n{"id": 1}\n')
     found = []
-    with fluss.connect(server.bootstrap_servers) as db:
-        table, checkpoint = db.create_table("killed", "id bigint not null"), str(tmp_path / "checkpoint")
-        load = Load(db, table, [str(file)], on_error="skip", rejects=str(rejects), checkpoint=checkpoint)
-        monkeypatch.setattr(load._checkpoint, "advance", lambda *_: found.append(rejects.read_text()))
-        load.run()
+    table, checkpoint = db.create_table("killed", "id bigint not null"), str(tmp_path / "checkpoint")
+    load = Load(db, table, [str(file)], on_error="skip", rejects=str(rejects), checkpoint=checkpoint)
+    monkeypatch.setattr(load._checkpoint, "advance", lambda *_: found.append(rejects.read_text()))
+    load.run()
     assert [text.count("\n") for text in found] == [1]
 
 
