@@ -12,16 +12,7 @@ from typing import Any
 import pytest
 from tests.server.kv.support import SCHEMA, Bucket, Delete, kv_batch, opened, table, with_columns
 
-from fluss.errors import (
-    CorruptMessageError,
-    DeletionDisabledError,
-    FlussError,
-    FormatError,
-    InvalidTargetColumnError,
-    OutOfOrderSequenceError,
-    SchemaNotExistError,
-    UnknownServerError,
-)
+from fluss import errors
 from fluss.metadata import (
     AggFunction,
     ArrayType,
@@ -156,7 +147,7 @@ async def test_bad_target_columns(tmp_path: Path, targets: list[int], column: st
     ]
     schema = Schema.of(columns, primary_key=("id",))
     async with opened(tmp_path, table(schema)) as bucket:
-        with pytest.raises(InvalidTargetColumnError):
+        with pytest.raises(errors.InvalidTargetColumnError):
             await bucket.put([A], targets)
         assert bucket.log.end_offset == 0
         await bucket.put([A], [0, 1, 2])  # all columns are no partial update
@@ -172,7 +163,7 @@ async def test_first_row(tmp_path: Path, image: str) -> None:
         end = bucket.log.end_offset
         assert (await bucket.put([B])).end_offset == end + 1
         for targets in ([0, 1], [0, 1, 2]):
-            with pytest.raises(UnknownServerError, match="partial"):
+            with pytest.raises(errors.UnknownServerError, match="partial"):
                 await bucket.put([A], targets)
         await bucket.put([B, Delete(2)], agg_mode=1)  # past the engine: the row is replaced, the delete counts
         assert await bucket.rows() == [B, (3, "n", None)]
@@ -198,7 +189,7 @@ async def test_versioned(tmp_path: Path, image: str, repeated: bool) -> None:
         assert await bucket.rows() == wanted + [(9, "z", 4)] * bool(extra)
         await bucket.put([Delete(1)])
         assert await bucket.get(1) is not None
-        with pytest.raises(UnknownServerError, match="partial"):
+        with pytest.raises(errors.UnknownServerError, match="partial"):
             await bucket.put([(1, "a", 9)], [0, 1])
 
 
@@ -206,7 +197,7 @@ async def test_versioned(tmp_path: Path, image: str, repeated: bool) -> None:
 async def test_deletes_can_be_forbidden(tmp_path: Path, engine: str | None) -> None:
     properties = {"merge__engine": engine} if engine else {}
     async with opened(tmp_path, table(**properties, delete_behavior="disable")) as bucket:
-        with pytest.raises(DeletionDisabledError):
+        with pytest.raises(errors.DeletionDisabledError):
             await bucket.put([A, Delete(1)])
         assert bucket.log.end_offset == 0
         await bucket.put([A])
@@ -308,7 +299,7 @@ async def test_partial_aggregation_needs_nullable_columns(tmp_path: Path) -> Non
     schema = with_columns(Schema.of(AGGREGATED.columns[:2], primary_key=("id",)), Column("n", IntType(nullable=False)))
     async with opened(tmp_path, table(schema, merge__engine="aggregation")) as bucket:
         for targets in ([0, 1], [0, 1, 2], [1, 2]):
-            with pytest.raises(InvalidTargetColumnError):
+            with pytest.raises(errors.InvalidTargetColumnError):
                 await bucket.put([(1, 2, 3)], targets)
         await bucket.put([(1, 2, 3)])
 
@@ -339,7 +330,7 @@ async def test_rows_of_older_schemas(tmp_path: Path) -> None:
         rows = await bucket.rows()
         assert rows == [(2, "again", 1.0, None), (3, "older", None, None), (4, "older", None, None)]
         unknown = kv_batch(entry.table_info, wide, 3, [(1, None, None, None)])
-        with pytest.raises(SchemaNotExistError):
+        with pytest.raises(errors.SchemaNotExistError):
             await bucket.tablet.put(memoryview(unknown), (), 0)
         copy = bucket.copy(tmp_path / "b")
     async with opened(copy, table(schemas)) as bucket:
@@ -353,11 +344,11 @@ async def test_idempotent_writers(tmp_path: Path) -> None:
         assert await bucket.put([Delete(8)], writer_id=7, sequence=2) is not None
         again = await bucket.put([B], writer_id=7, sequence=1)
         assert (again.end_offset, again.duplicate) == (first.end_offset, True)
-        with pytest.raises(OutOfOrderSequenceError):
+        with pytest.raises(errors.OutOfOrderSequenceError):
             await bucket.put([B], writer_id=7, sequence=4)
-        with pytest.raises(OutOfOrderSequenceError):
+        with pytest.raises(errors.OutOfOrderSequenceError):
             await bucket.put([B], writer_id=8, sequence=1)
-        with pytest.raises(FormatError):
+        with pytest.raises(errors.FormatError):
             await bucket.put([B], writer_id=8, sequence=-1)
         assert bucket.changelog() == [("+I", A), ("-U", A), ("+U", B)]
         copy = bucket.copy(tmp_path / "b")
@@ -372,12 +363,12 @@ async def test_damaged_batches_are_refused_whole(bucket: Bucket) -> None:
     for at in range(len(good)):
         bad = bytearray(good)
         bad[at] ^= 0x40
-        with pytest.raises(FlussError) as caught:
+        with pytest.raises(errors.FlussError) as caught:
             await bucket.tablet.put(memoryview(bad), (), 0)
         if at >= 5:
-            assert isinstance(caught.value, CorruptMessageError)
+            assert isinstance(caught.value, errors.CorruptMessageError)
     for length in (0, 5, len(good) - 1):
-        with pytest.raises(FormatError):
+        with pytest.raises(errors.FormatError):
             await bucket.tablet.put(memoryview(good)[:length], (), 0)
     assert await bucket.rows() == [A]
     assert bucket.log.end_offset == 1
@@ -389,7 +380,7 @@ async def test_rows_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 
     async def work(bucket: Bucket) -> None:
         for targets in ((), (0, 1)):
-            with pytest.raises(FormatError):
+            with pytest.raises(errors.FormatError):
                 await bucket.tablet.put(
                     memoryview(kv_batch(bucket.entry.table_info, other, 1, [(1, True)])), targets, 0
                 )

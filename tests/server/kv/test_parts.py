@@ -22,16 +22,7 @@ from tests.server.kv.support import NUMBERED, SCHEMA, opened, table
 from tests.server.log_support import run
 from tests.simulation.disk import SimDisk
 
-from fluss.errors import (
-    FormatError,
-    InvalidScanRequestError,
-    InvalidTargetColumnError,
-    KvStorageError,
-    ScannerExpiredError,
-    TooManyScannersError,
-    UnknownScannerIdError,
-    UnknownServerError,
-)
+from fluss import errors
 from fluss.metadata import (
     AggFunction,
     BigIntType,
@@ -278,7 +269,7 @@ def test_delimiter_of_listagg() -> None:
 
 def test_unknown_function() -> None:
     strange = SimpleNamespace(name="c", data_type=IntType(), agg_function=SimpleNamespace(name="median"))
-    with pytest.raises(UnknownServerError, match="median"):
+    with pytest.raises(errors.UnknownServerError, match="median"):
         aggregate_of(strange)  # type: ignore[arg-type]
 
 
@@ -314,10 +305,10 @@ def test_keys_come_back(kind: Any, number: int, data: st.DataObject) -> None:
 
 def test_keys_that_are_none() -> None:
     for dtype, bad in ((IntType(nullable=False), b"1234"), (StringType(nullable=False), b"\xff")):
-        with pytest.raises(FormatError):
+        with pytest.raises(errors.FormatError):
             decode_keys(IcebergKeyEncoder(["k"], [dtype]), [bad])
     null = PaimonKeyEncoder(["k"], [IntType()])
-    with pytest.raises(FormatError, match="null"):
+    with pytest.raises(errors.FormatError, match="null"):
         decode_keys(null, [b"\x00\x01" + bytes(14)])
 
 
@@ -346,7 +337,7 @@ def test_blocks_of_numbers(tmp_path: Path) -> None:
     fresh.resume(0)
     assert fresh() == 10
     assert fresh() == 11
-    with pytest.raises(UnknownServerError, match="run out"):
+    with pytest.raises(errors.UnknownServerError, match="run out"):
         fresh()
 
 
@@ -368,13 +359,13 @@ def test_damaged_numbers_are_not_guessed(tmp_path: Path) -> None:
         bad = bytearray(good)
         bad[at] ^= 1
         path.write_bytes(bad)
-        with pytest.raises(UnknownServerError, match="damaged"):
+        with pytest.raises(errors.UnknownServerError, match="damaged"):
             source.take("0")
     path.write_bytes(good)
     assert source.take("1").first == 4
     path.unlink()
     path.mkdir()
-    with pytest.raises(KvStorageError):
+    with pytest.raises(errors.KvStorageError):
         source.take("0")
 
 
@@ -389,7 +380,7 @@ async def test_auto_increment(tmp_path: Path, image: str) -> None:
         rows = [("a", 1, "x"), ("b", 2, "z"), ("c", 3, "w"), ("d", 4, None)]
         assert await bucket.rows() == rows
         for targets in ([], [0, 1, 2], [0, 1]):
-            with pytest.raises(InvalidTargetColumnError):
+            with pytest.raises(errors.InvalidTargetColumnError):
                 await bucket.put([("e", None, "x")], targets)
         copy = bucket.copy(tmp_path / "b")
     async with opened(copy, entry) as bucket:  # after a crash
@@ -460,7 +451,7 @@ def test_cursors() -> None:
     first = cursors.open(_tablet(), iter(parts), None)
     assert len(read(first, 30)) == 2
     assert first.has_more
-    with pytest.raises(InvalidScanRequestError):
+    with pytest.raises(errors.InvalidScanRequestError):
         cursors.resume(first.scanner_id, 2)
     assert cursors.resume(first.scanner_id, 1) is first
     assert len(read(first, 1)) == 1  # at least one
@@ -470,21 +461,21 @@ def test_cursors() -> None:
     assert len(read(limited, 20)) == 1
     assert len(read(limited, 1 << 20)) == 3
     assert not limited.has_more
-    with pytest.raises(TooManyScannersError, match="open scans"):
+    with pytest.raises(errors.TooManyScannersError, match="open scans"):
         cursors.open(_tablet(), iter(parts), None)
     cursors.open(_tablet(1), iter(parts), None)
-    with pytest.raises(TooManyScannersError, match="server"):
+    with pytest.raises(errors.TooManyScannersError, match="server"):
         cursors.open(_tablet(2), iter(parts), None)
     now = 11.0
-    with pytest.raises(ScannerExpiredError):
+    with pytest.raises(errors.ScannerExpiredError):
         cursors.resume(first.scanner_id, 2)
-    with pytest.raises(UnknownScannerIdError):
+    with pytest.raises(errors.UnknownScannerIdError):
         cursors.resume(b"unknown", 1)
     assert len(cursors) == 0
     cursors.end(b"unknown")
     kept = cursors.open(_tablet(), iter(parts), None)
     cursors.drop(kept.bucket)
-    with pytest.raises(UnknownScannerIdError):
+    with pytest.raises(errors.UnknownScannerIdError):
         cursors.resume(kept.scanner_id, 1)
 
 
@@ -494,7 +485,7 @@ def test_cursors_of_one_state_share_its_memory_and_the_others_count() -> None:
         cursors.open(_tablet(), iter([]), None, log_offset=5, row_count=8_000)
     assert cursors.memory_bytes == 800_000
     cursors.open(_tablet(), iter([]), None, log_offset=6, row_count=4_000)
-    with pytest.raises(TooManyScannersError, match=r"kv\.memory-size"):
+    with pytest.raises(errors.TooManyScannersError, match=r"kv\.memory-size"):
         cursors.open(_tablet(1), iter([]), None, log_offset=6, row_count=1)
     cursors.drop(TableBucket(1, 0))
     assert cursors.memory_bytes == 0
@@ -504,12 +495,12 @@ def test_cursors_of_one_user_leave_room_for_others() -> None:
     cursors = Cursors(ServerConfig({"kv.scanner.max-per-bucket": "4", "kv.scanner.max-per-server": "8"}))
     for _ in range(3):
         cursors.open(_tablet(), iter([]), None, owner=Principal("mallory"))
-    with pytest.raises(TooManyScannersError, match="User:mallory has 3 of the 4 scans that TableBucket"):
+    with pytest.raises(errors.TooManyScannersError, match="User:mallory has 3 of the 4 scans that TableBucket"):
         cursors.open(_tablet(), iter([]), None, owner=Principal("mallory"))
     cursors.open(_tablet(), iter([]), None, owner=Principal("alice"))
     for _ in range(3):
         cursors.open(_tablet(1), iter([]), None, owner=Principal("mallory"))
-    with pytest.raises(TooManyScannersError, match="User:mallory has 6 of the 8 scans that the server"):
+    with pytest.raises(errors.TooManyScannersError, match="User:mallory has 6 of the 8 scans that the server"):
         cursors.open(_tablet(2), iter([]), None, owner=Principal("mallory"))
     cursors.open(_tablet(2), iter([]), None, owner=Principal("alice"))
 
@@ -520,9 +511,9 @@ def test_expired_cursors_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPa
     cursors = Cursors(ServerConfig({}), lambda: now)
     opened_ = [cursors.open(_tablet(), iter([]), None) for _ in range(3)]
     now = 1e6
-    with pytest.raises(ScannerExpiredError):
+    with pytest.raises(errors.ScannerExpiredError):
         cursors.resume(opened_[2].scanner_id, 1)
-    with pytest.raises(UnknownScannerIdError):
+    with pytest.raises(errors.UnknownScannerIdError):
         cursors.resume(opened_[0].scanner_id, 1)
 
 
