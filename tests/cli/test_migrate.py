@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.cli.conftest import Call, Ok, Refused, read_all
@@ -138,8 +139,7 @@ def test_a_partition_that_appears_in_a_round_is_copied_once(both: Both, monkeypa
         days.append([(2, "tuesday")])
         return found
 
-    with monkeypatch.context() as patched:
-        patched.setattr(copy, "_source_ends", then_a_new_day)
+    with mock.patch.object(copy, "_source_ends", then_a_new_day):
         copy.run()
     copy.run()
     assert sorted(row["n"] for row in there.table("late.days").to_pylist()) == [1, 2]

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.server.log_support import Client, connected, fetch_request, make_batch, running_server
@@ -401,15 +402,12 @@ async def test_a_client_that_leaves_early_leaves_nothing(server: Server, monkeyp
         assert (await client.produce(table, make_batch(3))).base_offset == 3
 
 
-async def test_a_write_that_breaks_the_server_is_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_write_that_breaks_the_server_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_server(tmp_path) as server, connected(server) as client:
         table = await client.create_table()
-        with monkeypatch.context() as patch:
-            patch.setattr(LogTablet, "_prepare", raising(ZeroDivisionError, "a bug"))
-            with pytest.raises(FlussError, match="PRODUCE_LOG failed in the server: ZeroDivisionError: a bug"):
-                await client.produce(table, make_batch(0))
+        broken = mock.patch.object(LogTablet, "_prepare", raising(ZeroDivisionError, "a bug"))
+        with broken, pytest.raises(FlussError, match="PRODUCE_LOG failed in the server: ZeroDivisionError: a bug"):
+            await client.produce(table, make_batch(0))
         assert (await client.produce(table, make_batch(0))).base_offset == 0
         assert server.memory.taken_bytes == 0
     assert "a bug" in caplog.text
@@ -572,14 +570,13 @@ async def test_a_new_connection_takes_the_place_of_an_idle_one(tmp_path: Path) -
 
 
 async def test_an_error_in_a_callback_ends_its_connection_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_server(tmp_path) as server, connected(server) as client:
         table = await client.create_table()
         raw = await RawClient.open(server)
         await raw.ask()
-        with monkeypatch.context() as patch:
-            patch.setattr("fluss.server.session.parse_request", raising(MemoryError))
+        with mock.patch("fluss.server.session.parse_request", raising(MemoryError)):
             await raw.request(apis.GET_METADATA.key)
             assert await raw.is_closed()
         assert (await client.produce(table, make_batch(0))).base_offset == 0

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.server.catalog.support import NOW_MS, Clock, log_table, partitioned_table, pk_table
@@ -330,12 +331,11 @@ def test_a_drop_that_is_not_confirmed_is_a_drop(tmp_path: Path, failing: Failing
     again.close_now()
 
 
-def test_a_full_disk_before_the_decision_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_before_the_decision_changes_nothing(tmp_path: Path) -> None:
     catalog = based(tmp_path)
-    with monkeypatch.context() as patched:
-        patched.setattr(disk, "write_file", raising(OSError, 28, "No space left on device"))
-        with pytest.raises(FlussError, match="nothing was changed"):
-            asyncio.run(create_database(catalog))
+    full = mock.patch.object(disk, "write_file", raising(OSError, 28, "No space left on device"))
+    with full, pytest.raises(FlussError, match="nothing was changed"):
+        asyncio.run(create_database(catalog))
     asyncio.run(create_database(catalog))
     assert "new" in catalog.databases
     catalog.close_now()
