@@ -105,8 +105,8 @@ async def test_all_rows_of_a_primary_key_table(config, database, monkeypatch, cu
         assert (await table.new_scan().create_bucket_batch_scanner(bucket_of(table)).to_polars()).height == len(rows)
 
 
+@pytest.mark.client(scanner_kv_fetch_max_bytes=500)
 async def test_a_cursor_gives_batches_and_is_given_back(config, database, monkeypatch):
-    config.scanner_kv_fetch_max_bytes = 500
     monkeypatch.setattr(batch_scanner, "_FIRST_STEP_BYTES", 200)
     closed, steps = [], []
     scan_kv = batch_scanner.BatchScanner._scan_kv
@@ -136,9 +136,9 @@ async def test_a_cursor_gives_batches_and_is_given_back(config, database, monkey
         assert await scanner.next_batch() is None
 
 
+@pytest.mark.client(scanner_kv_fetch_max_bytes=500)
 async def test_the_next_step_of_a_cursor_is_asked_for_ahead(config, database, monkeypatch):
     """One step, while rows are used; and its time is not that of the call before."""
-    config.scanner_kv_fetch_max_bytes = 500
     steps = []
     slow, ahead = asyncio.Event(), asyncio.Event()
     call_parts = Connection.call_parts

@@ -197,8 +197,8 @@ async def test_good_batches_before_an_unexpected_failure_are_kept(table):
         assert offsets_of(await poll_all(scanner, 100)) == ALL
 
 
+@pytest.mark.client(scanner_log_max_poll_records=20)
 async def test_a_subscription_that_fails_is_reported_after_the_records_that_are_there(config, database):
-    config.scanner_log_max_poll_records = 20
     async with open_table(config, database, LOG_FIELDS, bucket_count=2) as (_, table):
         await fill_log(table)
         async with records_from(0, table.new_scan()) as scanner:

@@ -9,8 +9,8 @@ import contextlib
 import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS as FIELDS
+from tests.client.support import batches_from, open_table, poll_all, read_all, records_from, write
 from tests.client.support import fill_log as fill
-from tests.client.support import open_table, poll_all, read_all, records_from, write
 
 import fluss
 from fluss.protocol import apis, messages
@@ -85,9 +85,8 @@ async def test_the_server_sends_younger_columns_of_older_batches_as_nulls(evolve
 async def test_without_a_fixed_schema_batches_keep_theirs(evolved):
     async with (
         evolved() as (_, _, new),
-        await new.new_scan().with_fixed_schema(False).create_record_batch_log_scanner() as scanner,
+        batches_from(0, new.new_scan().with_fixed_schema(False)) as scanner,
     ):
-        scanner.subscribe(0, 0)
         batches = []
         while sum(batch.num_records for batch in batches) < 30:
             batches += await scanner.poll_record_batch(5000)

@@ -39,17 +39,16 @@ async def test_sticky_fills_one_bucket_at_a_time(table, writer):
     assert sum(bool(ids) for ids in counts.values()) > 1, "not always the same"
 
 
-async def test_round_robin_spreads_rows_evenly(config, database):
-    config.writer_bucket_no_key_assigner = "round_robin"
-    async with open_table(config, database, FIELDS, bucket_count=4) as (_, table):
-        writer = table.new_append().create_writer()
-        for i in range(100):
-            writer.append((i, "x"))
-        writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": list(range(100, 200))}))
-        await writer.flush()
-        counts = await rows_per_bucket(table)
-        assert sorted(i for ids in counts.values() for i in ids) == list(range(200))
-        assert {len(ids) for ids in counts.values()} == {50}
+@pytest.mark.client(writer_bucket_no_key_assigner="round_robin")
+@pytest.mark.table(bucket_count=4)
+async def test_round_robin_spreads_rows_evenly(table, writer):
+    for i in range(100):
+        writer.append((i, "x"))
+    writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": list(range(100, 200))}))
+    await writer.flush()
+    counts = await rows_per_bucket(table)
+    assert sorted(i for ids in counts.values() for i in ids) == list(range(200))
+    assert {len(ids) for ids in counts.values()} == {50}
 
 
 @pytest.mark.table(bucket_count=4, bucket_keys=["id"])
@@ -98,8 +97,8 @@ async def test_missing_partitions_are_created(config, database, keys):
         assert found["AFRICA"] == [101]
 
 
+@pytest.mark.client(writer_dynamic_create_partition_enabled=False)
 async def test_missing_partitions_are_an_error_when_asked_for(config, database):
-    config.writer_dynamic_create_partition_enabled = False
     async with open_table(config, database, REGIONS, partition_keys=["region"]) as (conn, table):
         await conn.get_admin().create_partition(table.get_table_path(), {"region": "EU"})
         writer = table.new_append().create_writer()

@@ -393,14 +393,13 @@ async def test_a_row_too_large_fails_alone(table, writer):
     assert (await read_all(table)).column("id").to_pylist() == [i for i in range(12) if i != 5]
 
 
-async def test_an_upsert_too_large_fails_alone(config, database):
-    config.writer_request_max_size = 300_000
-    async with open_table(config, database, FIELDS, keys=["id"], bucket_count=3) as (_, table):
-        writer = table.new_upsert().create_writer()
-        handles = [writer.upsert((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
-        with pytest.raises(fluss.RecordTooLargeError, match="row 5"):
-            await handles[5].wait()
-        await asyncio.gather(*(handle.wait() for i, handle in enumerate(handles) if i != 5))
-        await writer.flush()
-        rows = await table.new_lookup().create_lookuper().lookup_many([[i] for i in range(12)])
-        assert rows.num_rows == 11
+@pytest.mark.client(writer_request_max_size=300000)
+@pytest.mark.table(keys=["id"], bucket_count=3)
+async def test_an_upsert_too_large_fails_alone(table, writer):
+    handles = [writer.upsert((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
+    with pytest.raises(fluss.RecordTooLargeError, match="row 5"):
+        await handles[5].wait()
+    await asyncio.gather(*(handle.wait() for i, handle in enumerate(handles) if i != 5))
+    await writer.flush()
+    rows = await table.new_lookup().create_lookuper().lookup_many([[i] for i in range(12)])
+    assert rows.num_rows == 11
