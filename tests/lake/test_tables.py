@@ -12,6 +12,7 @@ from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,7 @@ from tests.lake.support import (
     rows_of,
     system_columns,
 )
+from tests.shared import raising
 from tests.waiting import wait_for
 
 import fluss
@@ -316,10 +318,7 @@ def test_a_compaction_the_server_refuses_leaves_no_files(lake: LakeHarness, monk
     path = in_small_files(lake, "refused")
     one = lake.round(settings=RoundSettings(compact=True, compact_files_min=2))
     report = one.run(path)
-
-    async def refuse(*_: object) -> str:
-        raise errors.StorageError("no space left on the disk of the server")
-
+    refuse = raising(errors.StorageError, "no space left on the disk of the server")
     monkeypatch.setattr(lake.session.admin, "prepare_lake_table_snapshot", refuse)
     with pytest.raises(errors.StorageError):
         one.maintain(report, sweep=False)
@@ -353,7 +352,7 @@ def test_expiry_keeps_what_the_server_knows(lake: LakeHarness) -> None:
     ],
     indirect=["lake"],
 )
-def test_a_commit_without_answer(lake: LakeHarness, owner: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_whose_answer_got_lost(lake: LakeHarness, owner: str, method: str) -> None:
     """The library sends it again, and is told that another one was first: which was its own."""
     path = lake.create("twice", buckets=1)
     lake.append(path, [row(1)])
@@ -365,8 +364,7 @@ def test_a_commit_without_answer(lake: LakeHarness, owner: str, method: str, mon
         commit(*arguments, **options)
         return commit(*arguments, **options)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(found, method, staticmethod(twice) if lake.lake_format == "lance" else twice)
+    with mock.patch.object(found, method, staticmethod(twice) if lake.lake_format == "lance" else twice):
         report = lake.tier(path)
     snapshot = lake.session.lake_snapshot(path)
     assert snapshot.snapshot_id == report.snapshot_id

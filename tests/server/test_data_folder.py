@@ -39,7 +39,7 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-async def test_a_server_leaves_the_folder_alone_that_took_its_place(
+async def test_a_server_whose_folder_was_replaced_acknowledges_nothing_and_leaves_the_new_one_alone(
     tmp_path: Path,
 ) -> None:
     """A copy of the folder takes its place while the server runs. Repairs would cut the logs of the copy."""

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.server.catalog.support import create_partition, drop_partition, drop_table, path
@@ -301,20 +302,17 @@ async def test_failures_of_the_server_stay_with_their_bucket(tmp_path: Path, mon
     async with a_table(tmp_path, buckets=2) as (server, table):
         tablet = server.kv.tablet(server.catalog.table_by_id(table.info.table_id), _bucket(table, 0))
 
-        monkeypatch.setattr(tablet, "_read_old", raising(ZeroDivisionError, "oops"))
-        batch = kv_batch(table.info, SCHEMA, 1, [A])
-        answers = await table.put_raw([(None, 0, batch), (None, 1, batch)])
-        assert [a.error_code for a in answers] == [-1, 0]
-        assert "oops" in answers[0].error_message
-        monkeypatch.undo()
+        with mock.patch.object(tablet, "_read_old", raising(ZeroDivisionError, "oops")):
+            batch = kv_batch(table.info, SCHEMA, 1, [A])
+            answers = await table.put_raw([(None, 0, batch), (None, 1, batch)])
+            assert [a.error_code for a in answers] == [-1, 0]
+            assert "oops" in answers[0].error_message
         assert (await table.put([A])).error_code == 0
         # Memory is used up and the disk does not take more.
         server.kv.budget.limit_bytes = 1
         monkeypatch.setattr("fluss.server.kv.budget._WAIT_SECONDS_MAX", 0.1)
         monkeypatch.setattr(server.kv.budget, "check", lambda: None)
         assert (await table.put([A])).error_code == 72
-        connection = table.client.connection
-        monkeypatch.setattr(connection, "_versions", {**connection._versions, apis.PUT_KV.key: 1}, raising=False)
 
 
 def _bucket(table: Table, number: int) -> TableBucket:
@@ -439,11 +437,7 @@ async def test_a_scan_of_a_damaged_store_is_to_be_begun_again(tmp_path: Path, mo
         await table.put([A, B])
         first = await table.begin_scan(1)
         (cursor,) = server.kv.cursors._cursors.values()
-
-        async def broken(*_: object) -> list[bytes]:
-            raise DamagedStoreError("bad block")
-
-        monkeypatch.setattr(cursor, "read", broken)
+        monkeypatch.setattr(cursor, "read", raising(DamagedStoreError, "bad block"))
         assert (await table.go_on(first, 1, 1)).error_code == ErrorCode.KV_STORAGE_EXCEPTION
         assert await table.lookup(1, 2) == [A, B]
         assert table.scanned(await table.begin_scan(1000)) == [A, B]

@@ -6,6 +6,7 @@ import errno
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.server.log_support import LogHarness, append, failing, make_batch, run
@@ -241,9 +242,7 @@ async def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path, th
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_a_failed_write_is_cut_at_once_or_when_the_segment_is_closed(
-    harness: LogHarness, monkeypatch: pytest.MonkeyPatch, is_cut: bool
-) -> None:
+def test_a_failed_write_is_cut_at_once_or_when_the_segment_is_closed(harness: LogHarness, is_cut: bool) -> None:
     harness.write(make_batch(0))
     closed = harness.log.segments[-1]
     real = disk.write_at
@@ -252,8 +251,7 @@ def test_a_failed_write_is_cut_at_once_or_when_the_segment_is_closed(
         real(fd, data[:40], position)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch, failing("truncate", lambda fd: not is_cut):
-        patch.setattr(disk, "write_at", half)
+    with mock.patch.object(disk, "write_at", half), failing("truncate", lambda fd: not is_cut):
         with pytest.raises(LogStorageError, match="No space left"):
             harness.append(make_batch(3))
         assert closed.file.size_bytes == closed.size_bytes + (0 if is_cut else 40)
@@ -289,7 +287,7 @@ def test_expired_segments_are_deleted_only_below_the_high_watermark(tmp_path: Pa
     assert not (tmp_path / "log-0" / f"{0:020d}.log").exists()
 
 
-def test_expired_segments_are_deleted_in_a_thread_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path / "log-0", segment_bytes_max=10)
     for number in range(4):
         harness.append(make_batch(number * 3))
@@ -305,8 +303,7 @@ def test_expired_segments_are_deleted_in_a_thread_and_again(tmp_path: Path, monk
             raise OSError(5, "the disk is broken")
         real(path)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(disk, "unlink_if_there", fail)
+    with mock.patch.object(disk, "unlink_if_there", fail):
         assert run(harness.log.expired.delete(harness.executor)) == 1
     assert threading.main_thread() not in threads
     assert harness.read_all() == list(range(9, 12)), "readers find only what is kept"

@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -270,10 +271,8 @@ async def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path, a
         assert await fingerprint() not in (first, second)
 
 
-async def test_unfinished_handshakes_end_and_keep_no_others_out(
-    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tls, "HANDSHAKE_SECONDS_MAX", 1.0)
+@mock.patch.object(tls, "HANDSHAKE_SECONDS_MAX", 1.0)
+async def test_unfinished_handshakes_end_and_keep_no_others_out(tmp_path: Path, authority: Authority) -> None:
     async with running_server(tmp_path, **encrypted(authority.issue("server", host="127.0.0.1"))) as server:
         listener = server.listeners["FLUSS"]
         silent = [socket.create_connection((listener.host, listener.port)) for _ in range(50)]

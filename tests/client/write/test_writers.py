@@ -8,10 +8,12 @@ import collections
 import contextlib
 import threading
 import time
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 from tests.client.support import open_table, read_all, records_from
+from tests.shared import raising
 from tests.threads import in_threads
 from tests.waiting import at_most, wait_until
 
@@ -113,9 +115,9 @@ async def test_rows_join_while_the_server_is_busy(conn, table, writer):
     assert (await read_all(table)).column("id").to_pylist() == list(range(41))
 
 
+@pytest.mark.client(writer_batch_timeout_ms=10)
 async def test_many_buckets_share_what_is_in_flight(config, database, monkeypatch):
     """A server that works on one batch of each bucket need not have a second one of each waiting."""
-    config.writer_batch_timeout_ms = 10
     monkeypatch.setattr(writer_module, "_LINGER_BATCHES_TOTAL", 8)
     async with open_table(config, database, FIELDS, keys=["id"], bucket_count=16) as (_, table):
         writer = table.new_upsert().create_writer()
@@ -229,8 +231,8 @@ async def test_a_full_buffer_refuses_the_loop(table, writer):
 
 
 @pytest.mark.client(writer_buffer_memory_size=50_000, writer_buffer_wait_timeout_ms=200)
-async def test_a_thread_waits_for_room_no_longer_than_asked(conn):
-    memory = Sender.of(conn._cluster).memory
+async def test_a_thread_waits_for_room_no_longer_than_asked(cluster):
+    memory = Sender.of(cluster).memory
     memory.reserve(60_000)
     started = time.monotonic()
     with pytest.raises(fluss.DeadlineExceededError, match="stayed full for 200 ms"):
@@ -240,12 +242,12 @@ async def test_a_thread_waits_for_room_no_longer_than_asked(conn):
 
 
 @pytest.mark.client(writer_buffer_memory_size=50_000)
-async def test_closing_wakes_a_thread_that_waits_for_room(conn):
-    memory = Sender.of(conn._cluster).memory
+async def test_closing_wakes_a_thread_that_waits_for_room(cluster):
+    memory = Sender.of(cluster).memory
     memory.reserve(60_000)
     waiting = asyncio.ensure_future(asyncio.to_thread(memory.wait_for_room, may_block=True))
     await asyncio.sleep(0.1)
-    await conn.close()
+    await cluster.close()
     with pytest.raises(fluss.ConnectionClosedError):
         await asyncio.wait_for(waiting, 5)
 
@@ -302,16 +304,11 @@ async def test_flush_waits_for_rows_that_another_thread_has_in_hand(table, monke
 
 
 async def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(conn, writer, monkeypatch):
-    convert = ChunkConverter.convert
-
-    def broken(self, chunk):
-        raise ZeroDivisionError("broken")
-
-    monkeypatch.setattr(ChunkConverter, "convert", broken)
-    handle = writer.append((1, "a"))
-    with pytest.raises(fluss.InvalidRowError, match=r"1 rows could not be converted: ZeroDivisionError"):
-        await handle.wait()
-    monkeypatch.setattr(ChunkConverter, "convert", convert)
+    broken = raising(ZeroDivisionError, "broken")
+    with mock.patch.object(ChunkConverter, "convert", broken):
+        handle = writer.append((1, "a"))
+        with pytest.raises(fluss.InvalidRowError, match=r"1 rows could not be converted: ZeroDivisionError"):
+            await handle.wait()
     await writer.flush()
     monkeypatch.setattr(append_module.ArrowEncoder, "__call__", broken)
     handle = writer.append((2, "b"))
@@ -328,7 +325,7 @@ async def test_a_conversion_that_breaks_does_not_leave_anyone_waiting(conn, writ
     monkeypatch.undo()
     await writer.write_arrow_batch(large).wait()  # the lane goes on
     await writer.flush()
-    assert Sender.of(conn._cluster).memory.used_bytes == 0
+    assert conn.metrics()["writer_buffer_bytes"] == 0
 
 
 # -- acks, targets ----------------------------------------------------------------------------------------------------
@@ -481,7 +478,7 @@ async def test_closing_fails_what_is_pending_once_and_clearly(conn, writer):
     with pytest.raises(fluss.ConnectionClosedError, match="is closed"):
         writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [100]}))
     await conn.close()
-    assert Sender.of(conn._cluster).memory.used_bytes == 0
+    assert conn.metrics()["writer_buffer_bytes"] == 0
 
 
 @pytest.mark.client(writer_batch_size=2000)
@@ -526,23 +523,23 @@ async def test_leaving_a_connection_flushes(config, database):
 
 
 @pytest.mark.parametrize("plain", [False, True])
-async def test_writer_ids_are_told_before_they_are_used(config, database, plain):
-    config.writer_bucket_no_key_assigner = "round_robin"
-    async with open_table(config, database, FIELDS, bucket_count=2) as (conn, table):
-        reported = []
+@pytest.mark.client(writer_bucket_no_key_assigner="round_robin")
+@pytest.mark.table(bucket_count=2)
+async def test_writer_ids_are_told_before_they_are_used(conn, table, plain):
+    reported = []
 
-        async def report(writer_id):
-            await asyncio.sleep(0.05)
-            reported.append(writer_id)
+    async def report(writer_id):
+        await asyncio.sleep(0.05)
+        reported.append(writer_id)
 
-        conn.on_writer_id((lambda writer_id: reported.append(writer_id) or True) if plain else report)
-        writer = table.new_append().create_writer()
-        await asyncio.gather(*(writer.append((i, "x")).wait() for i in range(20)))
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            scanner.subscribe_buckets({0: 0, 1: 0})
-            ids = {found.writer_id for found in await scanner.poll_record_batch(5000)}
-        assert ids == set(reported)
-        assert len(reported) == 1
+    conn.on_writer_id((lambda writer_id: reported.append(writer_id) or True) if plain else report)
+    writer = table.new_append().create_writer()
+    await asyncio.gather(*(writer.append((i, "x")).wait() for i in range(20)))
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        scanner.subscribe_buckets({0: 0, 1: 0})
+        ids = {found.writer_id for found in await scanner.poll_record_batch(5000)}
+    assert ids == set(reported)
+    assert len(reported) == 1
 
 
 @pytest.mark.parametrize("mode", ["overwrite", fluss.MergeMode.OVERWRITE])

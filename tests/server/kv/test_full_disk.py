@@ -10,6 +10,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.server.kv.support import Delete, opened, table
@@ -106,10 +107,9 @@ async def test_a_store_without_a_file_handle_is_read_later(tmp_path: Path, monke
         assert await bucket.get(1) == (1, "disk", None)
         assert bucket.store.applied_offset == 100
         generation = bucket.store.generation
-        monkeypatch.setattr(ordered, "get_many", raising(RuntimeError, text))
-        with pytest.raises(KvStorageError, match="cannot be read now"):
+        unread = mock.patch.object(ordered, "get_many", raising(RuntimeError, text))
+        with unread, pytest.raises(KvStorageError, match="cannot be read now"):
             await bucket.get(1)
-        monkeypatch.undo()
         assert await bucket.get(1) == (1, "disk", None)
         assert bucket.store.generation == generation
 
