@@ -60,10 +60,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def descriptor(**custom_properties: str) -> TableDescriptor:
     return TableDescriptor(
-        Schema(ROW),
-        bucket_count=1,
-        properties={"table.datalake.enabled": "true"},
-        custom_properties=custom_properties,
+        Schema(ROW), bucket_count=1, properties={"table.datalake.enabled": "true"}, custom_properties=custom_properties
     )
 
 

@@ -13,21 +13,8 @@ import pytest
 from tests.server.kv.support import SCHEMA, Bucket, Delete, kv_batch, opened, table, with_columns
 
 from fluss import errors
-from fluss.metadata import (
-    AggFunction,
-    ArrayType,
-    BigIntType,
-    BooleanType,
-    Column,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    Schema,
-    StringType,
-    TableInfo,
-    TinyIntType,
-)
+from fluss.metadata import AggFunction, Column, Schema, TableInfo
+from fluss.metadata import types as t
 from fluss.server.kv import prepare as preparing
 
 A, B, C = (1, "a", 1.0), (1, "b", 2.0), (2, "c", None)
@@ -136,10 +123,7 @@ async def test_partial_delete(bucket: Bucket) -> None:
     assert bucket.store.row_count == 1
 
 
-@pytest.mark.parametrize(
-    ("targets", "column"),
-    [([1, 2], None), ([0, 7], None), ([-1, 0], None), ([0, 1], "score")],
-)
+@pytest.mark.parametrize(("targets", "column"), [([1, 2], None), ([0, 7], None), ([-1, 0], None), ([0, 1], "score")])
 async def test_bad_target_columns(tmp_path: Path, targets: list[int], column: str | None) -> None:
     columns = [
         dataclasses.replace(c, data_type=c.data_type.with_nullable(False)) if c.name == column else c
@@ -174,7 +158,7 @@ async def test_first_row(tmp_path: Path, image: str) -> None:
 async def test_versioned(tmp_path: Path, image: str, repeated: bool) -> None:
     properties = {"merge__engine": "versioned", "changelog_image": image}
     extra: list[Any] = [(9, "z", 0.0), (9, "z", -1.0)] if repeated else []
-    schema = with_columns(Schema.of(SCHEMA.columns[:2], primary_key=("id",)), Column("version", BigIntType()))
+    schema = with_columns(Schema.of(SCHEMA.columns[:2], primary_key=("id",)), Column("version", t.BigIntType()))
 
     entry = table(schema, **properties, merge__engine_versioned_ver__column="version")
     async with opened(tmp_path, entry) as bucket:
@@ -215,17 +199,17 @@ async def test_deletes_can_be_ignored(tmp_path: Path) -> None:
 
 AGGREGATED = Schema.of(
     [
-        Column("id", BigIntType(nullable=False)),
-        Column("total", TinyIntType(), agg_function=AggFunction("sum")),
-        Column("price", DecimalType(6, 2), agg_function=AggFunction("product")),
-        Column("top", DoubleType(), agg_function=AggFunction("max")),
-        Column("low", StringType(), agg_function=AggFunction("min")),
-        Column("all", BooleanType(), agg_function=AggFunction("bool_and")),
-        Column("names", StringType(), agg_function=AggFunction("listagg", {"delimiter": "|"})),
-        Column("first", IntType(), agg_function=AggFunction("first_value")),
-        Column("last", IntType(), agg_function=AggFunction("last_value")),
-        Column("plain", ArrayType(IntType())),
-        Column("single", FloatType(), agg_function=AggFunction("SUM")),
+        Column("id", t.BigIntType(nullable=False)),
+        Column("total", t.TinyIntType(), agg_function=AggFunction("sum")),
+        Column("price", t.DecimalType(6, 2), agg_function=AggFunction("product")),
+        Column("top", t.DoubleType(), agg_function=AggFunction("max")),
+        Column("low", t.StringType(), agg_function=AggFunction("min")),
+        Column("all", t.BooleanType(), agg_function=AggFunction("bool_and")),
+        Column("names", t.StringType(), agg_function=AggFunction("listagg", {"delimiter": "|"})),
+        Column("first", t.IntType(), agg_function=AggFunction("first_value")),
+        Column("last", t.IntType(), agg_function=AggFunction("last_value")),
+        Column("plain", t.ArrayType(t.IntType())),
+        Column("single", t.FloatType(), agg_function=AggFunction("SUM")),
     ],
     primary_key=("id",),
 )
@@ -233,7 +217,7 @@ AGGREGATED = Schema.of(
 
 async def test_columns_that_are_added_while_a_write_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = table(AGGREGATED, merge__engine="aggregation")
-    schemas = {1: AGGREGATED, 2: with_columns(AGGREGATED, Column("more", StringType()))}
+    schemas = {1: AGGREGATED, 2: with_columns(AGGREGATED, Column("more", t.StringType()))}
     altered = table(schemas, merge__engine="aggregation")
     prepare = preparing.prepare
 
@@ -296,7 +280,9 @@ async def test_aggregation_with_deletes(tmp_path: Path) -> None:
 
 
 async def test_partial_aggregation_needs_nullable_columns(tmp_path: Path) -> None:
-    schema = with_columns(Schema.of(AGGREGATED.columns[:2], primary_key=("id",)), Column("n", IntType(nullable=False)))
+    schema = with_columns(
+        Schema.of(AGGREGATED.columns[:2], primary_key=("id",)), Column("n", t.IntType(nullable=False))
+    )
     async with opened(tmp_path, table(schema, merge__engine="aggregation")) as bucket:
         for targets in ([0, 1], [0, 1, 2], [1, 2]):
             with pytest.raises(errors.InvalidTargetColumnError):
@@ -305,7 +291,7 @@ async def test_partial_aggregation_needs_nullable_columns(tmp_path: Path) -> Non
 
 
 async def test_rows_of_older_schemas(tmp_path: Path) -> None:
-    wide = with_columns(SCHEMA, Column("more", StringType()))
+    wide = with_columns(SCHEMA, Column("more", t.StringType()))
     schemas = {1: SCHEMA, 2: wide}
 
     entry = table()
@@ -376,7 +362,9 @@ async def test_damaged_batches_are_refused_whole(bucket: Bucket) -> None:
 
 async def test_rows_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     """The batch is whole, but its rows are not rows of this table."""
-    other = Schema.of([Column("id", BigIntType(nullable=False)), Column("name", BooleanType())], primary_key=("id",))
+    other = Schema.of(
+        [Column("id", t.BigIntType(nullable=False)), Column("name", t.BooleanType())], primary_key=("id",)
+    )
 
     async def work(bucket: Bucket) -> None:
         for targets in ((), (0, 1)):

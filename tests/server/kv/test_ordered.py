@@ -99,11 +99,7 @@ def test_runs_of_a_layer_stay_few_and_short(monkeypatch: pytest.MonkeyPatch) -> 
     window_max=st.sampled_from([1, 3, 16, 1_024]),
 )
 def test_sources_are_merged_and_the_newest_row_counts(
-    memory: dict[bytes, bool],
-    spilling: dict[bytes, bool],
-    disk: dict[bytes, bool],
-    prefix: bytes,
-    window_max: int,
+    memory: dict[bytes, bool], spilling: dict[bytes, bool], disk: dict[bytes, bool], prefix: bytes, window_max: int
 ) -> None:
     sources = [changed(memory, 0), changed(spilling, 1), changed(disk, 2)]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
