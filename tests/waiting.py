@@ -7,6 +7,9 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+import pytest
 
 
 @contextmanager
@@ -32,3 +35,10 @@ async def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> 
     while not condition():
         assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s"
         await asyncio.sleep(0.001)
+
+
+async def cancel_and_wait(task: asyncio.Future[Any]) -> None:
+    """Cancel a task, and check that it ends by that."""
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
-from tests.waiting import at_most
+from tests.waiting import at_most, cancel_and_wait
 
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidArgumentError
 from fluss.net import LoopThread, background
@@ -182,9 +182,7 @@ async def test_cancelling_wrap_reaches_the_coroutine(thread: LoopThread) -> None
     cancelled = threading.Event()
     task = asyncio.ensure_future(thread.wrap(sleep_on(cancelled)))
     await asyncio.sleep(0.05)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel_and_wait(task)
     assert cancelled.wait(5)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.net.conftest import Server, echo, serving
-from tests.waiting import at_most
+from tests.waiting import at_most, cancel_and_wait
 
 from fluss.errors import (
     AuthenticateError,
@@ -289,9 +289,7 @@ async def test_cancelled_calls_leave_nothing_behind() -> None:
         call = asyncio.ensure_future(connection.call_parts(apis.FETCH_LOG, [b"1"]))
         await asyncio.sleep(0.01)
         assert "1 calls in flight" in repr(connection)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        await cancel_and_wait(call)
         assert "0 calls in flight" in repr(connection)
         assert await connection.call_parts(apis.FETCH_LOG, [b"2"]) == b"ok"
 
@@ -441,9 +439,7 @@ async def test_cancelled_open_closes_the_socket() -> None:
     async with serving(silent) as server:
         opening = asyncio.ensure_future(connect(server.port))
         await server.connected.wait()
-        opening.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await opening
+        await cancel_and_wait(opening)
         await asyncio.wait_for(server.sessions[0].reader.read(), 5)
         assert server.sessions[0].reader.at_eof()
     gc.collect()  # a transport left open would warn now

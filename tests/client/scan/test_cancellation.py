@@ -16,6 +16,7 @@ import anyio.lowlevel
 import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS, batches_from, closed, fill_log, open_table, poll_all, records_from
+from tests.waiting import cancel_and_wait
 
 import fluss
 import fluss.aio
@@ -44,9 +45,7 @@ async def test_a_cancelled_poll_keeps_what_it_took(table):
         polling = asyncio.ensure_future(scanner.poll(5000))
         await waits.wait()
         assert scanner.get_subscribed_buckets()[0][1] == 0
-        polling.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await polling
+        await cancel_and_wait(polling)
         assert scanner.get_subscribed_buckets()[0][1] == 0
         assert offsets_of(await poll_all(scanner, 100)) == ALL
 

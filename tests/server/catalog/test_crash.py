@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 from tests.server.catalog.support import NOW_MS, Clock, log_table, partitioned_table, pk_table
 from tests.shared import raising
+from tests.waiting import cancel_and_wait
 
 from fluss.errors import FlussError
 from fluss.metadata import Column, DatabaseDescriptor, DataTypes, TablePath
@@ -346,9 +347,7 @@ async def test_a_change_is_finished_when_its_client_goes_away(tmp_path: Path) ->
 
     task = asyncio.ensure_future(create_database(catalog))
     await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel_and_wait(task)
     await catalog.close()
     assert "new" in catalog.databases
     assert "new" in open_catalog(tmp_path).databases
