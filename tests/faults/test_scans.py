@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from tests.client.support import batches_from, records_from
+from tests.client.support import batches_from, records_from, write
 from tests.faults.conftest import FIELDS
 from tests.faults.proxy import Answer, Chaos, Fault, times
 from tests.waiting import at_most
@@ -215,10 +215,7 @@ async def test_limit_scans_are_tried_again(proxy, through):
 async def test_cursors_begin_again_but_do_not_skip(proxy, through):
     async with through(keys=["id"]) as (conn, path):
         table = await conn.get_table(path)
-        writer = table.new_upsert().create_writer()
-        for i in range(100):
-            writer.upsert((i, "x"))
-        await writer.flush()
+        await write(table, [(i, "x") for i in range(100)])
         bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
         proxy.on_request = times(2, Fault.CUT_AFTER, apis.SCAN_KV.key)
         found = await table.new_scan().create_bucket_batch_scanner(bucket).to_arrow()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.client.support import write
 from tests.server.log_support import Client, make_batch, running_server
 from tests.server.metrics_support import check_page, figures, http
 from tests.waiting import wait_until
@@ -58,17 +59,11 @@ def of_table(name: str, table: str) -> str:
 async def test_requests_and_records_are_counted_by_table(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, await client_of(server) as conn:
         log, keyed = await make_table(conn, "log"), await make_table(conn, "keyed", ["region", "id"])
-        appends = log.new_append().create_writer()
-        for number in range(5):
-            appends.append({"id": number, "region": "a", "name": "x"})
-        await appends.flush()
+        await write(log, [{"id": number, "region": "a", "name": "x"} for number in range(5)])
         scanner = await log.new_scan().create_log_scanner()
         scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
         assert len(await scanner.poll(5000)) == 5
-        upserts = keyed.new_upsert().create_writer()
-        for number in range(3):
-            upserts.upsert({"id": number, "region": "a", "name": "x"})
-        await upserts.flush()
+        await write(keyed, [{"id": number, "region": "a", "name": "x"} for number in range(3)])
         assert await keyed.new_lookup().create_lookuper().lookup({"region": "a", "id": 1})
         prefixes = keyed.new_lookup().lookup_by(["region"]).create_lookuper()
         assert len(await prefixes.lookup({"region": "a"})) == 3
