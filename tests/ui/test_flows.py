@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from tests.console.conftest import Running, running_console, server_with_console
 from tests.ports import free_port
 from tests.waiting import at_most
@@ -20,12 +18,6 @@ from fluss.console.settings import Settings
 from fluss.tools.flows import Flow, note_flows
 
 from .conftest import CHOOSE, Page, other, violations, windows
-
-
-@pytest.fixture
-def db(console: Running) -> Iterator[fluss.Database]:
-    with fluss.connect(console.server, timeout=20) as found:
-        yield found
 
 
 def connection(page: Page) -> str:
