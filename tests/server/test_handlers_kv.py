@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 from tests.server.catalog.support import create_partition, drop_partition, drop_table, path
-from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, kv_batch, with_columns
+from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, keyed_schema, kv_batch, with_columns
 from tests.server.log_support import Client, connected, failing, path_of, running_server
 from tests.shared import raising
 from tests.waiting import wait_until
@@ -340,10 +340,7 @@ async def test_a_client_that_leaves_does_not_part_log_and_state(tmp_path: Path) 
 
 
 async def test_prefix_lookup(tmp_path: Path) -> None:
-    schema = Schema.of(
-        [Column("a", BigIntType(nullable=False)), Column("b", StringType(nullable=False)), Column("v", IntType())],
-        primary_key=("a", "b"),
-    )
+    schema = keyed_schema("a", "b", a=BigIntType(), b=StringType(), v=IntType())
     async with a_table(tmp_path, schema, bucket_keys=["a"]) as (_, table):
         await table.put([(1, "x", 1), (2, "y", 2), (1, "a", 3)])
         encoder = prefix_key_encoder(table.info)
@@ -478,10 +475,7 @@ async def test_inserts_by_lookup_need_nullable_columns(tmp_path: Path) -> None:
 
 
 async def test_partitions(tmp_path: Path) -> None:
-    schema = Schema.of(
-        [Column("id", BigIntType(nullable=False)), Column("day", StringType(nullable=False)), Column("v", IntType())],
-        primary_key=("id", "day"),
-    )
+    schema = keyed_schema("id", "day", id=BigIntType(), day=StringType(), v=IntType())
     async with a_table(tmp_path, schema, partition_keys=["day"]) as (server, table):
         for day in ("a", "b"):
             await table.client.send(create_partition(day=day))
@@ -511,10 +505,7 @@ async def test_partitions(tmp_path: Path) -> None:
 
 async def test_old_clients_and_their_keys(tmp_path: Path) -> None:
     """Version 0 encodes keys for the lake; a table that does not is closed to it."""
-    schema = Schema.of(
-        [Column("a", BigIntType(nullable=False)), Column("b", BigIntType(nullable=False)), Column("v", IntType())],
-        primary_key=("a", "b"),
-    )
+    schema = keyed_schema("a", "b", a=BigIntType(), b=BigIntType(), v=IntType())
     async with a_table(tmp_path, schema, bucket_keys=["a"], datalake_format="paimon") as (server, table):
         assert (await table.put([(1, 2, 3)])).error_code == 0
         session = next(iter(server.sessions))

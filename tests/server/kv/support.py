@@ -46,11 +46,14 @@ SYMBOLS = {
     ChangeType.Delete: "-D",
 }
 
-SCHEMA = Schema.of(
-    [Column("id", t.BigIntType(nullable=False)), Column("name", t.StringType()), Column("score", t.DoubleType())],
-    primary_key=("id",),
-)
 
+def keyed_schema(*keys: str, **columns: t.DataType) -> Schema:
+    """A schema with these columns, of which the keys are not null."""
+    given = [Column(name, data_type.with_nullable(name not in keys)) for name, data_type in columns.items()]
+    return Schema.of(given, primary_key=keys)
+
+
+SCHEMA = keyed_schema("id", id=t.BigIntType(), name=t.StringType(), score=t.DoubleType())
 
 NUMBERED = Schema.of(
     [Column("k", t.StringType(nullable=False)), Column("n", t.IntType()), Column("v", t.StringType())],

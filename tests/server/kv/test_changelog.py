@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.kv.support import SCHEMA, Bucket, Delete, kv_batch, opened, table, with_columns
+from tests.server.kv.support import SCHEMA, Bucket, Delete, keyed_schema, kv_batch, opened, table, with_columns
 
 from fluss import errors
 from fluss.metadata import AggFunction, Column, Schema, TableInfo
@@ -362,9 +362,7 @@ async def test_damaged_batches_are_refused_whole(bucket: Bucket) -> None:
 
 async def test_rows_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     """The batch is whole, but its rows are not rows of this table."""
-    other = Schema.of(
-        [Column("id", t.BigIntType(nullable=False)), Column("name", t.BooleanType())], primary_key=("id",)
-    )
+    other = keyed_schema("id", id=t.BigIntType(), name=t.BooleanType())
 
     async def work(bucket: Bucket) -> None:
         for targets in ((), (0, 1)):

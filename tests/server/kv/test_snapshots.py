@@ -19,7 +19,7 @@ import pytest
 from pyarrow import fs
 from rocksdict import AccessType, Options, Rdict
 from tests.server.catalog.support import create_partition, drop_partition, drop_table, path
-from tests.server.kv.support import NUMBERED, SCHEMA, Delete
+from tests.server.kv.support import NUMBERED, SCHEMA, Delete, keyed_schema
 from tests.server.log_support import FakeClock, connected, run, running_server
 from tests.server.test_handlers_kv import Table
 from tests.shared import raising
@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 
 import fluss.aio as fluss
 from fluss import errors
-from fluss.metadata import EARLIEST_OFFSET, BigIntType, ChangeType, Column, Schema, StringType, TableBucket, TablePath
+from fluss.metadata import EARLIEST_OFFSET, BigIntType, ChangeType, Schema, StringType, TableBucket, TablePath
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.kv import snapshots as snapshots_module
@@ -52,9 +52,7 @@ SEGMENTS: dict[str, object] = {
 }
 TTL = {"table.log.ttl": "1 min"}
 unreachable = raising(OSError, "the store is out of reach")
-PARTITIONED = Schema.of(
-    [Column("id", BigIntType(nullable=False)), Column("name", StringType(nullable=False))], primary_key=("id", "name")
-)
+PARTITIONED = keyed_schema("id", "name", id=BigIntType(), name=StringType())
 
 
 @contextlib.asynccontextmanager

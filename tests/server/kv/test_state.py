@@ -17,7 +17,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.server.kv.support import Bucket, Delete, Row, opened, replayed, table
+from tests.server.kv.support import Bucket, Delete, Row, keyed_schema, opened, replayed, table
 from tests.shared import raising
 from tests.waiting import wait_until
 
@@ -227,11 +227,7 @@ async def test_spill_that_ends_while_a_view_is_made(bucket: Bucket) -> None:
 
 
 async def test_prefix_lookup(tmp_path: Path) -> None:
-    schema = Schema.of(
-        [Column("a", BigIntType(nullable=False)), Column("b", StringType(nullable=False)), Column("v", BigIntType())],
-        primary_key=("a", "b"),
-    )
-
+    schema = keyed_schema("a", "b", a=BigIntType(), b=StringType(), v=BigIntType())
     entry = table(schema, bucket_keys=["a"])
     async with opened(tmp_path, entry) as bucket:
         prefix = prefix_key_encoder(entry.table_info)
