@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.client.support import write
 
 import fluss
 from fluss.server.local import LocalServer
@@ -140,10 +141,7 @@ async def test_api_reference(server: LocalServer, names: Namespace) -> None:
     schema = fluss.Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]))
     await names["admin"].create_table(path, fluss.TableDescriptor(schema, bucket_count=1))
     table = await names["conn"].get_table(path)
-    writer = table.new_append().create_writer()
-    for i in range(6):
-        writer.append((i, f"n{i}"))
-    await writer.flush()
+    await write(table, [(i, f"n{i}") for i in range(6)])
     names["scanner"] = await table.new_scan().create_log_scanner()
     names["scanner"].subscribe(0, fluss.EARLIEST_OFFSET)
     await run_document(REFERENCE, names, server.bootstrap_servers)

@@ -1,11 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wait for something that happens by itself, with a limit."""
+"""Wait for something that happens by itself, with a limit; limit how long something takes."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Fail if the block takes as long as this, or longer."""
+    began = time.monotonic()
+    yield
+    took = time.monotonic() - began
+    assert took < seconds, f"it took {took:.2f} s, not less than {seconds:g} s"
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
@@ -22,3 +35,10 @@ async def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> 
     while not condition():
         assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s"
         await asyncio.sleep(0.001)
+
+
+async def cancel_and_wait(task: asyncio.Future[Any]) -> None:
+    """Cancel a task, and check that it ends by that."""
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

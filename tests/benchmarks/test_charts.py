@@ -97,9 +97,7 @@ def test_every_section_has_figures_or_says_that_it_has_none_and_every_chart_is_t
             assert (page.parent / chart).exists(), f"{chart} was not drawn"
 
 
-def test_a_part_of_a_preliminary_result_stays_preliminary_and_a_whole_run_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_parts_of_a_preliminary_result_stay_preliminary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "redraw", lambda: None)
     one, two = {"name": "one", "value": 1}, {"name": "two", "value": 2}
     documents.keep("bench", {"results": [one], "preliminary": True}, folder=tmp_path)

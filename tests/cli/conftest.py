@@ -31,6 +31,12 @@ def server() -> Iterator[fluss.LocalServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def db(server: fluss.LocalServer) -> Iterator[fluss.Database]:
+    with fluss.connect(server.bootstrap_servers) as db:
+        yield db
+
+
 @pytest.fixture
 def environment(server: fluss.LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     found = {

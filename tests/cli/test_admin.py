@@ -21,10 +21,9 @@ from fluss.cli import main
 
 
 @pytest.fixture(scope="module")
-def tables(server: fluss.LocalServer) -> None:
-    with fluss.connect(server.bootstrap_servers) as db:
-        db.create_table("orders", [{"id": 1, "item": "tea"}, {"id": 2, "item": "mug"}], primary_key="id", buckets=2)
-        db.create_table("events", [{"id": 1}])
+def tables(db: fluss.Database) -> None:
+    db.create_table("orders", [{"id": 1, "item": "tea"}, {"id": 2, "item": "mug"}], primary_key="id", buckets=2)
+    db.create_table("events", [{"id": 1}])
 
 
 pytestmark = pytest.mark.usefixtures("tables")

@@ -27,16 +27,15 @@ def other() -> Iterator[fluss.LocalServer]:
 
 
 @pytest.fixture(scope="module")
-def tables(server: fluss.LocalServer) -> None:
-    with fluss.connect(server.bootstrap_servers) as db:
-        db.create_table("shop.events", "id bigint, kind string", buckets=3).append([(i, f"k{i}") for i in range(500)])
-        orders = db.create_table("shop.orders", "id bigint, item string", primary_key="id", buckets=2)
-        orders.upsert([(i, "tea") for i in range(300)])
-        orders.delete(where="id < 10")
-        orders.add_column("note", "string")
-        orders.upsert({"id": 11, "item": "mug", "note": "new"})
-        days = db.create_table("shop.days", "day string, id int", partition_by="day", properties={"owner": "anna"})
-        days.append([(f"2026-01-0{1 + i % 3}", i) for i in range(60)])
+def tables(db: fluss.Database) -> None:
+    db.create_table("shop.events", "id bigint, kind string", buckets=3).append([(i, f"k{i}") for i in range(500)])
+    orders = db.create_table("shop.orders", "id bigint, item string", primary_key="id", buckets=2)
+    orders.upsert([(i, "tea") for i in range(300)])
+    orders.delete(where="id < 10")
+    orders.add_column("note", "string")
+    orders.upsert({"id": 11, "item": "mug", "note": "new"})
+    days = db.create_table("shop.days", "day string, id int", partition_by="day", properties={"owner": "anna"})
+    days.append([(f"2026-01-0{1 + i % 3}", i) for i in range(60)])
 
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -55,18 +54,17 @@ def test_a_database(ok: Ok, other: fluss.LocalServer) -> None:
         assert len(there.table("shop.days").partitions()) == 3
 
 
-def test_properties_that_a_server_fills_in_are_not_copied(server: fluss.LocalServer) -> None:
+def test_properties_that_a_server_fills_in_are_not_copied(db: fluss.Database) -> None:
     """Apache Fluss 0.9.1 refuses those of later releases."""
-    with fluss.connect(server.bootstrap_servers) as db:
-        assert "table.kv.format-version" in db.table("shop.orders").info.get_properties()
-        assert draft_like(db, "x", "shop.orders").descriptor.properties == {}
-        of_a_server = {"table.kv.standby-replica.enabled": "true"}
-        db.create_table("standby", "id bigint", primary_key="id", properties=of_a_server)
-        assert draft_like(db, "x", "standby").descriptor.properties == {}
-        chosen = {"table.kv.standby-replica.enabled": "false", "table.log.ttl": "3d", "owner": "anna"}
-        db.create_table("chosen", "id bigint", primary_key="id", properties=chosen)
-        made = draft_like(db, "x", "chosen").descriptor
-        assert {**made.properties, **made.custom_properties} == chosen
+    assert "table.kv.format-version" in db.table("shop.orders").info.get_properties()
+    assert draft_like(db, "x", "shop.orders").descriptor.properties == {}
+    of_a_server = {"table.kv.standby-replica.enabled": "true"}
+    db.create_table("standby", "id bigint", primary_key="id", properties=of_a_server)
+    assert draft_like(db, "x", "standby").descriptor.properties == {}
+    chosen = {"table.kv.standby-replica.enabled": "false", "table.log.ttl": "3d", "owner": "anna"}
+    db.create_table("chosen", "id bigint", primary_key="id", properties=chosen)
+    made = draft_like(db, "x", "chosen").descriptor
+    assert {**made.properties, **made.custom_properties} == chosen
 
 
 def test_mistakes(call: Call, other: fluss.LocalServer) -> None:
@@ -81,32 +79,31 @@ def test_mistakes(call: Call, other: fluss.LocalServer) -> None:
 
 @pytest.mark.parametrize("kind", ["log", "loose", "key"])
 def test_a_copy_that_was_killed_ends_equal(
-    kind: str, ok: Ok, start: Start, server: fluss.LocalServer, other: fluss.LocalServer, tmp_path: Path
+    kind: str, ok: Ok, start: Start, db: fluss.Database, other: fluss.LocalServer, tmp_path: Path
 ) -> None:
     name = f"big_{kind}"
-    with fluss.connect(server.bootstrap_servers) as db:
-        table = db.create_table(
-            name,
-            "id bigint, text string",
-            primary_key="id" if kind == "key" else None,
-            bucket_key=None if kind == "loose" else "id",
-            buckets=2,
-        )
-        write = table.upsert if kind == "key" else table.append
-        for first in range(0, 40_000, 2_000):
-            write([(i, f"text {i}") for i in range(first, first + 2_000)])
-        target = f"{other.bootstrap_servers}/{name}"
-        command = ["copy", name, target, "--checkpoint", str(tmp_path / "state"), "--verify", "--json"]
-        running = start(*command, stdout=subprocess.DEVNULL)
-        with fluss.connect(other.bootstrap_servers) as there:
-            wait_for(lambda: name in there and there.table(name).count())
-            running.send_signal(signal.SIGKILL)
-            running.wait()
-        if kind == "key":
-            table.delete(where="id < 1000")
-            table.upsert({"id": 5_000, "text": "changed"})
-        else:
-            table.append({"id": -1, "text": "later"})
+    table = db.create_table(
+        name,
+        "id bigint, text string",
+        primary_key="id" if kind == "key" else None,
+        bucket_key=None if kind == "loose" else "id",
+        buckets=2,
+    )
+    write = table.upsert if kind == "key" else table.append
+    for first in range(0, 40_000, 2_000):
+        write([(i, f"text {i}") for i in range(first, first + 2_000)])
+    target = f"{other.bootstrap_servers}/{name}"
+    command = ["copy", name, target, "--checkpoint", str(tmp_path / "state"), "--verify", "--json"]
+    running = start(*command, stdout=subprocess.DEVNULL)
+    with fluss.connect(other.bootstrap_servers) as there:
+        wait_for(lambda: name in there and there.table(name).count())
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+    if kind == "key":
+        table.delete(where="id < 1000")
+        table.upsert({"id": 5_000, "text": "changed"})
+    else:
+        table.append({"id": -1, "text": "later"})
     (done,) = json.loads(ok(*command))
     assert done["resumed"]
     assert done["equal"]
@@ -116,7 +113,7 @@ def test_a_copy_that_was_killed_ends_equal(
     ("buckets", "key", "partitioned"), [(1, None, False), (3, None, False), (3, "id", False), (2, None, True)]
 )
 def test_a_copy_goes_on_without_doubling_rows(
-    server: fluss.LocalServer,
+    db: fluss.Database,
     other: fluss.LocalServer,
     tmp_path: Path,
     buckets: int,
@@ -125,8 +122,8 @@ def test_a_copy_goes_on_without_doubling_rows(
 ) -> None:
     """It may end after any batch was written and before it is noted: then those rows are known by themselves."""
     name = f"log_{buckets}_{key}_{partitioned}"
-    with fluss.connect(server.bootstrap_servers) as here, fluss.connect(other.bootstrap_servers) as there:
-        table = here.create_table(
+    with fluss.connect(other.bootstrap_servers) as there:
+        table = db.create_table(
             name,
             "id bigint, day string, text string",
             buckets=buckets,
@@ -146,31 +143,31 @@ def test_a_copy_goes_on_without_doubling_rows(
                     raise RuntimeError("killed")
 
             with pytest.raises(RuntimeError, match="killed"):
-                TableCopy(here, name, there, name, checkpoint=checkpoint, progress=stop).run()
-        report = TableCopy(here, name, there, name, checkpoint=checkpoint).run()
+                TableCopy(db, name, there, name, checkpoint=checkpoint, progress=stop).run()
+        report = TableCopy(db, name, there, name, checkpoint=checkpoint).run()
         assert report.resumed
         assert 0 < report.rows < 300
         assert fingerprint(there.table(name)) == fingerprint(table)
         table.append((1_000, "d2", "later"))
-        TableCopy(here, name, there, name, checkpoint=checkpoint).run()
+        TableCopy(db, name, there, name, checkpoint=checkpoint).run()
         assert fingerprint(there.table(name)) == fingerprint(table)
         there.table(name).append((2_000, "d1", "not from the source"))
         for follow in (False, True):
             with pytest.raises(InvalidArgumentError, match="1 rows that were not copied"):
-                TableCopy(here, name, there, name, checkpoint=checkpoint).run(follow=follow)
+                TableCopy(db, name, there, name, checkpoint=checkpoint).run(follow=follow)
 
 
-def test_a_copy_without_a_checkpoint_goes_on(server: fluss.LocalServer, other: fluss.LocalServer) -> None:
+def test_a_copy_without_a_checkpoint_goes_on(db: fluss.Database, other: fluss.LocalServer) -> None:
     stopped = False
 
     def stop(_: int) -> None:
         if stopped:
             raise RuntimeError("stopped")
 
-    with fluss.connect(server.bootstrap_servers) as here, fluss.connect(other.bootstrap_servers) as there:
-        table = here.create_table("unnoted", "id bigint")
+    with fluss.connect(other.bootstrap_servers) as there:
+        table = db.create_table("unnoted", "id bigint")
         table.append([(1,)])
-        copy = TableCopy(here, "unnoted", there, "unnoted", progress=stop)
+        copy = TableCopy(db, "unnoted", there, "unnoted", progress=stop)
         copy.run()
         table.append([(2,)])
         stopped = True
@@ -181,8 +178,8 @@ def test_a_copy_without_a_checkpoint_goes_on(server: fluss.LocalServer, other: f
         assert fingerprint(there.table("unnoted")) == fingerprint(table)
 
 
-def test_follow(start: Start, server: fluss.LocalServer, other: fluss.LocalServer) -> None:
-    with fluss.connect(server.bootstrap_servers) as db, fluss.connect(other.bootstrap_servers) as there:
+def test_follow(start: Start, db: fluss.Database, other: fluss.LocalServer) -> None:
+    with fluss.connect(other.bootstrap_servers) as there:
         live = db.create_table("live", "id bigint, item string", primary_key="id")
         live.upsert([(1, "tea"), (2, "mug")])
         running = start("copy", "live", f"{other.bootstrap_servers}/live", "--follow", stderr=subprocess.PIPE)
@@ -199,14 +196,13 @@ def test_follow(start: Start, server: fluss.LocalServer, other: fluss.LocalServe
         assert "2 rows and" in shown
 
 
-def test_a_checkpoint_is_of_one_server(server: fluss.LocalServer, tmp_path: Path) -> None:
+def test_a_checkpoint_is_of_one_server(db: fluss.Database, tmp_path: Path) -> None:
     """New servers number their tables alike."""
     checkpoint = str(tmp_path / "state.json")
-    with fluss.connect(server.bootstrap_servers) as here:
-        with fluss.connect(tmp_path / "a") as there:
-            first = TableCopy(here, "shop.orders", there, "orders", checkpoint=checkpoint)
-            first.run()
-        with fluss.connect(tmp_path / "b") as there:
-            with pytest.raises(InvalidArgumentError, match="belongs to other tables"):
-                TableCopy(here, "shop.orders", there, "orders", checkpoint=checkpoint)
-            assert there.table("orders").info.table_id == first.target.info.table_id
+    with fluss.connect(tmp_path / "a") as there:
+        first = TableCopy(db, "shop.orders", there, "orders", checkpoint=checkpoint)
+        first.run()
+    with fluss.connect(tmp_path / "b") as there:
+        with pytest.raises(InvalidArgumentError, match="belongs to other tables"):
+            TableCopy(db, "shop.orders", there, "orders", checkpoint=checkpoint)
+        assert there.table("orders").info.table_id == first.target.info.table_id

@@ -90,9 +90,7 @@ def test_the_header_shows_what_is_between_values(ok: Ok, written: Written, delim
         ("first.jsonl", b'{"id": 1}\n' * 10_000 + b'{"id": "x"}\n', "line 10001"),
     ],
 )
-def test_a_wrong_file_leaves_no_table_of_wrong_columns(
-    refused: Refused, written: Written, file: str, content: bytes, says: str
-) -> None:
+def test_a_wrong_file_leaves_no_table(refused: Refused, written: Written, file: str, content: bytes, says: str) -> None:
     assert says in refused("load", "wrong", written(file, content), "--create", "--atomic")
     refused("describe", "wrong", code=3)  # the table is gone, if there was one
 
@@ -109,9 +107,7 @@ BAD_CSV = 'id,item,price\n1,tea,2.50\n2,"two\nlines",1\n3,mug,cheap\nx,jug,1\n5,
 BAD_JSON = '{"id": 1}\n\n{"id": 2, "item": "x"}\n{"id": "x"}\n{"id": 4, "itme": "y"}\n{broken\n[1]\n{}\n{"id": 9}\n'
 
 
-def test_the_first_bad_row_is_named_with_line_and_column(
-    call: Call, ok: Ok, refused: Refused, written: Written
-) -> None:
+def test_the_first_bad_row_has_a_line_and_a_column(call: Call, ok: Ok, refused: Refused, written: Written) -> None:
     ok("create", "strict", "id bigint not null, item string, price decimal(10,2)")
     file = written("bad.csv", BAD_CSV)
     reason = refused("load", "strict", file)
@@ -229,9 +225,7 @@ def test_ctrl_c_says_what_was_written(start: Start, ok: Ok) -> None:
     ],
     ids=["zeros in front", "too many for a bigint"],
 )
-def test_digits_that_are_no_number_are_texts_and_not_rounded(
-    ok: Ok, rows: Rows, written: Written, content: str, expected: list[Any]
-) -> None:
+def test_long_digits_are_not_rounded(ok: Ok, rows: Rows, written: Written, content: str, expected: list[Any]) -> None:
     table = f"digits_{len(expected)}"
     ok("load", table, written("rows.csv", content), "--create")
     assert rows("cat", table) == expected
@@ -272,9 +266,7 @@ def test_several_files_of_which_one_does_not_fit(ok: Ok, refused: Refused, tmp_p
         ("folder", None, "is a folder: name its files"),
     ],
 )
-def test_files_that_cannot_be_loaded_in_one_sentence(
-    refused: Refused, tmp_path: Path, name: str, text: str | None, problem: str
-) -> None:
+def test_unusable_files_are_named(refused: Refused, tmp_path: Path, name: str, text: str | None, problem: str) -> None:
     file = tmp_path / name
     if text is None:
         file.mkdir()
@@ -382,9 +374,7 @@ def test_integers_that_a_float_has_not(call: Call, ok: Ok, rows: Rows, written: 
 
 
 @pytest.mark.parametrize("text", ['[{"id": 1},    {"id": 2}]', '{"id": 1}\n{"id": 2,       "id": 2}'])
-def test_what_is_held_in_memory_is_limited(
-    call: Call, ok: Ok, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_memory_is_limited(call: Call, ok: Ok, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(files, "_ARRAY_BYTES_MAX", 20)
     ok("create", "limited", "id bigint", "--if-not-exists")
     (tmp_path / "rows.json").write_text(text)
@@ -412,9 +402,7 @@ def test_a_null_in_the_only_column_is_a_row(ok: Ok, tmp_path: Path) -> None:
     ok("load", "one_required", str(tmp_path / "rows.csv"))  # where there is no null, an empty line is none
 
 
-def test_a_batch_that_failed_is_not_skipped_by_the_next_load(
-    server: fluss.LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_batch_comes_again(server: fluss.LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Later batches that succeed do not move the checkpoint past it."""
     monkeypatch.setattr(loading, "_IN_FLIGHT", 1)
     monkeypatch.setattr(row_files, "_LINES_AT_ONCE", 10)
@@ -476,18 +464,17 @@ def test_rows_that_were_rejected_at_the_end_are_not_rejected_again(ok: Ok, tmp_p
 
 
 def test_rejects_are_in_their_file_before_the_checkpoint_passes_them(
-    server: fluss.LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: fluss.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A load that is killed goes on behind them."""
     monkeypatch.setattr(loading, "_IN_FLIGHT", 0)
     file, rejects = tmp_path / "rows.jsonl", tmp_path / "rejects"
     file.write_text('{"id": "x"}\n{"id": 1}\n')
     found = []
-    with fluss.connect(server.bootstrap_servers) as db:
-        table, checkpoint = db.create_table("killed", "id bigint not null"), str(tmp_path / "checkpoint")
-        load = Load(db, table, [str(file)], on_error="skip", rejects=str(rejects), checkpoint=checkpoint)
-        monkeypatch.setattr(load._checkpoint, "advance", lambda *_: found.append(rejects.read_text()))
-        load.run()
+    table, checkpoint = db.create_table("killed", "id bigint not null"), str(tmp_path / "checkpoint")
+    load = Load(db, table, [str(file)], on_error="skip", rejects=str(rejects), checkpoint=checkpoint)
+    monkeypatch.setattr(load._checkpoint, "advance", lambda *_: found.append(rejects.read_text()))
+    load.run()
     assert [text.count("\n") for text in found] == [1]
 
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.cli.conftest import Call, Ok, Refused, read_all
@@ -138,8 +139,7 @@ def test_a_partition_that_appears_in_a_round_is_copied_once(both: Both, monkeypa
         days.append([(2, "tuesday")])
         return found
 
-    with monkeypatch.context() as patched:
-        patched.setattr(copy, "_source_ends", then_a_new_day)
+    with mock.patch.object(copy, "_source_ends", then_a_new_day):
         copy.run()
     copy.run()
     assert sorted(row["n"] for row in there.table("late.days").to_pylist()) == [1, 2]
@@ -236,9 +236,7 @@ def test_a_changelog_that_lost_its_beginning(tmp_path: Path) -> None:
         assert again == [{"n": 1, "text": "old"}, {"n": 1, "text": "last"}]
 
 
-def test_what_cannot_move_is_named_before_anything_is_copied(
-    both: Both, call: Call, ok: Ok, refused: Refused, tmp_path: Path
-) -> None:
+def test_what_cannot_move_is_named_up_front(both: Both, call: Call, ok: Ok, refused: Refused, tmp_path: Path) -> None:
     here, there = both
     columns = [Column("k", DataTypes.int()), Column("nr", DataTypes.bigint())]
     numbered = TableDescriptor(Schema.of(columns, ["k"], ["nr"]), bucket_count=1)

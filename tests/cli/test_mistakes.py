@@ -168,12 +168,11 @@ MISTAKES: list[tuple[str, int, str]] = [
 
 
 @pytest.fixture(scope="module")
-def tables(server: fluss.LocalServer) -> None:
-    with fluss.connect(server.bootstrap_servers) as db:
-        db.create_table("orders", "id bigint, item string, day date", primary_key="id")
-        db.create_table("events", "id bigint")
-        db.create_table("nested", "tags array<string>, r row<a int>, m map<string, int>")
-        db.create_table("parts", "day string, id int", partition_by="day")
+def tables(db: fluss.Database) -> None:
+    db.create_table("orders", "id bigint, item string, day date", primary_key="id")
+    db.create_table("events", "id bigint")
+    db.create_table("nested", "tags array<string>, r row<a int>, m map<string, int>")
+    db.create_table("parts", "day string, id int", partition_by="day")
 
 
 def test_there_are_enough() -> None:

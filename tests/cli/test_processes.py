@@ -179,9 +179,7 @@ def test_a_full_disk_is_one_line(command: str, start: Start) -> None:
         ("backup {folder}/saved filling", "saved' is not a complete backup"),
     ],
 )
-def test_a_file_that_cannot_grow_is_one_line(
-    command: str, named: str, ok: Ok, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_full_file_is_one_line(command: str, named: str, ok: Ok, environment: dict[str, str], tmp_path: Path) -> None:
     noise = base64.b64encode(os.urandom(60_000)).decode()
     ok("create", "filling", "id int, text string", "--key", "id", "--if-not-exists")
     ok("put", "filling", json.dumps({"id": 1, "text": noise}))

@@ -25,23 +25,22 @@ from fluss.metadata import AggFunction, Column, DataTypes, Schema, TableDescript
 
 
 @pytest.fixture(scope="module")
-def tables(server: fluss.LocalServer) -> None:
-    with fluss.connect(server.bootstrap_servers) as db:
-        orders = db.create_table(
-            "orders", "id bigint, item string, price decimal(10,2), tags array<string>", primary_key="id", buckets=2
-        )
-        orders.upsert(
-            [
-                {"id": 1, "item": "tea", "price": Decimal("2.50"), "tags": ["a"]},
-                {"id": 2, "item": "mug, big", "price": Decimal("12.00")},
-                {"id": 3, "item": None, "price": Decimal("25.00")},
-            ],
-            missing="null",
-        )
-        orders.upsert({"id": 1, "item": "tea", "price": Decimal("3.00")}, missing="null")
-        orders.delete(3)
-        events = db.create_table("events", "id int, kind string")
-        events.append([(number, f"kind {number}") for number in range(100)])
+def tables(db: fluss.Database) -> None:
+    orders = db.create_table(
+        "orders", "id bigint, item string, price decimal(10,2), tags array<string>", primary_key="id", buckets=2
+    )
+    orders.upsert(
+        [
+            {"id": 1, "item": "tea", "price": Decimal("2.50"), "tags": ["a"]},
+            {"id": 2, "item": "mug, big", "price": Decimal("12.00")},
+            {"id": 3, "item": None, "price": Decimal("25.00")},
+        ],
+        missing="null",
+    )
+    orders.upsert({"id": 1, "item": "tea", "price": Decimal("3.00")}, missing="null")
+    orders.delete(3)
+    events = db.create_table("events", "id int, kind string")
+    events.append([(number, f"kind {number}") for number in range(100)])
 
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -94,12 +93,11 @@ def test_describe_has_figures(ok: Ok) -> None:
         assert words in text
 
 
-def test_describe_shows_aggregation_functions(server: fluss.LocalServer, ok: Ok) -> None:
+def test_describe_shows_aggregation_functions(db: fluss.Database, ok: Ok) -> None:
     joined = AggFunction("listagg", {"delimiter": ";"})
     columns = [Column("k", DataTypes.int()), Column("names", DataTypes.string(), agg_function=joined)]
     properties = {"table.merge-engine": "aggregation"}
-    with fluss.connect(server.bootstrap_servers) as db:
-        db.create_table("joined", TableDescriptor(Schema.of(columns, ["k"]), properties=properties))
+    db.create_table("joined", TableDescriptor(Schema.of(columns, ["k"]), properties=properties))
     found = json.loads(ok("describe", "joined", "--json"))["columns"]
     assert [one["aggregation"] for one in found] == [None, joined.to_json()]
     assert "listagg delimiter=;" in ok("describe", "joined")
@@ -205,13 +203,12 @@ def test_reading_creates_no_database(ok: Ok, refused: Refused, tmp_path: Path) -
     assert ok("tables", "-b", str(tmp_path), "--json").strip()
 
 
-def test_dates_that_python_has_not(ok: Ok, server: fluss.LocalServer, tmp_path: Path) -> None:
-    with fluss.connect(server.bootstrap_servers) as db:
-        far = pa.array([2_932_897], pa.date32())
-        at = pa.array([253_402_300_800_000], pa.timestamp("ms"))
-        db.create_table("far", "day date, at timestamp(3), days array<date>").append(
-            pa.table({"day": far, "at": at, "days": pa.ListArray.from_arrays([0, 1], far)})
-        )
+def test_dates_that_python_has_not(ok: Ok, db: fluss.Database, tmp_path: Path) -> None:
+    far = pa.array([2_932_897], pa.date32())
+    at = pa.array([253_402_300_800_000], pa.timestamp("ms"))
+    db.create_table("far", "day date, at timestamp(3), days array<date>").append(
+        pa.table({"day": far, "at": at, "days": pa.ListArray.from_arrays([0, 1], far)})
+    )
     row = {"day": "10000-01-01", "at": "10000-01-01T00:00:00", "days": ["10000-01-01"]}
     assert json.loads(ok("cat", "far", "--json")) == row
     assert "10000-01-01" in ok("head", "far")

@@ -23,9 +23,8 @@ pytest.importorskip("duckdb")
 
 
 @pytest.fixture(scope="module")
-def tables(server: fluss.LocalServer) -> None:
-    with fluss.connect(server.bootstrap_servers) as db:
-        db.create_table("orders", [{"id": 1, "item": "tea"}, {"id": 2, "item": "mug"}], primary_key="id")
+def tables(db: fluss.Database) -> None:
+    db.create_table("orders", [{"id": 1, "item": "tea"}, {"id": 2, "item": "mug"}], primary_key="id")
 
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -67,10 +66,9 @@ def test_columns_of_one_name_are_kept_apart(ok: Ok, rows: Rows) -> None:
     assert ok("sql", JOIN, "--csv").splitlines()[0] == "id,item,id_1,price"
 
 
-def test_the_catalog(ok: Ok, server: fluss.LocalServer) -> None:
-    with fluss.connect(server.bootstrap_servers) as db:
-        db.create_database("unnamed", exist_ok=True)
-        db.create_table("unnamed.things", "id int", exist_ok=True)
+def test_the_catalog(ok: Ok, db: fluss.Database) -> None:
+    db.create_database("unnamed", exist_ok=True)
+    db.create_table("unnamed.things", "id int", exist_ok=True)
     assert "orders" in ok("sql", "show tables").split()
     assert "things" not in ok("sql", "show tables").split()
     assert "things" in ok("sql", "show tables from unnamed;").split()

@@ -60,8 +60,14 @@ async def _opened(request: pytest.FixtureRequest, config: Config, database: str)
 
 @pytest.fixture
 def table(_opened: tuple[Any, Any]) -> Any:
-    """A new log table `t` with the FIELDS of the test's module, or else LOG_FIELDS, and one bucket."""
+    """A new table `t` with the FIELDS of the module or else LOG_FIELDS, one bucket and no key, or as it is marked."""
     return _opened[1]
+
+
+@pytest.fixture
+async def writer(table: Any) -> Any:
+    """A writer of `table`, of upserts if it has a primary key."""
+    return (table.new_upsert() if table.has_primary_key() else table.new_append()).create_writer()
 
 
 @pytest.fixture

@@ -184,8 +184,8 @@ async def test_leaving_a_block_flushes(config, conn, path):
     assert await asyncio.to_thread(rows_of, conn, path) == [7, 7]
 
 
+@pytest.mark.client(writer_batch_timeout_ms=60000)
 async def test_close_fails_pending_writes(config, conn, path):
-    config.writer_batch_timeout_ms = 60_000
     other = await fluss.FlussConnection.create(config)
     writer = (await other.get_table(path)).new_append().create_writer()
     handle = writer.append({"id": 1, "name": "lost"})
@@ -197,8 +197,8 @@ async def test_close_fails_pending_writes(config, conn, path):
     assert await asyncio.to_thread(rows_of, conn, path) == []
 
 
+@pytest.mark.client(writer_batch_timeout_ms=60000)
 async def test_an_error_in_the_block_flushes_nothing(config, conn, path):
-    config.writer_batch_timeout_ms = 60_000
     other = await fluss.FlussConnection.create(config)
     await append_one(other, path)
     other.__exit__(RuntimeError, RuntimeError("stop"), None)

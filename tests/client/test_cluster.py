@@ -5,27 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 
 import pyarrow as pa
 import pytest
 from tests.ports import free_port, silent_address
+from tests.waiting import at_most
 
+from fluss import errors
 from fluss.client.admin import FlussAdmin
 from fluss.client.cluster import Cluster
 from fluss.client.metrics import Metrics
 from fluss.client.nodes import NodePool
 from fluss.client.runner import Direct
 from fluss.config import Config
-from fluss.errors import (
-    ConfigError,
-    ConnectionClosedError,
-    DeadlineExceededError,
-    FlussError,
-    LeaderNotAvailableError,
-    NetworkError,
-    TableNotExistError,
-)
 from fluss.metadata import Schema, ServerNode, TableBucket, TableDescriptor, TablePath
 from fluss.net.connection import Connection
 from fluss.net.deadline import Deadline
@@ -52,29 +44,25 @@ async def test_bootstrap_servers_are_tried_in_turn(config):
 async def test_no_server_gives_an_error_that_names_the_addresses():
     port = free_port()
 
-    started = time.monotonic()
-    with pytest.raises(NetworkError, match=f"127.0.0.1:{port}") as caught:
-        await Cluster.connect(Config({"bootstrap.servers": f"127.0.0.1:{port}"}))
-    assert caught.value.error_code == 1
-    assert caught.value.is_retriable
-    assert time.monotonic() - started < 5
+    with at_most(5):
+        with pytest.raises(errors.NetworkError, match=f"127.0.0.1:{port}") as caught:
+            await Cluster.connect(Config({"bootstrap.servers": f"127.0.0.1:{port}"}))
+        assert caught.value.error_code == 1
+        assert caught.value.is_retriable
 
 
 async def test_a_deadline_that_is_over_before_the_first_server_is_asked():
-    with pytest.raises(DeadlineExceededError, match=r"127\.0\.0\.1:1.*timeout="):
+    with pytest.raises(errors.DeadlineExceededError, match=r"127\.0\.0\.1:1.*timeout="):
         await Cluster.connect(Config({"bootstrap.servers": "127.0.0.1:1"}), timeout=1e-9)
 
 
 async def test_a_silent_server_ends_the_wait_at_the_connect_timeout():
-    with silent_address() as address:
-        started = time.monotonic()
-        with pytest.raises(FlussError):
-            await Cluster.connect(Config({"bootstrap.servers": address, "connect-timeout": 200}))
-        assert time.monotonic() - started < 10
+    with silent_address() as address, at_most(10), pytest.raises(errors.FlussError):
+        await Cluster.connect(Config({"bootstrap.servers": address, "connect-timeout": 200}))
 
 
 async def test_options_that_contradict_each_other_are_refused_before_connecting():
-    with pytest.raises(ConfigError, match=r"security\.sasl\.username"):
+    with pytest.raises(errors.ConfigError, match=r"security\.sasl\.username"):
         await Cluster.connect(Config({"security.protocol": "sasl"}))
 
 
@@ -113,16 +101,16 @@ async def test_table_metadata_is_cached_and_asked_for_once(cluster, database):
 
 async def test_missing_things(cluster, database):
     path = await make_table(cluster, database, partition_keys=["p"])
-    with pytest.raises(TableNotExistError):
+    with pytest.raises(errors.TableNotExistError):
         await cluster.table(TablePath(database, "nope"))
     assert await cluster.partition(path, "nope") is None
     assert await cluster.partition_by_id(path, 10**9) is None
     state = await cluster.table(path)
-    with pytest.raises(LeaderNotAvailableError, match="No leader found"):
+    with pytest.raises(errors.LeaderNotAvailableError, match="No leader found"):
         await cluster.leader_id(TableBucket.with_partition(state.table_id, 10**9, 0), path)
-    with pytest.raises(TableNotExistError, match="created again"):
+    with pytest.raises(errors.TableNotExistError, match="created again"):
         await cluster.leader_id(TableBucket(state.table_id + 10**6, 0), path)
-    with pytest.raises(LeaderNotAvailableError, match="not in the cluster"):
+    with pytest.raises(errors.LeaderNotAvailableError, match="not in the cluster"):
         await cluster.node(10**6)
 
 
@@ -235,9 +223,9 @@ async def test_a_restarted_server_is_found_again(tmp_path, database):
 async def test_closing_ends_what_is_in_flight(cluster):
     await cluster.close()
     await cluster.close()
-    with pytest.raises(ConnectionClosedError):
+    with pytest.raises(errors.ConnectionClosedError):
         await cluster.coordinator(cluster.deadline())
-    with pytest.raises(ConnectionClosedError):
+    with pytest.raises(errors.ConnectionClosedError):
         await cluster.table(TablePath("a", "b"))
 
 
@@ -272,7 +260,7 @@ async def test_a_connection_to_a_server_that_moves_or_leaves_while_it_is_opened(
         found = await asyncio.wait_for(pool.connection(new, Deadline(5000)), 2)
         assert pool.ready(new) is found
     answers.set()
-    with pytest.raises(NetworkError, match="moved" if moved else "left"):
+    with pytest.raises(errors.NetworkError, match="moved" if moved else "left"):
         await opening
     assert opened[-1].closed
     assert pool.open_count() == moved

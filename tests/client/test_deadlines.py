@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.faults.proxy import Answer, Fault, FaultProxy, ProxiedServer, Refusal
 from tests.ports import free_port, silent_address
+from tests.waiting import at_most
 
 import fluss
 import fluss.aio
@@ -260,9 +261,7 @@ async def test_calls_without_a_timeout_take_twice_the_request_timeout(proxy: Fau
         assert 0.2 < time.monotonic() - started < 0.8 + SLACK_S
 
 
-async def test_a_retry_that_lasts_is_a_warning_with_cause_and_remaining_time(
-    proxy: FaultProxy, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_long_retry_warns_with_cause_and_time_left(proxy: FaultProxy, caplog: pytest.LogCaptureFixture) -> None:
     async with connected(proxy) as world:
         fail_with(proxy, "retriable")
         caplog.clear()
@@ -295,9 +294,7 @@ async def test_a_bucket_without_a_leader_is_nothing_to_warn_of_at_first(
 
 
 @pytest.mark.parametrize("what", ["lookup", "flush", "to_arrow"])
-async def test_lookups_writes_and_scans_warn_at_their_first_retry(
-    proxy: FaultProxy, caplog: pytest.LogCaptureFixture, what: str
-) -> None:
+async def test_every_operation_warns_of_retries(proxy: FaultProxy, caplog: pytest.LogCaptureFixture, what: str) -> None:
     async with connected(proxy) as world:
         fail_with(proxy, "closing")
         caplog.clear()
@@ -383,12 +380,8 @@ async def test_the_blocking_face_has_the_same_timeouts(proxy: FaultProxy) -> Non
             lambda: list(table.new_scan().read_batches({bucket: 0}, timeout=TIMEOUT_S)),
         ]
         for call in calls:
-            started = time.monotonic()
-            with pytest.raises(fluss.FlussError):
+            with at_most(TIMEOUT_S + SLACK_S), pytest.raises(fluss.FlussError):
                 call()
-            assert time.monotonic() - started < TIMEOUT_S + SLACK_S
-        started = time.monotonic()
-        with pytest.raises(fluss.DeadlineExceededError):
+        with at_most(TIMEOUT_S + SLACK_S), pytest.raises(fluss.DeadlineExceededError):
             await lookuper.lookup([1], timeout=TIMEOUT_S)
-        assert time.monotonic() - started < TIMEOUT_S + SLACK_S
         proxy.calm()

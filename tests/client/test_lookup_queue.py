@@ -9,18 +9,11 @@ import pyarrow as pa
 import pytest
 from tests.threads import in_threads
 
+from fluss import errors
 from fluss.client.admin import FlussAdmin
 from fluss.client.convert import LookupKey
 from fluss.client.lookup_queue import LookupQueue
 from fluss.client.runner import Direct
-from fluss.errors import (
-    ConnectionClosedError,
-    FormatError,
-    KvStorageError,
-    NetworkError,
-    NonPrimaryKeyTableError,
-    NotLeaderOrFollowerError,
-)
 from fluss.metadata import Schema, TableDescriptor, TablePath
 
 
@@ -118,7 +111,7 @@ async def test_unknown_partitions_have_no_rows_and_cost_no_lookup(queue, wire):
 
 @pytest.mark.parametrize(
     "error",
-    [NotLeaderOrFollowerError("moved"), KvStorageError("busy"), NetworkError("cut")],
+    [errors.NotLeaderOrFollowerError("moved"), errors.KvStorageError("busy"), errors.NetworkError("cut")],
     ids=lambda e: type(e).__name__,
 )
 @pytest.mark.parametrize("level", ["request", "bucket"])
@@ -131,10 +124,10 @@ async def test_errors_that_pass_are_tried_again(cluster, queue, wire, error, lev
 
 @pytest.mark.client(lookup_max_retries=2)
 async def test_errors_that_pass_are_tried_again_so_often(queue, wire):
-    wire.failures += 2 * [KvStorageError("busy")]
+    wire.failures += 2 * [errors.KvStorageError("busy")]
     assert await queue.get(key(1)) == b"v1"
-    wire.failures += 3 * [KvStorageError("busy")]
-    with pytest.raises(KvStorageError, match="busy"):
+    wire.failures += 3 * [errors.KvStorageError("busy")]
+    with pytest.raises(errors.KvStorageError, match="busy"):
         await queue.get(key(2))
     assert len(wire.requests) == 6
 
@@ -161,17 +154,17 @@ async def test_a_full_request_does_not_wait(queue, wire):
 
 async def test_final_errors_are_raised(queue, wire):
     await queue.get(key(0))
-    wire.failures.append(NonPrimaryKeyTableError("no"))
+    wire.failures.append(errors.NonPrimaryKeyTableError("no"))
     promises = [asyncio.ensure_future(queue.get(key(number))) for number in range(3)]
     for promise in promises:
-        with pytest.raises(NonPrimaryKeyTableError):
+        with pytest.raises(errors.NonPrimaryKeyTableError):
             await promise
     assert await queue.get(key(1)) == b"v1"
 
 
 async def test_a_wrong_number_of_results_is_refused(queue, wire):
     wire.cut = True
-    with pytest.raises(FormatError, match="0 results for 1 keys"):
+    with pytest.raises(errors.FormatError, match="0 results for 1 keys"):
         await queue.get(key(1))
 
 
@@ -194,9 +187,9 @@ async def test_closing_fails_what_waits(cluster, queue, wire):
     await cluster.close()
     wire.gate.set()
     await asyncio.gather(*wire.tasks)  # an answer that comes too late changes nothing
-    with pytest.raises(ConnectionClosedError):
+    with pytest.raises(errors.ConnectionClosedError):
         await promise
-    with pytest.raises(ConnectionClosedError):
+    with pytest.raises(errors.ConnectionClosedError):
         await queue.get(key(2))
 
 

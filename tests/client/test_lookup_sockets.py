@@ -12,6 +12,7 @@ import warnings
 import pyarrow as pa
 import pytest
 from tests.client.support import write
+from tests.shared import raising
 from tests.threads import in_threads
 
 import fluss
@@ -100,13 +101,10 @@ def test_errors_are_handled_by_the_queue(lookups):
 
 def test_a_server_that_does_not_answer(lookups, monkeypatch):
     connection = lookups.warm()
-    monkeypatch.setattr(type(connection), "_receive", lambda *_: _late())
+    late = raising(fluss.DeadlineExceededError, "Server did not answer LOOKUP within 10 ms")
+    monkeypatch.setattr(type(connection), "_receive", late)
     assert lookups.get(5)["id"] == 5
     assert connection.closed
-
-
-def _late():
-    raise fluss.DeadlineExceededError("Server did not answer LOOKUP within 10 ms")
 
 
 def test_threads_have_connections_of_their_own_up_to_a_limit(lookups):

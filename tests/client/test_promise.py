@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.waiting import cancel_and_wait
 
 from fluss.client.promise import Inbox, Promise
 
@@ -23,9 +24,7 @@ async def test_cancelled_waiter_is_forgotten():
 
     task = asyncio.ensure_future(promise.wait())
     await asyncio.sleep(0.01)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel_and_wait(task)
     assert not promise._waiters
     promise.resolve(None)
 

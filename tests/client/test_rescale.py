@@ -14,13 +14,8 @@ from tests.server.log_support import running_server
 
 import fluss as blocking
 import fluss.aio as fluss
+from fluss import errors
 from fluss.client.buckets import table_buckets
-from fluss.errors import (
-    InvalidAlterTableError,
-    InvalidBucketRoutingError,
-    PartitionNotExistsError,
-    UnknownTableOrBucketError,
-)
 from fluss.metadata import Column, IntType, Schema, StringType, TableBucket, TableDescriptor, TablePath
 from fluss.protocol import apis, fluss_pb2
 from fluss.server.local import LocalServer
@@ -136,9 +131,7 @@ async def test_prefixes_are_found(connection: Connection, path: TablePath) -> No
         assert await lookuper.lookup({"k": row["k"], "p": row["p"]}) == [row]
 
 
-async def test_a_writer_from_before_the_change_routes_by_the_new_count(
-    config: fluss.Config, connection: Connection, path: TablePath
-) -> None:
+async def test_an_old_writer_uses_the_new_count(config: fluss.Config, connection: Connection, path: TablePath) -> None:
     """On the event loop rows wait until their partition is known; rows given after them wait too."""
     admin = connection.get_admin()
     await admin.create_database(path.database_name)
@@ -170,9 +163,7 @@ def test_threads_look_a_partition_up_before_they_route_rows(embedded_server: Loc
         assert table.count() == 2 * ROWS
 
 
-async def test_rows_of_a_partition_that_does_not_exist_fail(
-    config: fluss.Config, connection: Connection, path: TablePath
-) -> None:
+async def test_rows_of_a_missing_partition_fail(config: fluss.Config, connection: Connection, path: TablePath) -> None:
     await create(connection, path, KEYED)
     config = config.copy()
     config.writer_dynamic_create_partition_enabled = False
@@ -180,7 +171,7 @@ async def test_rows_of_a_partition_that_does_not_exist_fail(
         writer = (await other.get_table(path)).new_upsert().create_writer()
         lost = writer.upsert({"k": 1, "v": "x", "p": "none"})
         kept = writer.upsert({"k": 1, "v": "x", "p": "new"})
-        with pytest.raises(PartitionNotExistsError):
+        with pytest.raises(errors.PartitionNotExistsError):
             await lost.wait()
         await kept.wait()
 
@@ -200,7 +191,7 @@ async def test_rows_for_a_partition_that_came_again_with_another_count_fail(
         for handle, row in [(writer.upsert(row), row) for row in rows_of("new")]:
             try:
                 await handle.wait()
-            except InvalidBucketRoutingError:
+            except errors.InvalidBucketRoutingError:
                 failed.append(row)
         assert failed == rows_of("new")
         for row in failed:
@@ -211,9 +202,7 @@ async def test_rows_for_a_partition_that_came_again_with_another_count_fail(
 
 
 @pytest.mark.parametrize("descriptor", [LOG, KEYED], ids=["log", "keyed"])
-def test_a_table_is_written_read_and_followed_through_the_change(
-    embedded_server: LocalServer, path: TablePath, descriptor: TableDescriptor
-) -> None:
+def test_writes_and_reads_go_on(embedded_server: LocalServer, path: TablePath, descriptor: TableDescriptor) -> None:
     old, new = rows_of("old"), rows_of("new")
     with blocking.connect(embedded_server.bootstrap_servers) as db:
         table = db.create_table(str(path), descriptor)
@@ -248,7 +237,7 @@ async def test_the_server_refuses_other_counts(connection: Connection, path: Tab
         response = await cluster.call(await cluster.any_tablet(cluster.deadline()), api, request, cluster.deadline())
         parts = getattr(response, "buckets_resp", None) or getattr(response, "tables_resp", None) or [response]
         part = parts[0].buckets_resp[0] if api is apis.FETCH_LOG else parts[0]
-        assert part.error_code == InvalidBucketRoutingError("").error_code, api
+        assert part.error_code == errors.InvalidBucketRoutingError("").error_code, api
 
 
 Request = Callable[[int, int, "int | None"], tuple[Any, Any]]
@@ -327,7 +316,7 @@ async def test_what_cannot_be_altered(
     await admin.create_table(path, descriptor)
     with pytest.raises(fluss.FlussError, match=reason):
         await admin.alter_table(path, set_properties={"bucket.num": count})
-    with pytest.raises(InvalidAlterTableError, match="table properties, table schema, or table distribution"):
+    with pytest.raises(errors.InvalidAlterTableError, match="table properties, table schema, or table distribution"):
         await admin.alter_table(path, set_properties={"bucket.num": 3, "a": "b"})
     assert (await admin.get_table_info(path)).num_buckets == 2
 
@@ -357,5 +346,5 @@ async def test_counts_survive_a_restart(tmp_path: Path) -> None:
         entry = server.catalog.table(path)
         assert entry.bucket_total == 7
         old = entry.partitions["old"].partition_id
-        with pytest.raises(UnknownTableOrBucketError):
+        with pytest.raises(errors.UnknownTableOrBucketError):
             server.tablets.tablet(TableBucket.with_partition(entry.table_id, old, 2))

@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
+from tests.waiting import at_most
 
 from fluss.client.retry import Backoff, retry
 from fluss.errors import DeadlineExceededError, LeaderNotAvailableError, TableNotExistError
@@ -44,20 +44,16 @@ async def test_may_retry_can_refuse():
 
 
 async def test_the_last_error_is_raised_when_time_is_up():
-    started = time.monotonic()
-    with pytest.raises(LeaderNotAvailableError):
+    with at_most(20), pytest.raises(LeaderNotAvailableError):
         await retry(failing(10**9, LeaderNotAvailableError("no")), deadline=Deadline(100), what="op", backoff=QUICK)
-    assert time.monotonic() - started < 20
 
 
 async def test_a_hanging_try_ends_at_the_deadline():
     async def op():
         await asyncio.sleep(60)
 
-    started = time.monotonic()
-    with pytest.raises(DeadlineExceededError, match="WHAT did not finish within 50 ms"):
+    with at_most(20), pytest.raises(DeadlineExceededError, match="WHAT did not finish within 50 ms"):
         await retry(op, deadline=Deadline(50), what="WHAT")
-    assert time.monotonic() - started < 20
 
 
 async def test_a_last_attempt_without_time_does_not_hide_why_there_was_another():

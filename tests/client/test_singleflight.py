@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.waiting import cancel_and_wait
 
 from fluss.client.singleflight import SingleFlight
 from fluss.errors import ConnectionClosedError
@@ -41,9 +42,7 @@ async def test_the_last_cancelled_waiter_ends_the_work():
 
     waiter = asyncio.ensure_future(flights.run("k", work))
     await asyncio.sleep(0.01)
-    waiter.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiter
+    await cancel_and_wait(waiter)
     await asyncio.sleep(0.01)
     assert ended == [True]
 

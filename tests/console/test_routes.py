@@ -198,9 +198,7 @@ def test_history_of_a_key(browser: Browser, db: fluss.Database) -> None:
     assert browser.post("rows/history", table="fluss.past", key={"id": 7, "day": "b"}).json["changes"] == []
 
 
-def test_of_many_changes_of_a_key_the_newest_are_kept(
-    running: Running, db: fluss.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_newest_changes_of_a_key_remain(running: Running, db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     table = db.create_table("counter", "id bigint not null, n int", primary_key="id")
     table.upsert([{"id": 1, "n": n} for n in range(1_000)])
     for n in range(1_000, 1_003):
@@ -470,9 +468,7 @@ def test_lake_that_is_off(browser: Browser, orders: str) -> None:
     assert browser.post("lake/tier", table="fluss.nothing").status == 404
 
 
-async def test_clients_say_what_they_are_and_how_far_they_read(
-    browser: Browser, db: fluss.Database, running: Running
-) -> None:
+async def test_clients_report_what_they_are_and_read(browser: Browser, db: fluss.Database, running: Running) -> None:
     table = db.create_table("followed", "id bigint", buckets=1)
     table.append([{"id": number} for number in range(10)])
     config = fluss.Config({"bootstrap.servers": running.server, "client.id": "<b>reader</b>"})

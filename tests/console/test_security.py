@@ -286,9 +286,7 @@ def connect(port: int) -> socket.socket:
 @pytest.mark.parametrize(
     ("path", "kind"), [("login", "application/json"), ("upload/preview?file=a.csv", "application/octet-stream")]
 )
-def test_a_body_that_never_comes_is_refused(
-    console: Console, monkeypatch: pytest.MonkeyPatch, path: str, kind: str
-) -> None:
+def test_a_missing_body_is_refused(console: Console, monkeypatch: pytest.MonkeyPatch, path: str, kind: str) -> None:
     monkeypatch.setattr("fluss.console.state.BODY_S_MAX", 1.0)
     monkeypatch.setattr("fluss.console.routes.upload.UPLOAD_S_MAX", 1.0)
     cookie = Browser(console.port).open().cookie

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.ports import free_port, silent_address
@@ -57,13 +58,12 @@ def test_a_port_in_use_is_named() -> None:
         bind(Settings("", port=int(address.partition(":")[2])))
 
 
-async def test_a_late_answer_of_the_server_is_not_taken_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_answer_of_the_server_is_not_taken_for_the_next_one() -> None:
     mine, theirs = socket.socketpair()
     inspection, inspector = Inspection(mine), Inspector(None, theirs)  # type: ignore[arg-type]
-    with monkeypatch.context() as patch:
-        patch.setattr("fluss.console.inspection._ANSWER_S_MAX", 0.01)
-        with pytest.raises(fluss.NetworkError, match="does not answer"):
-            await inspection.ask("nothing")
+    impatient = mock.patch("fluss.console.inspection._ANSWER_S_MAX", 0.01)
+    with impatient, pytest.raises(fluss.NetworkError, match="does not answer"):
+        await inspection.ask("nothing")
     inspector.start()
     assert await inspection.ask("log") == {"lines": []}
     await inspector.stop()

@@ -104,9 +104,7 @@ def ids(table: fluss.Table[Any], where: Any, **options: Any) -> list[int]:
         ("id = 3 -- or not", [3]),
     ],
 )
-def test_duckdb_evaluates_what_is_no_comparison_with_a_value(
-    tables: Tables, name: str, where: str, expected: list[int]
-) -> None:
+def test_duckdb_evaluates_other_conditions(tables: Tables, name: str, where: str, expected: list[int]) -> None:
     table = tables[name]
     assert ids(table, where) == expected
     assert table.count(where=where) == len(expected)
@@ -182,9 +180,7 @@ def test_wrong_conditions_name_what_is_wrong(tables: Tables, where: Any, params:
     assert message in str(caught.value)
 
 
-async def test_a_condition_takes_time_of_its_own_and_only_so_much(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_time_of_a_condition_is_limited(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluss.db.conditions.SECONDS_MAX", 0.5)
     async with fluss.aio.connect(tables["log"]._core._database.address) as twin:
         table = await twin.table("conditions.log")
@@ -270,8 +266,6 @@ def test_conditions_keep_the_rows_that_duckdb_keeps(tables: Tables, theirs: Any,
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(conditions, st.sampled_from(list(KINDS)))
-def test_conditions_on_a_lake_keep_the_rows_that_duckdb_keeps(
-    tiered: Tables, theirs: Any, where: str, name: str
-) -> None:
+def test_conditions_on_a_lake_keep_the_rows_of_duckdb(tiered: Tables, theirs: Any, where: str, name: str) -> None:
     expected = [row for (row,) in theirs.execute(f"select id from t where {where} order by id").fetchall()]
     assert ids(tiered[name], where) == expected

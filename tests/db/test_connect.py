@@ -13,14 +13,13 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from tests.ports import free_port, silent_address
-from tests.waiting import wait_for
+from tests.waiting import at_most, wait_for
 
 import fluss
 from fluss.cli import main as cli
@@ -248,25 +247,18 @@ def test_an_address_nothing_listens_on_fails_in_time_and_says_what_to_start() ->
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        started = time.monotonic()
-        with pytest.raises(fluss.NetworkError) as caught:
+        with at_most(6), pytest.raises(fluss.NetworkError) as caught:  # two seconds, and what a busy machine adds
             fluss.connect(f"127.0.0.1:{port}")
-        assert time.monotonic() - started < 6  # two seconds, and what a busy machine adds
     assert f"fluss server --port {port}" in caught.value.message
     assert "fluss.connect('./folder')" in caught.value.message
 
 
 def test_an_address_that_never_answers_fails_in_time() -> None:
-    with silent_address() as address:
-        started = time.monotonic()
-        with pytest.raises(fluss.NetworkError, match=r"within 0\.3 s"):
-            fluss.connect(address, timeout=0.3)
-        assert time.monotonic() - started < 20
+    with silent_address() as address, at_most(20), pytest.raises(fluss.NetworkError, match=r"within 0\.3 s"):
+        fluss.connect(address, timeout=0.3)
 
 
-def test_the_environment_and_profiles_choose(
-    db_server: fluss.LocalServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_environment_and_profile(db_server: fluss.LocalServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.mkdir()
     (config / "profiles.yaml").write_text(
@@ -439,9 +431,8 @@ def test_a_program_that_joined_takes_over(tmp_path: Path) -> None:
         address, table = db.address, db.table("t")
         assert table.get(1) == {"id": 1}
         first.communicate("\n", timeout=60)
-        started = time.monotonic()
-        table.upsert({"id": 2})
-        assert time.monotonic() - started < 30, "without a server, writes fail after two minutes"
+        with at_most(30):  # without a server, writes fail after two minutes
+            table.upsert({"id": 2})
         assert sorted(row["id"] for row in table.to_pylist()) == [1, 2]
         assert live_addresses(folder) == [address]
     assert live_addresses(folder) == [], "it ends with the program that took over"

@@ -53,9 +53,7 @@ async def test_the_twin_does_the_same(db_server: fluss.LocalServer, db: fluss.Da
         assert caught.value.written == 1  # type: ignore[attr-defined]
 
 
-async def test_an_error_of_an_asynchronous_source_is_the_callers(
-    db_server: fluss.LocalServer, db: fluss.Database
-) -> None:
+async def test_an_error_of_an_asynchronous_source_is_raised(db_server: fluss.LocalServer, db: fluss.Database) -> None:
     async def rows():
         for i in range(1_700):
             yield (i,)

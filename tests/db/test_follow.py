@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from tests.threads import in_thread
+from tests.waiting import at_most
 
 import fluss
 import fluss.aio
@@ -42,9 +43,7 @@ def test_a_log_up_to_its_end(db: fluss.Database) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"stop_at_end": True}, {"start": "earliest", "timeout": 5}])
-def test_many_small_batches_are_read_together(
-    db: fluss.Database, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_batches_are_one(db: fluss.Database, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     table = db.create_table("t", "id int")
     for number in range(60):
         table.append({"id": number})
@@ -173,9 +172,7 @@ def test_new_and_dropped_partitions(db: fluss.Database) -> None:
     assert sorted(c.row["id"] for c in table.follow(position, stop_at_end=True)) == [5, 6]
 
 
-def test_it_goes_on_while_old_partitions_are_dropped(
-    db_server: fluss.LocalServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_survives_dropped_partitions(db_server: fluss.LocalServer, caplog: pytest.LogCaptureFixture) -> None:
     """As retention does every day: neither an error after some time, nor a warning, nor memory for what is gone."""
     with fluss.connect(db_server.bootstrap_servers, timeout=20) as db:
         table = db.create_table("aging", "id int, day string", partition_by="day", buckets=2, replace=True)
@@ -205,11 +202,9 @@ def test_a_table_that_is_created_again_is_another_one(db: fluss.Database, partit
     assert next(changes).row["id"] == 1
     db.drop_table("t")
     create()
-    started = time.monotonic()
     # Which of the two depends on whether it is noticed before or after the table is created again.
-    with pytest.raises(fluss.TableNotExistError, match=r"created again|does not exist"):
+    with at_most(10), pytest.raises(fluss.TableNotExistError, match=r"created again|does not exist"):
         next(changes)
-    assert time.monotonic() - started < 10
 
 
 def test_batches(db: fluss.Database) -> None:

@@ -11,11 +11,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
+from tests.shared import raising
 from tests.threads import in_background
-from tests.waiting import wait_for, wait_until
+from tests.waiting import at_most, wait_for, wait_until
 
 import fluss
 import fluss.aio
@@ -186,20 +188,15 @@ async def test_a_bucket_that_is_committed_can_move(orders: fluss.Table[Any], db:
         seen = [await anext(changes) for _ in range(40)]
         feed: Any = changes._feed
         member = feed._member
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(member, "_write", _failing)
-            with pytest.raises(OSError, match="no disk"):
-                await changes.commit()
+        failing = mock.patch.object(member, "_write", raising(OSError, "no disk"))
+        with failing, pytest.raises(OSError, match="no disk"):
+            await changes.commit()
         assert member.busy == {seen[-1].bucket}
         await changes.commit()
         asked = asyncio.ensure_future(anext(changes, None))
         await wait_until(lambda: feed._batch is None)
         assert member.busy == set()
         asked.cancel()
-
-
-async def _failing() -> None:
-    raise OSError("no disk")
 
 
 def test_batches_and_pairs(db: fluss.Database, orders: fluss.Table[Any]) -> None:
@@ -216,7 +213,7 @@ def test_batches_and_pairs(db: fluss.Database, orders: fluss.Table[Any]) -> None
     assert ("update", {"id": 1, "name": "Ann"}, {"id": 1, "name": "Anna"}) in found
 
 
-def test_an_update_in_two_batches_is_one_change(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_in_two_batches_is_one_change(db: fluss.Database) -> None:
     """Also if the first half is all that a member got."""
     users = db.create_table("halves_of_groups", {"id": "int", "name": "string"}, primary_key="id", buckets=1)
     users.upsert({"id": 1, "name": "Ann"})
@@ -231,10 +228,8 @@ def test_an_update_in_two_batches_is_one_change(db: fluss.Database, monkeypatch:
             if (kinds := one.change_types)
         ]
 
-    with monkeypatch.context() as patch:
-        patch.setattr(GroupFeed, "_poll", halved)
-        with users.changes(group="pairs", timeout=2) as changes:
-            assert [change.kind for change in changes] == ["insert"]
+    with mock.patch.object(GroupFeed, "_poll", halved), users.changes(group="pairs", timeout=2) as changes:
+        assert [change.kind for change in changes] == ["insert"]
     with users.changes(group="pairs", timeout=20) as changes:
         found = next(changes)
     assert (found.old, found.new) == ({"id": 1, "name": "Ann"}, {"id": 1, "name": "Anna"})
@@ -398,10 +393,8 @@ def test_a_member_writes_its_row_once_a_second(db: fluss.Database, orders: fluss
 def test_a_member_that_is_dropped_without_close_gives_up(server: fluss.LocalServer, orders: fluss.Table[Any]) -> None:
     write(orders, range(10))
     next(orders.follow(group="billing", timeout=20))
-    started = time.monotonic()
-    with orders.follow(group="billing", timeout=8) as changes:
+    with at_most(8), orders.follow(group="billing", timeout=8) as changes:
         assert sorted(change.row["id"] for change in [next(changes) for _ in range(10)]) == list(range(10))
-    assert time.monotonic() - started < 8
 
 
 @pytest.mark.parametrize(

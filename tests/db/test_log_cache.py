@@ -194,9 +194,7 @@ def test_a_log_whose_beginning_goes_is_read_again(db: fluss.Database, monkeypatc
     assert db.sql("select sum(n) from log").fetchall() == [(4950 - 45,)]
 
 
-def test_what_does_not_fit_is_read_each_time(
-    db: fluss.Database, scanned: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_is_reread(db: fluss.Database, scanned: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("duckdb")
     monkeypatch.setattr(db, "_sql_engine", None)
     monkeypatch.setattr(log_cache, "CACHE_BYTES_MAX", 10)

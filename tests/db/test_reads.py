@@ -7,6 +7,7 @@ import asyncio
 import datetime as dt
 import time
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 import polars as pl
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.client.support import without_cursors
+from tests.shared import raising
 from tests.threads import in_background, in_threads
 
 import fluss
@@ -130,9 +132,6 @@ def test_more_buckets_than_cursors(db: fluss.Database, monkeypatch: pytest.Monke
 
 
 def test_rows_of_keys_are_counted_by_the_server(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_read(*_: object) -> None:
-        raise AssertionError("rows were read")
-
     plain = db.create_table("plain", [{"id": i} for i in range(50)], primary_key="id", buckets=3)
     rows = [{"id": i, "day": f"d{i % 40}"} for i in range(200)]
     parts = db.create_table("parts", rows, primary_key=["id", "day"], partition_by="day", buckets=2)
@@ -140,8 +139,7 @@ def test_rows_of_keys_are_counted_by_the_server(db: fluss.Database, monkeypatch:
         "uncounted", [{"id": i} for i in range(7)], primary_key="id", properties={"table.changelog.image": "wal"}
     )
     plain.delete([1, 2, 3])
-    with monkeypatch.context() as patch:
-        patch.setattr(read_plan, "_current_rows", no_read)
+    with mock.patch.object(read_plan, "_current_rows", raising(AssertionError, "rows were read")):
         assert plain.count() == len(plain) == 47
         assert parts.count() == 200
         parts.drop_partition("d0")

@@ -438,9 +438,7 @@ def test_properties_of_columns_as_in_flink(db: fluss.Database, way: str) -> None
         ({"auto-increment.fields": "nunber"}, "nunber"),
     ],
 )
-def test_properties_of_columns_that_mean_nothing_are_refused(
-    db: fluss.Database, properties: dict[str, str], reason: str
-) -> None:
+def test_unknown_column_properties_are_refused(db: fluss.Database, properties: dict[str, str], reason: str) -> None:
     with pytest.raises(fluss.FlussError, match=reason):
         db.create_table(
             "t", "id int, spent bigint, largest double, tags string", primary_key="id", properties=properties

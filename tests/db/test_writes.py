@@ -201,9 +201,7 @@ def test_update_of_a_table_with_columns_that_are_not_null(db: fluss.Database) ->
 
 @pytest.mark.parametrize("engine", ["aggregation", "first_row", "versioned"])
 @pytest.mark.parametrize("required", ["", " not null"])
-def test_tables_with_rules_of_their_own_are_neither_updated_nor_deleted_from(
-    db: fluss.Database, engine: str, required: str
-) -> None:
+def test_tables_with_a_merge_engine_refuse_updates_and_deletes(db: fluss.Database, engine: str, required: str) -> None:
     properties = {"table.merge-engine": engine}
     if engine == "versioned":
         properties["table.merge-engine.versioned.ver-column"] = "n"

@@ -14,15 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import (
-    NEEDS,
-    ROOT,
-    Block,
-    LazyServer,
-    read_blocks,
-    run_command,
-    run_page,
-)
+from tests.docs.blocks import NEEDS, ROOT, Block, LazyServer, read_blocks, run_command, run_page
 
 import fluss
 from fluss.server.auth import check_users

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.client.support import write
 from tests.faults.conftest import FIELDS
 from tests.faults.proxy import Answer
 
@@ -53,10 +54,7 @@ async def rows_of(conn, path, buckets=2):
 
 
 async def fill(conn, path):
-    writer = (await conn.get_table(path)).new_append().create_writer()
-    for i in range(100):
-        writer.append((i, f"n{i}"))
-    await writer.flush()
+    await write(await conn.get_table(path), [(i, f"n{i}") for i in range(100)])
 
 
 def leave_one_out(answer):

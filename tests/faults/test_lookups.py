@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.client.support import write
 from tests.faults.proxy import Fault, times
 
 from fluss.metadata import ServerNode
@@ -16,10 +17,7 @@ LOOKUP = apis.LOOKUP.key
 
 async def filled(conn, path, rows=100):
     table = await conn.get_table(path)
-    writer = table.new_upsert().create_writer()
-    for i in range(rows):
-        writer.upsert((i, f"n{i}"))
-    await writer.flush()
+    await write(table, [(i, f"n{i}") for i in range(rows)])
     return table.new_lookup().create_lookuper()
 
 

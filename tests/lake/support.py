@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.client.support import write
 
 from fluss import Schema, TableDescriptor, TablePath
 from fluss.lake.api import OpenLakeTable
@@ -110,11 +111,7 @@ class LakeHarness:
 
     def append(self, path: TablePath, rows: Iterable[Mapping[str, Any]]) -> None:
         async def work() -> None:
-            table = await self.session.connection.get_table(path)
-            writer = table.new_append().create_writer()
-            for row in rows:
-                writer.append(row)
-            await writer.flush()
+            await write(await self.session.connection.get_table(path), rows)
 
         self.session.run(work())
 

@@ -46,9 +46,7 @@ def test_one_version_per_round_with_the_offsets_in_it(delta: LakeHarness) -> Non
         ),
     ],
 )
-def test_what_a_table_cannot_hold_is_refused(
-    delta: LakeHarness, schema: pa.Schema, options: dict[str, Any], reason: str
-) -> None:
+def test_other_types_are_refused(delta: LakeHarness, schema: pa.Schema, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidTableError, match=reason):
         delta.create("refused", schema, **options)
     assert not delta.session.run(delta.session.admin.table_exists(TablePath(delta.database, "refused")))

@@ -32,9 +32,7 @@ def create(one: LakeHook, descriptor: TableDescriptor = DESCRIPTOR) -> None:
     asyncio.run(one.create_table(PATH, descriptor, must_be_empty=True))
 
 
-def test_nothing_is_created_without_a_format_known_here_or_without_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_formats_and_missing_options_create_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     create(hook(None, warehouse=str(tmp_path)))
     create(hook("paimon"))

@@ -55,9 +55,7 @@ def expected(rows: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("maintained", [False, True])
-def test_paimon_in_java_reads_what_we_tier(
-    paimon: LakeHarness, lake_jars: str, tmp_path: Path, maintained: bool
-) -> None:
+def test_paimon_in_java_reads_our_tables(paimon: LakeHarness, lake_jars: str, tmp_path: Path, maintained: bool) -> None:
     pk = paimon.create("pk", primary_keys=["id"])
     log, keyed = paimon.create("log"), paimon.create("keyed", bucket_keys=["id"])
     parts = paimon.create("parts", PARTITIONED, primary_keys=["id", "day"], partitions={"day": ["mon", "tue"]})

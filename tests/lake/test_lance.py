@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -124,9 +125,7 @@ def test_an_append_from_outside_during_the_commit_ends_the_round(lance: LakeHarn
     assert rows_of(lance.alone(path)) == [row(1), row(100)]
 
 
-def test_a_compaction_that_is_overtaken_half_way_keeps_its_files(
-    lance: LakeHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compaction_that_is_overtaken_half_way_keeps_its_files(lance: LakeHarness) -> None:
     from fluss.lake.lance import LanceTable
 
     path = in_small_files(lance, "overtaken")
@@ -139,10 +138,8 @@ def test_a_compaction_that_is_overtaken_half_way_keeps_its_files(
         dataset(lance, path).insert(pa.Table.from_pylist([row(100)], ROW))
         return merge(self, *arguments)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(LanceTable, "_merge", other_first)
-        with pytest.raises(FlussError, match="stay merged"):
-            one.maintain(report, sweep=False)
+    with mock.patch.object(LanceTable, "_merge", other_first), pytest.raises(FlussError, match="stay merged"):
+        one.maintain(report, sweep=False)
     lance.append(path, [row(4)])
     lance.tier(path)
     assert rows_of(lance.alone(path)) == [*(row(i) for i in range(5)), row(100)]

@@ -60,17 +60,12 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def descriptor(**custom_properties: str) -> TableDescriptor:
     return TableDescriptor(
-        Schema(ROW),
-        bucket_count=1,
-        properties={"table.datalake.enabled": "true"},
-        custom_properties=custom_properties,
+        Schema(ROW), bucket_count=1, properties={"table.datalake.enabled": "true"}, custom_properties=custom_properties
     )
 
 
 @pytest.mark.parametrize(("lake_format", "name", "value"), FORBIDDEN, ids=lambda text: str(text)[:40])
-def test_the_server_hands_no_other_property_to_the_lake(
-    lake_format: str, name: str, value: str, tmp_path: Path, planted: str
-) -> None:
+def test_the_lake_gets_no_other_property(lake_format: str, name: str, value: str, tmp_path: Path, planted: str) -> None:
     pytest.importorskip(PACKAGES[lake_format])
     key, outside = f"{lake_format}.{name}", tmp_path / "outside"
     forbidden = descriptor(**{key: value.format(outside=outside)})
@@ -169,9 +164,7 @@ def _paimon_path(warehouse: Path, outside: Path) -> None:
 
 
 @pytest.mark.parametrize(("lake_format", "alter"), [("iceberg", _iceberg_path), ("paimon", _paimon_path)])
-def test_a_lake_table_whose_files_lie_elsewhere_is_not_written(
-    lake_format: str, alter: Callable[[Path, Path], None], tmp_path: Path
-) -> None:
+def test_a_lake_elsewhere_is_not_written(lake_format: str, alter: Callable[[Path, Path], None], tmp_path: Path) -> None:
     pytest.importorskip(PACKAGES[lake_format])
     opened: AbstractContextManager = open_lake(LakeConfig(lake_format, {"warehouse": str(tmp_path)}))
     with opened as lake:

@@ -87,9 +87,7 @@ def ordered(rows: list[dict[str, Any]], names: list[str]) -> list[str]:
 VALUES = {name: value for name, value in FULL.items() if name != "clock"}  # Delta has no TIME
 
 
-def test_spark_reads_the_same_values(
-    iceberg: LakeHarness, delta: LakeHarness, spark: tuple[str, str], tmp_path: Path
-) -> None:
+def test_spark_reads_the_same(iceberg: LakeHarness, delta: LakeHarness, spark: tuple[str, str], tmp_path: Path) -> None:
     # Spark knows no TIME in either format.
     schema = pa.schema([field for field in ALL if field.name != "clock"])
     tables: list[tuple[LakeHarness, TablePath]] = []

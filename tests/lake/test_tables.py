@@ -12,6 +12,7 @@ from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -25,20 +26,11 @@ from tests.lake.support import (
     rows_of,
     system_columns,
 )
+from tests.shared import raising
 from tests.waiting import wait_for
 
 import fluss
-from fluss import DataTypes, Schema, TableDescriptor, TablePath
-from fluss.errors import (
-    ConfigError,
-    FlussError,
-    InvalidConfigError,
-    InvalidTableError,
-    LakeTableAlreadyExistError,
-    MissingDependencyError,
-    StorageError,
-    TableAlreadyExistError,
-)
+from fluss import DataTypes, Schema, TableDescriptor, TablePath, errors
 from fluss.lake.api import LakeBucket
 from fluss.lake.layout import LakeConfig, lake_config
 from fluss.lake.registry import open_lake
@@ -63,13 +55,13 @@ def test_the_server_creates_the_lake_table_first(lake: LakeHarness) -> None:
     lake.append(path, [row(1)])
     lake.tier(path)
     run(lake, lake.session.admin.drop_table(path))
-    with pytest.raises(LakeTableAlreadyExistError, match="not empty"):
+    with pytest.raises(errors.LakeTableAlreadyExistError, match="not empty"):
         lake.create("made")
     assert not run(lake, lake.session.admin.table_exists(path)), "the refusal of the lake stops the table"
-    with pytest.raises(LakeTableAlreadyExistError, match="does not fit"):
+    with pytest.raises(errors.LakeTableAlreadyExistError, match="does not fit"):
         lake.create("made", pa.schema([pa.field("id", pa.string(), nullable=False), *list(ROW)[1:]]))
     if lake.lake_format in ("paimon", "iceberg"):
-        with pytest.raises(LakeTableAlreadyExistError, match="does not fit"):
+        with pytest.raises(errors.LakeTableAlreadyExistError, match="does not fit"):
             lake.create("made", primary_keys=["id"])
 
 
@@ -79,13 +71,13 @@ def test_a_table_with_rows_in_the_lake_is_not_replaced(paimon: LakeHarness) -> N
     paimon.tier(path)
     options: dict[str, Any] = {"buckets": 1, "properties": {"table.datalake.enabled": "true"}}
     with fluss.connect(paimon.server.bootstrap_servers, database=path.database_name) as db:
-        with pytest.raises(LakeTableAlreadyExistError, match="not empty"):
+        with pytest.raises(errors.LakeTableAlreadyExistError, match="not empty"):
             db.create_table("kept", ROW, replace=True, **options)
-        with pytest.raises(TableAlreadyExistError, match="exist_ok=True"):
+        with pytest.raises(errors.TableAlreadyExistError, match="exist_ok=True"):
             db.create_table("kept", ROW, **options)
         assert db.create_table("kept", ROW, exist_ok=True, **options).to_pylist() == [row(1)]
         db.drop_table("kept")
-        with pytest.raises(LakeTableAlreadyExistError, match="not empty"):
+        with pytest.raises(errors.LakeTableAlreadyExistError, match="not empty"):
             db.create_table("kept", ROW, exist_ok=True, **options)
 
 
@@ -99,7 +91,7 @@ def test_paimon_options(paimon: LakeHarness) -> None:
     assert not any("warehouse" in name for name in options), "catalog settings are no part of the table"
     on, custom = {"table.datalake.enabled": "true"}, {"paimon.bucket": "7"}
     bad = TableDescriptor(Schema(ROW), bucket_count=1, properties=on, custom_properties=custom)
-    with pytest.raises(InvalidConfigError, match="bucket"):
+    with pytest.raises(errors.InvalidConfigError, match="bucket"):
         run(paimon, paimon.session.admin.create_table(TablePath(paimon.database, "bad"), bad))
 
 
@@ -112,10 +104,10 @@ def test_iceberg_layout(iceberg: LakeHarness) -> None:
     assert [field.source_id for field in table.sort_order().fields] == [table.schema().find_field("__offset").field_id]
     plain = iceberg.table(iceberg.create("plain")).table  # type: ignore[attr-defined]
     assert [field.name for field in plain.spec().fields] == ["__bucket"]
-    with pytest.raises(InvalidTableError, match="one bucket key"):
+    with pytest.raises(errors.InvalidTableError, match="one bucket key"):
         iceberg.create("two", bucket_keys=["id", "name"])
     fine = pa.schema([pa.field("at", pa.timestamp("ns"), nullable=False), ("name", pa.string())])
-    with pytest.raises(InvalidTableError, match="microseconds"):
+    with pytest.raises(errors.InvalidTableError, match="microseconds"):
         iceberg.create("fine", fine, primary_keys=["at"])
     iceberg.create("fine", fine)
 
@@ -152,7 +144,7 @@ def test_columns_the_lake_did_not_get_yet_are_added_by_the_round(lake: LakeHarne
     with open_lake(lake_config(info)) as opened:
         table = opened.table(path)
         assert [column.name for column in table.missing_columns(wider)] == ["extra"]
-        with pytest.raises(FlussError, match="'extra' is missing"):
+        with pytest.raises(errors.FlussError, match="'extra' is missing"):
             table.check(wider)
         found = [batch for split in table.plan(snapshot_id) for batch in table.read(split, wider, ["extra"])]
         assert pa.Table.from_batches(found).to_pylist() == [{"extra": None}]
@@ -174,7 +166,7 @@ def test_a_column_changed_from_outside_is_noticed(paimon: LakeHarness) -> None:
     catalog.alter_table(str(path), [SchemaChange.drop_column("score")])
     # A dropped column comes back as a new one; its old values are gone, which is what the outside change did.
     catalog.alter_table(str(path), [SchemaChange.add_column("score", paimon_int())])
-    with pytest.raises(FlussError, match="column 'score' is INT, not DOUBLE"):
+    with pytest.raises(errors.FlussError, match="column 'score' is INT, not DOUBLE"):
         paimon.tier(path)
 
 
@@ -314,7 +306,7 @@ def test_a_compaction_that_is_given_up_leaves_no_files(lake: LakeHarness) -> Non
     one = lake.round(settings=RoundSettings(compact=True, compact_files_min=2))
     report = one.run(path)
     one.fenced.set()
-    with pytest.raises(FlussError, match="another tiering service"):
+    with pytest.raises(errors.FlussError, match="another tiering service"):
         one.maintain(report, sweep=False)
     assert lake.table(path).sweep(older_than_ms=2**53) == []
     assert lake.table(path).stats().files == 4
@@ -322,18 +314,13 @@ def test_a_compaction_that_is_given_up_leaves_no_files(lake: LakeHarness) -> Non
 
 
 @every_format
-def test_a_compaction_that_the_server_cannot_take_leaves_no_files(
-    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compaction_the_server_refuses_leaves_no_files(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     path = in_small_files(lake, "refused")
     one = lake.round(settings=RoundSettings(compact=True, compact_files_min=2))
     report = one.run(path)
-
-    async def refuse(*_: object) -> str:
-        raise StorageError("no space left on the disk of the server")
-
+    refuse = raising(errors.StorageError, "no space left on the disk of the server")
     monkeypatch.setattr(lake.session.admin, "prepare_lake_table_snapshot", refuse)
-    with pytest.raises(StorageError):
+    with pytest.raises(errors.StorageError):
         one.maintain(report, sweep=False)
     assert lake.table(path).sweep(older_than_ms=2**53) == []
     assert lake.union(path) == [row(i) for i in range(4)]
@@ -350,7 +337,7 @@ def test_expiry_keeps_what_the_server_knows(lake: LakeHarness) -> None:
     expired = table.expire(keep_min=1, older_than_ms=2**53, keep_ids={ids[1]})
     assert [one for one in expired if one in ids] == [ids[0]]
     assert table.expire(keep_min=1, older_than_ms=0, keep_ids={ids[1]}) == []
-    with pytest.raises(FlussError, match="is gone"):
+    with pytest.raises(errors.FlussError, match="is gone"):
         lake.union(path, snapshot_id=ids[0])
     assert lake.union(path, snapshot_id=ids[1], lake_only=True) == [row(0), row(1)]
     assert lake.union(path) == [row(i) for i in range(4)]
@@ -365,9 +352,7 @@ def test_expiry_keeps_what_the_server_knows(lake: LakeHarness) -> None:
     ],
     indirect=["lake"],
 )
-def test_a_commit_whose_answer_got_lost(
-    lake: LakeHarness, owner: str, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_whose_answer_got_lost(lake: LakeHarness, owner: str, method: str) -> None:
     """The library sends it again, and is told that another one was first: which was its own."""
     path = lake.create("twice", buckets=1)
     lake.append(path, [row(1)])
@@ -379,8 +364,7 @@ def test_a_commit_whose_answer_got_lost(
         commit(*arguments, **options)
         return commit(*arguments, **options)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(found, method, staticmethod(twice) if lake.lake_format == "lance" else twice)
+    with mock.patch.object(found, method, staticmethod(twice) if lake.lake_format == "lance" else twice):
         report = lake.tier(path)
     snapshot = lake.session.lake_snapshot(path)
     assert snapshot.snapshot_id == report.snapshot_id
@@ -482,14 +466,14 @@ def test_listed_rows_when_the_lake_is_turned_on_late(paimon: LakeHarness) -> Non
 
 
 def test_what_is_not_supported_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="'hudi' is not supported"):
+    with pytest.raises(errors.ConfigError, match="'hudi' is not supported"):
         open_lake(LakeConfig("hudi", {}))
-    with pytest.raises(ConfigError, match="warehouse"):
+    with pytest.raises(errors.ConfigError, match="warehouse"):
         open_lake(LakeConfig("paimon", {}))
-    with pytest.raises(ConfigError, match="hadoop"):
+    with pytest.raises(errors.ConfigError, match="hadoop"):
         open_lake(LakeConfig("iceberg", {"type": "hadoop", "warehouse": str(tmp_path)}))
     monkeypatch.setitem(__import__("sys").modules, "fluss.lake.paimon", None)
-    with pytest.raises(MissingDependencyError, match=r"fluss-python\[paimon\]"):
+    with pytest.raises(errors.MissingDependencyError, match=r"fluss-python\[paimon\]"):
         open_lake(LakeConfig("paimon", {"warehouse": str(tmp_path)}))
     assert "hush" not in repr(LakeConfig("paimon", {"s3.secret": "hush"}))
 
@@ -504,9 +488,7 @@ def test_jdbc_options_become_sql_options() -> None:
     assert catalog_options({"type": "jdbc", "uri": "jdbc:sqlite:/a/b.db"})["uri"] == "sqlite:////a/b.db"
 
 
-def test_a_writer_that_is_given_up_leaves_nothing_to_other_threads(
-    paimon: LakeHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_abandoned_writer_leaves_nothing_to_threads(paimon: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The native writer belongs to its thread: dropped by the garbage collector in another one, it is an error."""
     path = paimon.create("given_up")
     dropped: list[Any] = []

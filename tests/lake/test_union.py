@@ -146,25 +146,26 @@ def test_partitioned_primary_key_table(lake: LakeHarness) -> None:
         "pkparts", PARTITIONED, primary_keys=["id", "day"], partitions={"day": ["mon", "tue"]}, buckets=2
     )
     live = {(i, day): row(i, day=day) for i in range(50) for day in ("mon", "tue")}
+
+    def check_tiering() -> None:
+        truth = rows_of(pa.Table.from_pylist(list(live.values())))
+        assert lake.union(path) == truth
+        lake.tier(path)
+        assert rows_of(lake.alone(path), PARTITIONED.names) == truth
+
     lake.upsert(path, live.values())
     lake.tier(path)
     for i in range(0, 50, 5):
         live[i, "tue"] = row(i, 3, day="tue")
     del live[7, "mon"]
     lake.upsert(path, [live[i, "tue"] for i in range(0, 50, 5)], [{"id": 7, "day": "mon"}])
-    truth = rows_of(pa.Table.from_pylist(list(live.values())))
-    assert lake.union(path) == truth
-    lake.tier(path)
-    assert rows_of(lake.alone(path), PARTITIONED.names) == truth
+    check_tiering()
     # Created again, a partition continues the one of the lake; its changes count from offset 0 again, and are newer.
     lake.session.run(lake.session.admin.drop_partition(path, {"day": "tue"}))
     lake.session.run(lake.session.admin.create_partition(path, {"day": "tue"}))
     live[5, "tue"] = row(5, 9, day="tue")
     lake.upsert(path, [live[5, "tue"]])
-    truth = rows_of(pa.Table.from_pylist(list(live.values())))
-    assert lake.union(path) == truth
-    lake.tier(path)
-    assert rows_of(lake.alone(path), PARTITIONED.names) == truth
+    check_tiering()
 
 
 @every_format

@@ -12,13 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluss.errors import (
-    InvalidArgumentError,
-    InvalidDatabaseError,
-    InvalidRowError,
-    InvalidTableError,
-    PartitionSpecInvalidError,
-)
+from fluss import errors
 from fluss.metadata import (
     PartitionInfo,
     PartitionSpec,
@@ -116,12 +110,12 @@ def test_text_forms(data_type: t.DataType, value: Any, java: str, pyfluss: str) 
     ],
 )
 def test_values_that_do_not_fit(data_type: t.DataType, value: Any, text: str) -> None:
-    with pytest.raises(InvalidRowError, match=text):
+    with pytest.raises(errors.InvalidRowError, match=text):
         format_partition_value(data_type, value)
 
 
 def test_unknown_variant() -> None:
-    with pytest.raises(InvalidArgumentError, match="java, pyfluss"):
+    with pytest.raises(errors.InvalidArgumentError, match="java, pyfluss"):
         format_partition_value(t.IntType(), 1, "rust")
 
 
@@ -156,10 +150,10 @@ def test_partition_name() -> None:
     assert partition_name(["a"]) == "a"
     assert split_partition_name("20240115$5", ["dt", "r"]) == {"dt": "20240115", "r": "5"}
     assert qualified_partition_name({"dt": "20240115", "r": "5"}) == "dt=20240115/r=5"
-    with pytest.raises(PartitionSpecInvalidError, match="has 1 values"):
+    with pytest.raises(errors.PartitionSpecInvalidError, match="has 1 values"):
         split_partition_name("a", ["dt", "r"])
     for values in ([], "abc"):
-        with pytest.raises(InvalidArgumentError):
+        with pytest.raises(errors.InvalidArgumentError):
             partition_name(values)
 
 
@@ -176,9 +170,9 @@ def test_legal_names(name: str) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a" * 201, "a.b", "a b", "ä", "a$b", "a\n", "a/b"])
 def test_illegal_names(name: str) -> None:
     for validate, error in (
-        (validate_partition_value, PartitionSpecInvalidError),
-        (validate_table_name, InvalidTableError),
-        (validate_database_name, InvalidDatabaseError),
+        (validate_partition_value, errors.PartitionSpecInvalidError),
+        (validate_table_name, errors.InvalidTableError),
+        (validate_database_name, errors.InvalidDatabaseError),
     ):
         with pytest.raises(error, match="is invalid: "):
             validate(name)  # type: ignore[operator]
@@ -186,11 +180,11 @@ def test_illegal_names(name: str) -> None:
 
 def test_reserved_names_exist_but_cannot_be_created() -> None:
     validate_partition_value("__historical__")
-    with pytest.raises(PartitionSpecInvalidError, match="reserved"):
+    with pytest.raises(errors.PartitionSpecInvalidError, match="reserved"):
         validate_partition_value("__historical__", creating=True)
-    with pytest.raises(InvalidTableError, match="reserved"):
+    with pytest.raises(errors.InvalidTableError, match="reserved"):
         validate_table_name("__t")
-    with pytest.raises(InvalidDatabaseError, match="reserved"):
+    with pytest.raises(errors.InvalidDatabaseError, match="reserved"):
         validate_database_name("__d")
 
 
@@ -205,14 +199,14 @@ def test_partition_spec() -> None:
     assert str(spec) == "r=5/dt=2024"
     assert repr(spec) == "PartitionSpec({'r': '5', 'dt': '2024'})"
     for keys in (["dt"], ["dt", "x"], ["dt", "r", "x"], []):
-        with pytest.raises(PartitionSpecInvalidError, match="exactly the partition keys"):
+        with pytest.raises(errors.PartitionSpecInvalidError, match="exactly the partition keys"):
             spec.to_partition_name(keys)
-    with pytest.raises(PartitionSpecInvalidError, match="is invalid"):
+    with pytest.raises(errors.PartitionSpecInvalidError, match="is invalid"):
         PartitionSpec({"a": "$"}).to_partition_name(["a"])
-    with pytest.raises(PartitionSpecInvalidError, match="reserved"):
+    with pytest.raises(errors.PartitionSpecInvalidError, match="reserved"):
         PartitionSpec({"a": "__x"}).to_partition_name(["a"], creating=True)
     for bad in (5, {"a": 5}, {5: "a"}):
-        with pytest.raises(InvalidArgumentError):
+        with pytest.raises(errors.InvalidArgumentError):
             PartitionSpec(bad)  # type: ignore[arg-type]
 
 
@@ -221,7 +215,7 @@ def test_partial_spec_matches() -> None:
     assert PartitionSpec({}).matches(partition)
     assert PartitionSpec({"r": "5"}).matches(partition)
     assert not PartitionSpec({"r": "6"}).matches(partition)
-    with pytest.raises(PartitionSpecInvalidError, match="x: not among the partition keys dt, r"):
+    with pytest.raises(errors.PartitionSpecInvalidError, match="x: not among the partition keys dt, r"):
         PartitionSpec({"x": "1"}).matches(partition)
 
 

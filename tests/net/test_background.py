@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import at_most, cancel_and_wait
 
 from fluss.errors import ConnectionClosedError, DeadlineExceededError, InvalidArgumentError
 from fluss.net import LoopThread, background
@@ -181,9 +182,7 @@ async def test_cancelling_wrap_reaches_the_coroutine(thread: LoopThread) -> None
     cancelled = threading.Event()
     task = asyncio.ensure_future(thread.wrap(sleep_on(cancelled)))
     await asyncio.sleep(0.05)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel_and_wait(task)
     assert cancelled.wait(5)
 
 
@@ -356,8 +355,7 @@ def test_a_child_that_drops_the_loop_of_its_parent_does_not_disturb_it() -> None
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     try:
         # What a thread has done is told through the loop's own socket; without it, only the deadline wakes the loop.
-        began = time.monotonic()
-        loops[0].run(asyncio.wait_for(asyncio.to_thread(time.sleep, 0.05), 5))
-        assert time.monotonic() - began < 4
+        with at_most(4):
+            loops[0].run(asyncio.wait_for(asyncio.to_thread(time.sleep, 0.05), 5))
     finally:
         loops[0].close()

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 import weakref
 from typing import Any
 
 import pytest
 from tests.net.conftest import echo, serving
+from tests.waiting import at_most
 
 from fluss.errors import DeadlineExceededError, ErrorCode, FlussError, FormatError, NetworkError, StorageError
 from fluss.net import Connection
@@ -95,10 +95,8 @@ async def silent(session: Any) -> None:
 async def test_a_server_that_does_not_answer() -> None:
     async with serving(silent) as server:
         conn = await connection_to(server.port)
-        began = time.monotonic()
-        with pytest.raises(DeadlineExceededError, match="did not answer LOOKUP within 200 ms"):
+        with at_most(5), pytest.raises(DeadlineExceededError, match="did not answer LOOKUP within 200 ms"):
             await ask(conn, timeout_ms=200)
-        assert time.monotonic() - began < 5
         assert conn.closed, "a late answer would be taken for the next one"
 
 
@@ -135,10 +133,8 @@ async def test_a_waiting_call_is_interrupted_by_another_thread() -> None:
     async with serving(silent) as server:
         conn = await connection_to(server.port)
         threading.Timer(0.1, conn.interrupt).start()
-        began = time.monotonic()
-        with pytest.raises(NetworkError):
+        with at_most(5), pytest.raises(NetworkError):
             await ask(conn, timeout_ms=20_000)
-        assert time.monotonic() - began < 5
         assert conn.closed
         conn.interrupt()
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.waiting import cancel_and_wait
 
 import fluss
 from fluss.net.deadline import wait_for
@@ -16,9 +17,7 @@ async def test_a_cancellation_in_the_turn_of_the_result_is_not_swallowed() -> No
     waiting = asyncio.ensure_future(wait_for(done, 10))
     await asyncio.sleep(0)
     done.set_result("there")
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+    await cancel_and_wait(waiting)
 
 
 async def test_results_errors_and_timeouts() -> None:

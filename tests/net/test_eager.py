@@ -7,6 +7,7 @@ import asyncio
 import gc
 
 import pytest
+from tests.waiting import cancel_and_wait
 
 from fluss.net.eager import retrieve_exception, start_eagerly
 
@@ -70,9 +71,7 @@ async def test_cancelling_reaches_the_coroutine_whenever_it_comes(turns):
     task = start_eagerly(loop, work())
     for _ in range(turns):
         await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel_and_wait(task)
     await asyncio.sleep(0)
     assert ended == [True]
 

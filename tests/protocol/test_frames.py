@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.shared import raising
 
 from fluss.errors import FormatError
 from fluss.protocol import frames
@@ -184,10 +185,7 @@ def _resident_bytes() -> int:
 
 
 def test_no_memory_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object, **options: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("numpy.empty", refuse)
+    monkeypatch.setattr("numpy.empty", raising(MemoryError))
     reader = frames.FrameReader()
     with pytest.raises(FormatError, match="no memory for a frame of 500000 bytes"):
         reader.feed(struct.pack(">i", 500_000))

@@ -53,11 +53,7 @@ def test_produce_log_response(buckets: list[tuple[int, int | None, int | None, s
     message = pb.ProduceLogResponse()
     for bucket_id, partition_id, code, text, base_offset in buckets:
         message.buckets_resp.add(
-            bucket_id=bucket_id,
-            partition_id=partition_id,
-            error_code=code,
-            error_message=text,
-            base_offset=base_offset,
+            bucket_id=bucket_id, partition_id=partition_id, error_code=code, error_message=text, base_offset=base_offset
         )
     encoded = rm.encode_produce_log_response(rm.ProducedBucket(*bucket) for bucket in buckets)
     assert encoded == message.SerializeToString()

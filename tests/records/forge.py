@@ -63,10 +63,7 @@ class Parts:
         """A sealed log batch around the message."""
         message = self.message(codec, declared=declared)
         return sealed(
-            message,
-            self.rows if record_count is None else record_count,
-            change_types=change_types,
-            schema_id=schema_id,
+            message, self.rows if record_count is None else record_count, change_types=change_types, schema_id=schema_id
         )
 
 

@@ -121,9 +121,7 @@ def test_nested_columns(case: str, codec: str) -> None:
     (FLAT_VALUES, ID_NAME, ROWS), (FLAT_SIZES, ID_NAME, ROWS),
     (NESTED_VALUES, NESTED, NESTED_ROWS), (NESTED_SIZES, NESTED, NESTED_ROWS),
 ])  # fmt: skip
-def test_servers_refuse_all_of_it_in_plain_batches(
-    cases: dict[str, tuple[Change, str]], schema: Schema, rows: list[Any]
-) -> None:
+def test_servers_refuse_it_uncompressed(cases: dict[str, tuple[Change, str]], schema: Schema, rows: list[Any]) -> None:
     for change, problem in cases.values():
         batch = LogBatch(forged(schema, rows, change).batch())
         with pytest.raises(FormatError, match=problem):

@@ -18,6 +18,8 @@ from fluss.metadata import AggFunction, BytesType, Column
 from fluss.rows import bitmaps
 from fluss.server.kv.aggregate import aggregate_of
 
+Union = Callable[[bytes, bytes], bytes]
+Write = Callable[[bitmaps.Containers], bytes]
 BOTH = pytest.mark.parametrize(
     ("union", "write"), [(bitmaps.union32, bitmaps.write32), (bitmaps.union64, bitmaps.write64)]
 )
@@ -121,9 +123,7 @@ def test_containers_take_their_smallest_form() -> None:
 
 
 @BOTH
-def test_other_bytes_are_refused(
-    union: Callable[[bytes, bytes], bytes], write: Callable[[bitmaps.Containers], bytes]
-) -> None:
+def test_other_bytes_are_refused(union: Union, write: Write) -> None:
     good = write(_containers({*range(50), *range(1 << 20, (1 << 20) + 9000, 3), 1 << 31}))
     for end in range(len(good)):
         if end < 40 or end % 97 == 0:
@@ -139,9 +139,7 @@ def test_other_bytes_are_refused(
 
 
 @BOTH
-def test_a_long_run_takes_little_memory(
-    union: Callable[[bytes, bytes], bytes], write: Callable[[bitmaps.Containers], bytes]
-) -> None:
+def test_a_long_run_takes_little_memory(union: Union, write: Write) -> None:
     """Each container of 6 bytes stands for 65536 values."""
     full = write(dict.fromkeys(range(500), _container(range(1 << 16))))
     tracemalloc.start()
@@ -160,9 +158,7 @@ def test_leaves_that_share_a_container_are_refused() -> None:
 
 
 @BOTH
-def test_a_container_without_values_is_left_out(
-    union: Callable[[bytes, bytes], bytes], write: Callable[[bitmaps.Containers], bytes]
-) -> None:
+def test_a_container_without_values_is_left_out(union: Union, write: Write) -> None:
     empty = write({0: bitmaps.Container(bitmaps.RUN, 1, bytes(2))})
     assert union(empty, empty) == write({})
 

@@ -39,9 +39,7 @@ def plugin() -> str:
         pytest.skip(str(missing))
 
 
-def test_our_client_reads_the_segments_of_a_real_cluster(
-    s3: S3Server, plugin: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_read_segments_of_a_real_cluster(s3: S3Server, plugin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "classpath", lambda version=None: plugin)
     opened: list[str] = []
     open_store = remote.RemoteReader._open_store

@@ -151,9 +151,7 @@ def test_readers_use_keys_of_their_own(s3: S3Server, tmp_path: Path) -> None:
         assert s3.files(f"{BUCKET}/own/keys/log")
 
 
-def test_readers_without_credentials_are_told_why(
-    s3: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_readers_without_credentials_learn_why(s3: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     options = {**s3.options(), **SMALL, "remote.data.dir": f"s3://{BUCKET}/closed"}
     with LocalServer(tmp_path / "data", options=options) as server:
         log = Log(server)

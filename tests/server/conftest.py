@@ -35,3 +35,9 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 async def client(server: Server) -> AsyncIterator[Client]:
     async with connected(server) as client:
         yield client
+
+
+@pytest.fixture
+async def table(client: Client) -> int:
+    """The id of a new log table with one bucket."""
+    return await client.create_table()

@@ -116,9 +116,7 @@ def audited_table(properties: dict[str, str]) -> TableDescriptor:
     return TableDescriptor(schema, custom_properties=properties)
 
 
-async def test_the_log_of_a_server_says_what_happened_and_no_secret(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_log_of_a_server_holds_events_and_no_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Secrets in every place that takes one, at the most talkative level."""
     caplog.set_level(logging.DEBUG, "fluss")
     options = {

@@ -40,9 +40,13 @@ class MachineClock(Clock):
         return self.now_ms()
 
 
+@pytest.fixture
+def clock() -> MachineClock:
+    return MachineClock()
+
+
 @pytest.mark.parametrize("jump", [YEAR, -YEAR, 11 * MINUTE, -11 * MINUTE])
-def test_a_jump_that_is_taken_back_has_no_effect(jump: int, caplog: pytest.LogCaptureFixture) -> None:
-    clock = MachineClock()
+def test_a_jump_that_is_undone_has_no_effect(clock: MachineClock, jump: int, caplog: pytest.LogCaptureFixture) -> None:
     assert clock.now_ms() == NOW
     assert clock.wait(SECOND) == NOW + SECOND
     clock.set_ms += jump
@@ -58,8 +62,7 @@ def test_a_jump_that_is_taken_back_has_no_effect(jump: int, caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("jump", [YEAR, -YEAR])
-def test_a_jump_is_confirmed_by_time(jump: int, caplog: pytest.LogCaptureFixture) -> None:
-    clock = MachineClock()
+def test_a_jump_is_confirmed_by_time(clock: MachineClock, jump: int, caplog: pytest.LogCaptureFixture) -> None:
     clock.now_ms()
     clock.set_ms += jump
     assert clock.now_ms() == NOW
@@ -71,8 +74,7 @@ def test_a_jump_is_confirmed_by_time(jump: int, caplog: pytest.LogCaptureFixture
     assert sum("its time counts now" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_steps_within_the_tolerance_count_at_once() -> None:
-    clock = MachineClock()
+def test_steps_within_the_tolerance_count_at_once(clock: MachineClock) -> None:
     clock.now_ms()
     for _ in range(5):
         clock.set_ms += 9 * MINUTE
@@ -100,8 +102,7 @@ def test_the_time_of_the_machine() -> None:
         assert abs(clock.now_ms() - time.time() * 1000) < 1000
 
 
-async def test_nothing_expires_and_nothing_is_stamped_by_a_jump(tmp_path: Path) -> None:
-    clock = MachineClock()
+async def test_nothing_expires_and_nothing_is_stamped_by_a_jump(clock: MachineClock, tmp_path: Path) -> None:
     options = {"log_retention_roll__active__segment_enabled": "true", "clock_jump__tolerance": "10 min"}
     async with running_server(tmp_path, clock, **options) as server, connected(server) as client:
         table = await client.create_table(table_log_ttl="1 d")
@@ -149,8 +150,7 @@ def test_what_passed_while_the_server_was_off_counts_once_the_clock_ran_on(caplo
     assert f"last ran {YEAR // 1000} s ago" in texts[0]
 
 
-def test_starts_that_follow_each_other_confirm_nothing() -> None:
-    clock = MachineClock()
+def test_starts_that_follow_each_other_confirm_nothing(clock: MachineClock) -> None:
     clock.now_ms()
     clock = restarted(clock, YEAR)
     for _ in range(4):
@@ -163,16 +163,14 @@ def test_starts_that_follow_each_other_confirm_nothing() -> None:
     assert clock.expiry_ms() == clock.now_ms() > NOW + YEAR, "it has run for ten minutes in all"
 
 
-def test_a_second_wrong_start_does_not_confirm_the_first() -> None:
-    clock = MachineClock()
+def test_a_second_wrong_start_does_not_confirm_the_first(clock: MachineClock) -> None:
     clock.now_ms()
     clock = restarted(clock, YEAR)
     clock = restarted(clock, YEAR)
     assert clock.expiry_ms() == NOW
 
 
-def test_a_server_that_never_runs_for_long_lets_rows_expire() -> None:
-    clock = MachineClock()
+def test_a_server_that_never_runs_for_long_lets_rows_expire(clock: MachineClock) -> None:
     clock.now_ms()
     for _ in range(11):
         clock = restarted(clock, 24 * 60 * MINUTE)
@@ -189,8 +187,7 @@ def test_a_short_stop_counts_at_once(tolerance: int) -> None:
     assert clock.state() == (clock.now_ms(), clock.now_ms(), 0)
 
 
-def test_a_clock_that_is_behind_at_a_start_does_not_count() -> None:
-    clock = MachineClock()
+def test_a_clock_that_is_behind_at_a_start_does_not_count(clock: MachineClock) -> None:
     clock.now_ms()
     clock = restarted(clock, -YEAR)
     assert (clock.now_ms(), clock.expiry_ms()) == (NOW, NOW - YEAR), "nothing expires, nothing is stamped too early"
@@ -199,8 +196,7 @@ def test_a_clock_that_is_behind_at_a_start_does_not_count() -> None:
     assert (clock.now_ms(), clock.expiry_ms()) == (NOW + 31 * MINUTE, NOW + MINUTE)
 
 
-def test_timestamps_fall_only_when_a_clock_was_ahead() -> None:
-    clock = MachineClock()
+def test_timestamps_fall_only_when_a_clock_was_ahead(clock: MachineClock) -> None:
     for ahead in (1, MINUTE, 10 * MINUTE):
         assert clock.stamp_ms(NOW + ahead) == NOW + ahead
     assert clock.stamp_ms(NOW + 10 * MINUTE + 1) == NOW
@@ -280,8 +276,7 @@ def test_segments_expire_by_times_that_are_known(newest: list[int], expired: int
     assert expired_count(newest, oldest_kept_ms=10, now_ms=100) == expired
 
 
-async def test_rows_later_than_the_time_that_counts_stay_before_an_empty_segment(tmp_path: Path) -> None:
-    clock = MachineClock()
+async def test_rows_past_the_time_that_counts_stay_before_an_empty_segment(clock: MachineClock, tmp_path: Path) -> None:
     async with running_server(tmp_path, clock) as server, connected(server) as client:
         table = await client.create_table(table_log_ttl="1 h")
         clock.set_ms += 5 * MINUTE

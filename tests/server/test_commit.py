@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.server.log_support import BUCKET, FakeClock, append, ids_of, make_batch
@@ -176,9 +177,7 @@ async def test_a_repeated_write_is_acknowledged_though_a_later_one_hangs() -> No
     waiters.close()
 
 
-async def test_a_waiter_that_fails_does_not_keep_the_outcome_from_others(
-    bench: Bench, gate: Gate, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failing_waiter_holds_no_other_up(bench: Bench, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[Exception | None] = []
     end = append(bench.log, make_batch(0)).end_offset
     bench.log.when_committed(end, raising(ValueError, "no ears"), None)
@@ -191,15 +190,12 @@ async def test_a_waiter_that_fails_does_not_keep_the_outcome_from_others(
     assert "no ears" in caplog.text
 
 
-async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_committer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_committer(tmp_path: Path) -> None:
     def flushers() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "fluss-flush"]
 
     bench = Bench(tmp_path / "broken")
-    with monkeypatch.context() as patch:
-        patch.setattr(commit, "run_sync", raising(ValueError, "not an error of the disk"))
+    with mock.patch.object(commit, "run_sync", raising(ValueError, "not an error of the disk")):
         end = append(bench.log, make_batch(0)).end_offset
         with pytest.raises(LogStorageError, match="not an error of the disk"):
             await asyncio.wait_for(bench.log.committed(end), 5)
@@ -214,7 +210,7 @@ async def test_the_thread_that_flushes_outlives_an_error_and_ends_with_its_commi
     assert not flushers()
 
 
-async def test_a_checkpoint_goes_on_when_its_caller_is_cancelled(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_checkpoint_goes_on_when_its_caller_is_cancelled(bench: Bench) -> None:
     """A stop cancels the periodic ones. What such a one has not flushed is not acknowledged by the next round."""
     opened, begun = threading.Event(), threading.Event()
 
@@ -223,21 +219,20 @@ async def test_a_checkpoint_goes_on_when_its_caller_is_cancelled(bench: Bench, m
         assert opened.wait(10)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(SegmentFile, "sync", sync)
-    bench.committer._loop = None  # no round begins by itself
-    result = append(bench.log, make_batch(0))
-    checkpoint = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
-    await wait_until(begun.is_set)
-    bench.committer.start()
-    waiting = bench.log.committed(result.end_offset)
-    checkpoint.cancel()
-    await asyncio.wait((checkpoint,))
-    stop = asyncio.ensure_future(bench.committer.stop())
-    opened.set()
-    with pytest.raises(LogStorageError, match="Input/output error"):
-        await asyncio.wait_for(waiting, 5)
-    await asyncio.wait_for(stop, 5)
-    monkeypatch.undo()
+    with mock.patch.object(SegmentFile, "sync", sync):
+        bench.committer._loop = None  # no round begins by itself
+        result = append(bench.log, make_batch(0))
+        checkpoint = asyncio.ensure_future(bench.committer.checkpoint([bench.log]))
+        await wait_until(begun.is_set)
+        bench.committer.start()
+        waiting = bench.log.committed(result.end_offset)
+        checkpoint.cancel()
+        await asyncio.wait((checkpoint,))
+        stop = asyncio.ensure_future(bench.committer.stop())
+        opened.set()
+        with pytest.raises(LogStorageError, match="Input/output error"):
+            await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(stop, 5)
     await wait_until(lambda: bench.log.failure is None)
 
 
@@ -248,18 +243,15 @@ async def test_commit_listeners_run_before_readers_see_it(bench: Bench) -> None:
     assert seen == [(3, 0)]
 
 
-async def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_flush_fails_the_writers_and_cuts_what_they_wrote(bench: Bench) -> None:
     """After a failed flush it is unknown what is on disk; acknowledging it later would be wrong."""
-    monkeypatch.setattr(SegmentFile, "sync", raising(OSError, 5, "Input/output error"))
-    end = append(bench.log, make_batch(0)).end_offset
-    with pytest.raises(LogStorageError, match="Input/output error"):
-        await asyncio.wait_for(bench.log.committed(end), 5)
-    with pytest.raises(LogStorageError, match="is repairing it"):
-        append(bench.log, make_batch(3))
-    assert bench.log.high_watermark == 0
-    monkeypatch.undo()
+    with mock.patch.object(SegmentFile, "sync", raising(OSError, 5, "Input/output error")):
+        end = append(bench.log, make_batch(0)).end_offset
+        with pytest.raises(LogStorageError, match="Input/output error"):
+            await asyncio.wait_for(bench.log.committed(end), 5)
+        with pytest.raises(LogStorageError, match="is repairing it"):
+            append(bench.log, make_batch(3))
+        assert bench.log.high_watermark == 0
     await wait_until(lambda: bench.log.failure is None)
     assert (bench.log.high_watermark, bench.log.end_offset) == (0, 0)
     assert (await bench.write(6)).base_offset == 0
@@ -275,9 +267,7 @@ async def test_without_sync_nothing_is_flushed(tmp_path: Path, gate: Gate) -> No
 
 
 @pytest.mark.parametrize("is_due", [True, False])
-async def test_without_sync_recovery_points_cover_only_what_is_flushed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_due: bool
-) -> None:
+async def test_recovery_points_follow_the_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_due: bool) -> None:
     """After a power cut, a log that ends before its recovery point counts as damaged."""
     steps: list[str] = []
     sync = SegmentFile.sync

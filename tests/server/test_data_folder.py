@@ -84,9 +84,7 @@ class SlowDisk(Clock):
         return time.monotonic() + 5 * self.flushes
 
 
-async def test_a_stop_on_a_slow_disk_leaves_the_rest_to_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_on_a_slow_disk_leaves_work_to_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recovery points of all 30 logs would take ten minutes: an operator kills the server before."""
     slow = SlowDisk()
     async with running_server(tmp_path, slow) as server, connected(server) as client:

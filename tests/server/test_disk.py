@@ -8,6 +8,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.server.log_support import connected, make_batch, run, running_server
@@ -102,9 +103,7 @@ def test_new_folders_are_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["make_folder", "sync"])
-def test_folders_of_a_failed_attempt_are_made_durable_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_folders_of_a_failed_attempt_are_made_durable_by_the_next(tmp_path: Path, kind: str) -> None:
     """Otherwise a power cut would take one with all that was put into it meanwhile."""
     folder = tmp_path / "a" / "b"
     calls = 0
@@ -117,35 +116,30 @@ def test_folders_of_a_failed_attempt_are_made_durable_by_the_next(
             raise OSError(errno.ENOSPC, "no room")
         real(*args)
 
-    with monkeypatch.context() as broken:
-        broken.setattr(disk, kind, fail_second)
-        with pytest.raises(OSError, match="no room"):
-            disk.make_folders_durably(folder, tmp_path)
-    assert flushed_by_another_attempt(monkeypatch, folder, tmp_path) == [tmp_path.name, "a"]
+    with mock.patch.object(disk, kind, fail_second), pytest.raises(OSError, match="no room"):
+        disk.make_folders_durably(folder, tmp_path)
+    assert flushed_by_another_attempt(folder, tmp_path) == [tmp_path.name, "a"]
 
 
-def test_folders_that_a_killed_process_made_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_a_killed_process_made_are_flushed(tmp_path: Path) -> None:
     """Those below the root: who named it vouches for its own name."""
     folder = tmp_path / "root" / "a" / "b"
     folder.mkdir(parents=True)
-    assert flushed_by_another_attempt(monkeypatch, folder, tmp_path / "root") == ["root", "a"]
+    assert flushed_by_another_attempt(folder, tmp_path / "root") == ["root", "a"]
 
 
-def flushed_by_another_attempt(monkeypatch: pytest.MonkeyPatch, folder: Path, root: Path) -> list[str]:
+def flushed_by_another_attempt(folder: Path, root: Path) -> list[str]:
     """The names of the folders that are flushed to make one durable."""
     synced: list[str] = []
     real = disk.sync_folder
-    with monkeypatch.context() as watched:
-        watched.setattr(disk, "sync_folder", lambda path: (real(path), synced.append(Path(path).name)))
+    with mock.patch.object(disk, "sync_folder", lambda path: (real(path), synced.append(Path(path).name))):
         disk.make_folders_durably(folder, root)
     assert folder.is_dir()
     return synced
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EINVAL, errno.EROFS, errno.ENOTSUP])
-def test_a_folder_that_cannot_be_flushed_is_passed_over_if_it_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_an_existing_folder_need_not_be_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """It is of another user, or of a file system that flushes no folders."""
     monkeypatch.setattr(disk, "sync_folder", raising(OSError, number, os.strerror(number)))
     (tmp_path / "a").mkdir()
@@ -161,7 +155,7 @@ def test_a_disk_that_fails_is_not_passed_over(tmp_path: Path, monkeypatch: pytes
         disk.make_folders_durably(tmp_path / "a", tmp_path)
 
 
-def test_a_tree_is_removed_as_far_as_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_is_removed_as_far_as_possible(tmp_path: Path) -> None:
     for name in ("a/one", "a/two", "b/three"):
         disk.make_folders((tmp_path / "tree" / name).parent)
         disk.write_file(tmp_path / "tree" / name, b"x")
@@ -174,8 +168,7 @@ def test_a_tree_is_removed_as_far_as_possible(tmp_path: Path, monkeypatch: pytes
             raise OSError(5, "Input/output error")
         real(path)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(disk, "unlink", fail)
+    with mock.patch.object(disk, "unlink", fail):
         assert not disk.remove_tree(tmp_path / "tree")
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()] == ["tree/a/two"]
     assert disk.remove_tree(tmp_path / "tree")
@@ -211,9 +204,7 @@ def test_the_data_folder_is_durable_before_anything_in_it(tmp_path: Path, monkey
     assert {str(tmp_path), str(tmp_path / "new"), str(tmp_path / "new" / "data")} <= set(synced)
 
 
-def test_a_start_that_fails_leaves_the_folder_as_clean_as_it_was(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_start_leaves_the_folder_as_it_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def start(**options: object) -> None:
         async with running_server(tmp_path / "data", **options):
             pass

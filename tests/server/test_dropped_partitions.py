@@ -44,6 +44,11 @@ async def come_and_go(connection: fluss.FlussConnection, first: int, count: int)
             await admin.drop_partition(PATH, {"dt": f"d{number - 1}"})
 
 
+def registered(server: Server) -> set[int | None]:
+    """The partitions of the buckets that are known to have files."""
+    return {bucket.partition_id for bucket in server.tablets._register.buckets()}
+
+
 async def test_a_server_keeps_nothing_of_dropped_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluss.server.tablets._GONE_MIN", 10)
     data = tmp_path / "data"
@@ -53,7 +58,7 @@ async def test_a_server_keeps_nothing_of_dropped_partitions(tmp_path: Path, monk
         await connection.get_admin().create_table(PATH, descriptor)
         await come_and_go(connection, 0, 30)
         tablets, kv = server.tablets, server.kv
-        assert {bucket.partition_id for bucket in tablets._register.buckets()} == {29}
+        assert registered(server) == {29}
         assert {log.bucket.partition_id for log in tablets} == {29}
         assert {key[1] for key in tablets._parents} == {29}
         assert {bucket.partition_id for bucket in kv.snapshotter._buckets} == {29}
@@ -69,18 +74,16 @@ async def test_a_server_keeps_nothing_of_dropped_partitions(tmp_path: Path, monk
         file = data / "catalog" / "tables" / str(entry.table_id) / REGISTER_NAME
         assert len(file.read_bytes()) > 16 * 30
     async with running_server(data) as server, await connect(server) as connection:
-        assert {bucket.partition_id for bucket in server.tablets._register.buckets()} == {29}
+        assert registered(server) == {29}
         assert len(file.read_bytes()) == 16 * len(list(server.tablets._register.buckets()))
         await come_and_go(connection, 30, 2)
-        known = {bucket.partition_id for bucket in server.tablets._register.buckets()}
+        known = registered(server)
     async with running_server(data) as server:
-        assert {bucket.partition_id for bucket in server.tablets._register.buckets()} == known
+        assert registered(server) == known
         assert server.damaged_bucket_count == 0
 
 
-async def test_tables_dropped_while_their_rows_go_to_disk_leave_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_tables_dropped_during_a_spill_leave_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Neither files nor errors, and the rows of other tables go to disk without a pause."""
     data = tmp_path / "data"
     options = {"kv_memory__size": "64kb", "kv_snapshot_interval": "100ms", "log_retention_check__interval": "100ms"}

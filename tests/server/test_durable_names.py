@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.server.kv.test_snapshots import a_table, lose_state, rows, snapshots_of, take
@@ -180,16 +181,13 @@ def test_names_of_the_catalog_that_a_crash_left_unflushed_are_durable_after_the_
         assert names.unsafe(folder / "schema") == names.unsafe(folder / "partitions") == []
 
 
-def test_the_name_of_the_folder_above_is_flushed_by_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_name_of_the_folder_above_is_flushed_by_the_next_start(tmp_path: Path) -> None:
     """It was made by a start that failed: a power cut would take the whole data folder with it."""
     names, folder = Names(tmp_path), tmp_path / "new" / "data"
     with names.watched():
-        with monkeypatch.context() as broken:
-            broken.setattr(disk, "sync_folder", raising(OSError, 5, "Input/output error"))
-            with pytest.raises(ConfigError, match="Input/output error"):
-                DataDir(folder)
+        broken = mock.patch.object(disk, "sync_folder", raising(OSError, 5, "Input/output error"))
+        with broken, pytest.raises(ConfigError, match="Input/output error"):
+            DataDir(folder)
         disk.make_folders(folder.parent)
         assert names.unsafe(folder.parent)
         DataDir(folder).abandon()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.server.catalog.support import Harness, create, log_table, path
+from tests.shared import raising
 
 from fluss.errors import ConfigError, FlussError
 from fluss.metadata import TablePath
@@ -103,12 +104,8 @@ def test_errors_of_lake_libraries_are_scrubbed(
     caplog.set_level(logging.DEBUG)
     harness = Harness(tmp_path, options())
     harness.catalog.lake_hook = LakeHook(harness.catalog.configs)
-    for error in (RuntimeError(f"cannot log in with {SECRET}"), FlussError(f"refused: {SECRET}")):
-
-        def fail(*_: object, error: Exception = error) -> None:
-            raise error
-
-        monkeypatch.setattr("fluss.lake.registry.create_table", fail)
+    for kind, text in ((RuntimeError, f"cannot log in with {SECRET}"), (FlussError, f"refused: {SECRET}")):
+        monkeypatch.setattr("fluss.lake.registry.create_table", raising(kind, text))
         request = create(log_table(properties={"table.datalake.enabled": "true"}))
         with pytest.raises(FlussError) as caught:
             harness.call(admin.create_table, request)

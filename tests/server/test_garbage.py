@@ -158,9 +158,7 @@ for number in range(int(sys.argv[2])):
 
 
 @pytest.mark.parametrize("program", [CLIENT, REFUSED], ids=["served", "refused"])
-def test_connections_requests_and_dropped_tables_leave_no_circles(
-    tmp_path: Path, no_collector: None, program: str
-) -> None:
+def test_connections_and_dropped_tables_leave_no_circles(tmp_path: Path, no_collector: None, program: str) -> None:
     async def work() -> None:
         server = Server(ServerConfig({"data.dir": str(tmp_path), "bind.listeners": "FLUSS://127.0.0.1:0"}))
         await server.start()

@@ -7,6 +7,7 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.server.catalog.support import (
@@ -150,15 +151,12 @@ def test_drop_database(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("step", ["drop_table", "remove_dropped", "delete_database"])
-def test_a_database_is_created_again_when_the_one_before_is_erased(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_database_is_created_again_when_the_one_before_is_erased(harness: Harness, step: str) -> None:
     """Otherwise the next start takes the tables of the one for those of the other."""
     harness.call(admin.create_database, new_database())
     for table in ("a", "b"):
         harness.call(admin.create_table, create(log_table(), table, "d"))
-    with monkeypatch.context() as patch:
-        patch.setattr(harness.catalog.storage, step, raising(OSError, 5, "the disk fails"))
+    with mock.patch.object(harness.catalog.storage, step, raising(OSError, 5, "the disk fails")):
         harness.call(admin.drop_database, drop_database(cascade=True))
         if step != "remove_dropped":
             harness.fails(-1, admin.create_database, new_database(), "the disk fails")
@@ -605,12 +603,9 @@ def test_alterable_properties(harness: Harness) -> None:
     assert table_info(harness)[1]["custom_properties"] == {"paimon.write-only": "true"}
 
 
-def test_a_stored_table_with_a_forbidden_lake_property_can_be_healed(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stored_table_with_a_forbidden_lake_property_can_be_healed(harness: Harness) -> None:
     key = "iceberg.write.py-location-provider.impl"
-    with monkeypatch.context() as earlier:
-        earlier.setattr("fluss.metadata.validation.check_lake_properties", lambda properties: None)
+    with mock.patch("fluss.metadata.validation.check_lake_properties", return_value=None):
         harness.call(admin.create_table, create(log_table(custom_properties={key: "builtins.print"})))
     harness.reopen()
     harness.fails(39, admin.alter_table, alter({"table.log.ttl": "2 d"}), key)

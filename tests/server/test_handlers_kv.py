@@ -8,10 +8,11 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.server.catalog.support import create_partition, drop_partition, drop_table, path
-from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, kv_batch, with_columns
+from tests.server.kv.support import NUMBERED, SCHEMA, Delete, Row, keyed_schema, kv_batch, with_columns
 from tests.server.log_support import Client, connected, failing, path_of, running_server
 from tests.shared import raising
 from tests.waiting import wait_until
@@ -176,9 +177,7 @@ async def test_a_write_that_a_repair_cut_is_not_acknowledged_while_another_bucke
         assert await other.lookup(1, 3, bucket=1) == [None, (3, "c", None)]
 
 
-async def test_lookups_of_many_keys_are_charged_before_they_are_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_lookups_are_charged_before_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request of some bytes may have an answer of many megabytes: there are no more of these than fit in memory."""
     present = peak = 0
     inner = KvTablet.lookup
@@ -303,20 +302,17 @@ async def test_failures_of_the_server_stay_with_their_bucket(tmp_path: Path, mon
     async with a_table(tmp_path, buckets=2) as (server, table):
         tablet = server.kv.tablet(server.catalog.table_by_id(table.info.table_id), _bucket(table, 0))
 
-        monkeypatch.setattr(tablet, "_read_old", raising(ZeroDivisionError, "oops"))
-        batch = kv_batch(table.info, SCHEMA, 1, [A])
-        answers = await table.put_raw([(None, 0, batch), (None, 1, batch)])
-        assert [a.error_code for a in answers] == [-1, 0]
-        assert "oops" in answers[0].error_message
-        monkeypatch.undo()
+        with mock.patch.object(tablet, "_read_old", raising(ZeroDivisionError, "oops")):
+            batch = kv_batch(table.info, SCHEMA, 1, [A])
+            answers = await table.put_raw([(None, 0, batch), (None, 1, batch)])
+            assert [a.error_code for a in answers] == [-1, 0]
+            assert "oops" in answers[0].error_message
         assert (await table.put([A])).error_code == 0
         # Memory is used up and the disk does not take more.
         server.kv.budget.limit_bytes = 1
         monkeypatch.setattr("fluss.server.kv.budget._WAIT_SECONDS_MAX", 0.1)
         monkeypatch.setattr(server.kv.budget, "check", lambda: None)
         assert (await table.put([A])).error_code == 72
-        connection = table.client.connection
-        monkeypatch.setattr(connection, "_versions", {**connection._versions, apis.PUT_KV.key: 1}, raising=False)
 
 
 def _bucket(table: Table, number: int) -> TableBucket:
@@ -344,10 +340,7 @@ async def test_a_client_that_leaves_does_not_part_log_and_state(tmp_path: Path) 
 
 
 async def test_prefix_lookup(tmp_path: Path) -> None:
-    schema = Schema.of(
-        [Column("a", BigIntType(nullable=False)), Column("b", StringType(nullable=False)), Column("v", IntType())],
-        primary_key=("a", "b"),
-    )
+    schema = keyed_schema("a", "b", a=BigIntType(), b=StringType(), v=IntType())
     async with a_table(tmp_path, schema, bucket_keys=["a"]) as (_, table):
         await table.put([(1, "x", 1), (2, "y", 2), (1, "a", 3)])
         encoder = prefix_key_encoder(table.info)
@@ -441,11 +434,7 @@ async def test_a_scan_of_a_damaged_store_is_to_be_begun_again(tmp_path: Path, mo
         await table.put([A, B])
         first = await table.begin_scan(1)
         (cursor,) = server.kv.cursors._cursors.values()
-
-        async def broken(*_: object) -> list[bytes]:
-            raise DamagedStoreError("bad block")
-
-        monkeypatch.setattr(cursor, "read", broken)
+        monkeypatch.setattr(cursor, "read", raising(DamagedStoreError, "bad block"))
         assert (await table.go_on(first, 1, 1)).error_code == ErrorCode.KV_STORAGE_EXCEPTION
         assert await table.lookup(1, 2) == [A, B]
         assert table.scanned(await table.begin_scan(1000)) == [A, B]
@@ -486,10 +475,7 @@ async def test_inserts_by_lookup_need_nullable_columns(tmp_path: Path) -> None:
 
 
 async def test_partitions(tmp_path: Path) -> None:
-    schema = Schema.of(
-        [Column("id", BigIntType(nullable=False)), Column("day", StringType(nullable=False)), Column("v", IntType())],
-        primary_key=("id", "day"),
-    )
+    schema = keyed_schema("id", "day", id=BigIntType(), day=StringType(), v=IntType())
     async with a_table(tmp_path, schema, partition_keys=["day"]) as (server, table):
         for day in ("a", "b"):
             await table.client.send(create_partition(day=day))
@@ -519,10 +505,7 @@ async def test_partitions(tmp_path: Path) -> None:
 
 async def test_old_clients_and_their_keys(tmp_path: Path) -> None:
     """Version 0 encodes keys for the lake; a table that does not is closed to it."""
-    schema = Schema.of(
-        [Column("a", BigIntType(nullable=False)), Column("b", BigIntType(nullable=False)), Column("v", IntType())],
-        primary_key=("a", "b"),
-    )
+    schema = keyed_schema("a", "b", a=BigIntType(), b=BigIntType(), v=IntType())
     async with a_table(tmp_path, schema, bucket_keys=["a"], datalake_format="paimon") as (server, table):
         assert (await table.put([(1, 2, 3)])).error_code == 0
         session = next(iter(server.sessions))

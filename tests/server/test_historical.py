@@ -127,9 +127,7 @@ async def test_a_request_about_many_buckets_is_worked_through_in_slices(server: 
     ("failure", "error"),
     [(OSError("no file w/secret"), KvStorageError), (FlussError("no table"), UnknownServerError)],
 )
-def test_a_failing_lake_is_reported(
-    lookups: Callable[..., LookUp], failure: Exception, error: type[FlussError]
-) -> None:
+def test_lake_errors_are_reported(lookups: Callable[..., LookUp], failure: Exception, error: type[FlussError]) -> None:
     """What may pass, such as a file that was replaced, is repeated by clients; credentials are left out."""
 
     def read() -> list[pa.RecordBatch]:

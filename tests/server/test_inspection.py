@@ -40,9 +40,8 @@ def test_extreme_times_have_a_slot() -> None:
     assert percentile_ms(figures["slots"], 0.5) < 0.01  # type: ignore[operator]
 
 
-async def test_of_a_fetch_only_its_positions_are_kept(server: Server, client: Client) -> None:
+async def test_of_a_fetch_only_its_positions_are_kept(server: Server, client: Client, table: int) -> None:
     """A filter of 4 MB takes many times as much once it is parsed, and each connection would keep one."""
-    table = await client.create_table()
     await client.produce(table, make_batch(count=3))
     await client.fetch(table, 1)
     (session,) = server.sessions

@@ -8,10 +8,12 @@ import errno
 import socket
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.server.log_support import connected, make_batch, running_server
 from tests.server.metrics_support import check_page, figures, http
+from tests.shared import raising
 from tests.waiting import wait_until
 
 from fluss.errors import ConfigError
@@ -119,11 +121,9 @@ def test_labels_are_escaped_and_forgotten_with_their_table() -> None:
     assert metrics.text().count("requestBytes_total{") <= 258
 
 
-async def test_a_listener_without_handles_waits_and_goes_on(
-    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@mock.patch("fluss.server.listener._RETRY_AFTER_S", 0.05)
+async def test_a_listener_without_handles_waits_and_goes_on(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """It neither spins nor ends, says so once, and takes the place of an idle connection if there is one."""
-    monkeypatch.setattr("fluss.server.listener._RETRY_AFTER_S", 0.05)
     failures: list[int] = []
     real = socket.socket.accept
 
@@ -133,8 +133,7 @@ async def test_a_listener_without_handles_waits_and_goes_on(
             raise OSError(errno.EMFILE, "Too many open files")
         return real(sock)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(socket.socket, "accept", accept)
+    with mock.patch.object(socket.socket, "accept", accept):
         began = time.monotonic()
         async with connected(server) as client:
             await client.call(apis.GET_METADATA, pb.MetadataRequest())
@@ -151,15 +150,9 @@ async def test_a_listener_without_handles_waits_and_goes_on(
         await idle[1].wait_closed()
 
 
-async def test_a_connection_that_cannot_be_served_does_not_end_the_listener(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(*_: object) -> None:
-        raise MemoryError
-
+async def test_a_failing_connection_does_not_end_the_listener(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_server(tmp_path) as server:
-        with monkeypatch.context() as patch:
-            patch.setattr("fluss.server.session.FrameReader", broken)
+        with mock.patch("fluss.server.session.FrameReader", raising(MemoryError)):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.listeners["FLUSS"].port)
             assert await asyncio.wait_for(reader.read(), 5) == b""
             writer.close()

@@ -142,9 +142,7 @@ def large(tmp_path: Path) -> LogHarness:
     return harness
 
 
-def test_a_projection_that_is_read_again_does_not_read_the_other_columns(
-    large: LogHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_projection_reads_no_other_columns(large: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     checks, ids, names = Checks(monkeypatch), project((0,)), project((0, 1))
     first = joined(large.read(0, projection=ids))
     assert checks.count == 4
@@ -154,9 +152,7 @@ def test_a_projection_that_is_read_again_does_not_read_the_other_columns(
     assert checks.of(lambda: large.read(0, projection=ids, may_match=lambda view, span: True)) == 4
 
 
-def test_the_number_of_projections_that_are_remembered_is_bounded(
-    large: LogHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_remembered_projections_is_bounded(large: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     checks, ids = Checks(monkeypatch), project((0,), bytes_max=3_000)
     for _ in range(3):
         assert ids_of(joined(large.read(0, projection=ids)), ID_SCHEMA) == list(range(4 * LARGE_ROWS))
@@ -172,9 +168,7 @@ def test_checks_of_small_batches_are_not_remembered(harness: LogHarness) -> None
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_projection_that_is_read_again_after_damage_is_right_or_refused(
-    large: LogHarness, data: st.DataObject
-) -> None:
+def test_a_repeated_projection_after_damage_is_right_or_refused(large: LogHarness, data: st.DataObject) -> None:
     columns = data.draw(st.sampled_from([(0,), (1,), (2,), (0, 2)]))
     wanted = project(columns)
     first = records(large.read(0, projection=wanted))

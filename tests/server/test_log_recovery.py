@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.server.log_support import FakeClock, LogHarness, append, ids_of, make_batch
@@ -260,16 +261,13 @@ def test_flipped_bits_in_the_log_are_never_served(tmp_path: Path, crashed: bool)
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-def test_a_segment_that_could_not_be_begun_is_no_part_of_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rolled: bool
-) -> None:
+def test_a_segment_that_could_not_be_begun_is_no_part_of_the_log(tmp_path: Path, rolled: bool) -> None:
     """Its empty file stays, and the log goes on in the segment before, beyond the offset in the name of the file."""
     harness = LogHarness(tmp_path / "log")
     fill(harness, 3)
-    with monkeypatch.context() as patch:
-        patch.setattr(disk, "truncate", raising(OSError, 5, "the disk is broken"))
-        with pytest.raises(FlussError, match="cannot open a log file"):
-            harness.log.roll_if_not_empty()
+    broken = mock.patch.object(disk, "truncate", raising(OSError, 5, "the disk is broken"))
+    with broken, pytest.raises(FlussError, match="cannot open a log file"):
+        harness.log.roll_if_not_empty()
     leftover = tmp_path / "log" / f"{9:020d}.log"
     assert leftover.stat().st_size == 0
     fill(harness, 2, 3)

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -131,10 +132,9 @@ async def test_segments_move_and_are_found(tmp_path: Path) -> None:
         assert read_remote((await client.fetch(table, 0)).remote_log_fetch_info)[-1] >= 35
 
 
-async def test_an_index_that_could_not_be_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_index_that_could_not_be_read_is_read_again(tmp_path: Path) -> None:
     async with moved(tmp_path, 12) as (_server, client, table):
-        with monkeypatch.context() as patch:
-            patch.setattr(RemoteFiles, "read", raising(OSError, "the store does not answer"))
+        with mock.patch.object(RemoteFiles, "read", raising(OSError, "the store does not answer")):
             assert (await client.fetch(table, 5)).remote_log_fetch_info.first_start_pos == 0
         assert (await client.fetch(table, 5)).remote_log_fetch_info.first_start_pos > 0
 
@@ -190,14 +190,11 @@ def check_copies(folder: Path, table: int, log: RemoteLog) -> None:
     assert {*disk.names(remote_folder(folder, table))} == {one.segment_id for one in log.segments} | {"metadata"}
 
 
-async def test_expired_segments_that_the_store_does_not_delete_go_with_a_later_upload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
-) -> None:
+async def test_undeleted_segments_go_later(tmp_path: Path, clock: FakeClock) -> None:
     """Also when it does not delete them in the first attempt after that."""
     async with moved(tmp_path, 6, clock, table_log_ttl="1 h") as (server, client, table):
         remote = server.tablets.tablet(TableBucket(table, 0)).remote
-        with monkeypatch.context() as patch:
-            patch.setattr(RemoteFiles, "remove_folder", lambda *_: False)
+        with mock.patch.object(RemoteFiles, "remove_folder", return_value=False):
             for first in (6, 10):
                 clock.time_ms += 2 * 3_600_000
                 await fill(client, table, 4, first)
@@ -227,9 +224,7 @@ async def test_drop_removes_the_remote_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("drop", ["table", "partition", "database", "database, killed"])
-async def test_what_a_store_does_not_delete_goes_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: str
-) -> None:
+async def test_what_a_store_keeps_is_deleted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: str) -> None:
     """A store may be out of reach for hours when a table is dropped, and the server may stop meanwhile."""
     path = fluss.TablePath("shop", "orders")
 
@@ -313,9 +308,7 @@ async def test_damaged_local_manifest_is_found_again(tmp_path: Path, how: str) -
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])
-async def test_a_manifest_that_cannot_be_read_takes_no_copies_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+async def test_a_manifest_that_cannot_be_read_takes_no_copies_away(tmp_path: Path, where: str) -> None:
     """Its bucket is out of service until the next start. A log that took it for empty would sweep the copies."""
     async with moved(tmp_path, 6) as (server, client, table):
         log = server.tablets.tablet(TableBucket(table, 0))
@@ -333,16 +326,15 @@ async def test_a_manifest_that_cannot_be_read_takes_no_copies_away(
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return real(path, flags)
 
-    monkeypatch.setattr(disk, "open_file", open_file)
-    async with remote_server(tmp_path) as (server, client):
-        answer = await client.fetch(table, 0)
-        assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
-        assert "remote log" in answer.error_message
-        await fill(client, table, 6, 6)
-        await server.tablets.move_to_remote()
-        await server.tablets.expire_segments()
-        assert sorted((tmp_path / "remote").rglob("*.log")) == copies
-    monkeypatch.undo()
+    with mock.patch.object(disk, "open_file", open_file):
+        async with remote_server(tmp_path) as (server, client):
+            answer = await client.fetch(table, 0)
+            assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+            assert "remote log" in answer.error_message
+            await fill(client, table, 6, 6)
+            await server.tablets.move_to_remote()
+            await server.tablets.expire_segments()
+            assert sorted((tmp_path / "remote").rglob("*.log")) == copies
     async with remote_server(tmp_path) as (server, client):
         assert await first_remote_ids(client, table) == [0, 1, 2]
 
@@ -361,7 +353,7 @@ async def test_damaged_segments_are_not_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["put", "write", "write_manifest"])
-async def test_uploads_that_fail_leave_no_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+async def test_uploads_that_fail_leave_no_copies(tmp_path: Path, step: str) -> None:
     """A store that is full or out of reach for days is tried again every minute."""
     owner = RemoteLog if step == "write_manifest" else RemoteFiles
     real, calls = getattr(owner, step), 0
@@ -375,12 +367,11 @@ async def test_uploads_that_fail_leave_no_copies(tmp_path: Path, monkeypatch: py
 
     async with filled(tmp_path, 8) as (server, _client, table, log):
         folder = remote_folder(tmp_path, table)
-        monkeypatch.setattr(owner, step, fail)
-        for _ in range(6):
-            await server.tablets.move_to_remote()
-            copies = [name for name in disk.names(folder) if name != "metadata"]
-            assert len(copies) <= 3
-        monkeypatch.undo()
+        with mock.patch.object(owner, step, fail):
+            for _ in range(6):
+                await server.tablets.move_to_remote()
+                copies = [name for name in disk.names(folder) if name != "metadata"]
+                assert len(copies) <= 3
         await server.tablets.move_to_remote()
         assert len(log.remote.segments) == 3
         check_copies(tmp_path, table, log.remote)
@@ -388,9 +379,7 @@ async def test_uploads_that_fail_leave_no_copies(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("segments", [0, 3])
-async def test_a_manifest_that_was_not_confirmed_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: int
-) -> None:
+async def test_a_manifest_that_was_not_confirmed_does_not_count(tmp_path: Path, segments: int) -> None:
     """Its copies are removed, so a restart must not find it: local segments would be deleted on its word."""
     real = disk.sync_folder
     async with filled(tmp_path, 2 * segments + 2) as (server, client, table, log):
@@ -403,17 +392,17 @@ async def test_a_manifest_that_was_not_confirmed_does_not_count(
                 raise OSError("not confirmed")
             real(path)
 
-        monkeypatch.setattr(disk, "sync_folder", fail)
-        await server.tablets.move_to_remote()
-        monkeypatch.undo()
-        monkeypatch.setattr(RemoteFiles, "put", lambda *_: 1 / 0)  # the process ends here, as far as files go
-        with contextlib.suppress(ZeroDivisionError):
+        with mock.patch.object(disk, "sync_folder", fail):
             await server.tablets.move_to_remote()
-        found = RemoteLog(log.remote._store, log.remote.folder, log.folder, log.remote.without(segments))
-        found.load()
-        assert found.segments == log.remote.segments
-        assert {segment.segment_id for segment in found.segments} <= {*disk.names(Path(found.folder))}
-        monkeypatch.undo()
+        # The process ends in an upload, as far as files go.
+        with mock.patch.object(RemoteFiles, "put", raising(ZeroDivisionError)):
+            with contextlib.suppress(ZeroDivisionError):
+                await server.tablets.move_to_remote()
+            store, manifest = RemoteFiles(str(tmp_path / "remote")), log.remote.without(segments)
+            found = RemoteLog(store, log.remote.folder, log.folder, manifest)
+            found.load()
+            assert found.segments == log.remote.segments
+            assert {segment.segment_id for segment in found.segments} <= {*disk.names(Path(found.folder))}
         await server.tablets.move_to_remote()
         assert await first_remote_ids(client, table) == [0, 1, 2]
 
@@ -431,9 +420,7 @@ async def test_leftover_copies_are_swept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("root_mode", "file_mode", "folder_mode"), [(0o755, 0o644, 0o755), (0o700, 0o600, 0o700)])
-def test_who_can_read_the_root_can_read_what_is_below(
-    tmp_path: Path, root_mode: int, file_mode: int, folder_mode: int
-) -> None:
+def test_files_have_the_mode_of_the_root(tmp_path: Path, root_mode: int, file_mode: int, folder_mode: int) -> None:
     root = tmp_path / "remote"
     root.mkdir(mode=root_mode)
     files = RemoteFiles(str(root))

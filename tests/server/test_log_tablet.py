@@ -6,6 +6,7 @@ import errno
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.server.log_support import LogHarness, append, failing, make_batch, run
@@ -105,9 +106,7 @@ class TestIdempotence:
             (0, 1, "has written nothing"),
         ],
     )
-    def test_what_is_neither_next_nor_remembered_is_refused(
-        self, harness: LogHarness, written: int, sequence: int, reason: str
-    ) -> None:
+    def test_other_sequences_are_refused(self, harness: LogHarness, written: int, sequence: int, reason: str) -> None:
         for number in range(written):
             harness.write(make_batch(writer_id=7, sequence=number))
         with pytest.raises(OutOfOrderSequenceError, match=reason):
@@ -135,9 +134,7 @@ class TestIdempotence:
             harness.append(make_batch(15, writer_id=7, sequence=3), third)
         assert harness.log.end_offset == 15
 
-    def test_a_repeated_first_batch_of_an_evicted_writer_is_refused(
-        self, harness: LogHarness, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_evicted_writer_repeats_no_batch(self, harness: LogHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(writers, "WRITERS_MAX", 3)
         for writer in range(10, 15):
             harness.write(make_batch(writer, 1, writer_id=writer, sequence=0))
@@ -187,9 +184,7 @@ def test_segments_roll_by_size_and_are_read_across(tmp_path: Path) -> None:
         (50, [0, 50, 100, 150, 200, 250, 300, 350, 400], {"segment_bytes_max": 100}),
     ],
 )
-def test_segments_roll_when_their_index_is_full_or_a_batch_is_larger(
-    tmp_path: Path, count: int, bases: list[int], settings: dict[str, int]
-) -> None:
+def test_segments_roll_at_their_limits(tmp_path: Path, count: int, bases: list[int], settings: dict[str, int]) -> None:
     harness = LogHarness(tmp_path / "log-0", **settings)
     for number in range(9):
         harness.write(make_batch(number * count, count))
@@ -247,9 +242,7 @@ async def test_failed_large_append_leaves_the_next_ones_alone(tmp_path: Path, th
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_a_failed_write_is_cut_at_once_or_when_the_segment_is_closed(
-    harness: LogHarness, monkeypatch: pytest.MonkeyPatch, is_cut: bool
-) -> None:
+def test_a_failed_write_is_cut_at_once_or_when_the_segment_is_closed(harness: LogHarness, is_cut: bool) -> None:
     harness.write(make_batch(0))
     closed = harness.log.segments[-1]
     real = disk.write_at
@@ -258,8 +251,7 @@ def test_a_failed_write_is_cut_at_once_or_when_the_segment_is_closed(
         real(fd, data[:40], position)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch, failing("truncate", lambda fd: not is_cut):
-        patch.setattr(disk, "write_at", half)
+    with mock.patch.object(disk, "write_at", half), failing("truncate", lambda fd: not is_cut):
         with pytest.raises(LogStorageError, match="No space left"):
             harness.append(make_batch(3))
         assert closed.file.size_bytes == closed.size_bytes + (0 if is_cut else 40)
@@ -295,9 +287,7 @@ def test_expired_segments_are_deleted_only_below_the_high_watermark(tmp_path: Pa
     assert not (tmp_path / "log-0" / f"{0:020d}.log").exists()
 
 
-def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path / "log-0", segment_bytes_max=10)
     for number in range(4):
         harness.append(make_batch(number * 3))
@@ -313,8 +303,7 @@ def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
             raise OSError(5, "the disk is broken")
         real(path)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(disk, "unlink_if_there", fail)
+    with mock.patch.object(disk, "unlink_if_there", fail):
         assert run(harness.log.expired.delete(harness.executor)) == 1
     assert threading.main_thread() not in threads
     assert harness.read_all() == list(range(9, 12)), "readers find only what is kept"
@@ -324,9 +313,7 @@ def test_expired_segments_are_deleted_in_a_thread_and_again_if_that_fails(
 
 
 @pytest.mark.parametrize("event", ["drop", "failure"])
-def test_an_append_in_flight_that_will_not_stay_is_refused(
-    harness: LogHarness, monkeypatch: pytest.MonkeyPatch, event: str
-) -> None:
+def test_an_append_that_is_cut_is_refused(harness: LogHarness, monkeypatch: pytest.MonkeyPatch, event: str) -> None:
     """Its thread ends after the table was dropped, or after a flush failed: a repair cuts it, whatever the acks."""
     monkeypatch.setattr(tablet, "INLINE_APPEND_BYTES_MAX", 0)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.client.support import write
 from tests.server.log_support import Client, make_batch, running_server
 from tests.server.metrics_support import check_page, figures, http
 from tests.waiting import wait_until
@@ -58,17 +59,11 @@ def of_table(name: str, table: str) -> str:
 async def test_requests_and_records_are_counted_by_table(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server, await client_of(server) as conn:
         log, keyed = await make_table(conn, "log"), await make_table(conn, "keyed", ["region", "id"])
-        appends = log.new_append().create_writer()
-        for number in range(5):
-            appends.append({"id": number, "region": "a", "name": "x"})
-        await appends.flush()
+        await write(log, [{"id": number, "region": "a", "name": "x"} for number in range(5)])
         scanner = await log.new_scan().create_log_scanner()
         scanner.subscribe(bucket_id=0, start_offset=fluss.EARLIEST_OFFSET)
         assert len(await scanner.poll(5000)) == 5
-        upserts = keyed.new_upsert().create_writer()
-        for number in range(3):
-            upserts.upsert({"id": number, "region": "a", "name": "x"})
-        await upserts.flush()
+        await write(keyed, [{"id": number, "region": "a", "name": "x"} for number in range(3)])
         assert await keyed.new_lookup().create_lookuper().lookup({"region": "a", "id": 1})
         prefixes = keyed.new_lookup().lookup_by(["region"]).create_lookuper()
         assert len(await prefixes.lookup({"region": "a"})) == 3
@@ -98,8 +93,7 @@ async def test_requests_and_records_are_counted_by_table(tmp_path: Path) -> None
         assert found["tabletserver_logFlushLatencyMs_count"] >= 1
 
 
-async def test_refused_buckets_are_counted_as_failures(server: Server, client: Client) -> None:
-    table = await client.create_table()
+async def test_refused_buckets_are_counted_as_failures(server: Server, client: Client, table: int) -> None:
     await client.produce(table, b"\0" * 200)
     await client.produce(table, make_batch(0))
     found = figures(server.metrics.text())
@@ -155,9 +149,7 @@ async def test_the_lag_of_groups_is_shown(tmp_path: Path) -> None:
             await other
 
 
-async def test_a_table_of_groups_that_is_none_leaves_the_other_figures(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_broken_table_of_groups_leaves_other_figures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_server(tmp_path, metrics_prometheus_port="0") as server:
         async with await fluss.connect(f"127.0.0.1:{server.listeners['FLUSS'].port}") as db:
             await db.create_database(GROUPS_TABLE.database_name)

@@ -66,8 +66,7 @@ async def test_invalid_batches_are_refused(client: Client, case: str) -> None:
     assert ids_of((await client.fetch(table, 0)).records) == [0, 1, 2]
 
 
-async def test_a_damaged_batch_is_called_damaged(client: Client) -> None:
-    table = await client.create_table()
+async def test_a_damaged_batch_is_called_damaged(client: Client, table: int) -> None:
     bad = make_batch(0)
     bad[80] ^= 0xFF
     refused = await client.produce(table, bad)
@@ -75,8 +74,7 @@ async def test_a_damaged_batch_is_called_damaged(client: Client) -> None:
     assert "checksum does not fit" in refused.error_message
 
 
-async def test_unknown_schemas(client: Client) -> None:
-    table = await client.create_table()
+async def test_unknown_schemas(client: Client, table: int) -> None:
     refused = await client.produce(table, forged(schema_id=7))
     assert refused.error_code == ErrorCode.SCHEMA_NOT_EXIST
     assert "schema 7, which the table does not have; its latest is 1" in refused.error_message

@@ -14,7 +14,7 @@ from tests.server.log_support import Client, connected, make_batch, running_serv
 from tests.server.metrics_support import figures
 from tests.server.test_handlers_kv import a_table
 from tests.server.test_session import SASL, RawClient
-from tests.waiting import wait_until
+from tests.waiting import at_most, wait_until
 
 from fluss.errors import AuthenticateError, FlussError
 from fluss.protocol import apis
@@ -115,10 +115,9 @@ async def test_what_clients_send_before_they_log_in_keeps_no_others_of_their_add
         for _ in range(10):
             kind, _, _ = await stranger.ask(apis.PRODUCE_LOG.key, bytes(30_000))
             assert kind == 1, "refused: it has not logged in"
-        began = time.monotonic()
-        async with connected(server, "CLIENT", credentials=ALICE) as client:
-            await client.call(apis.LIST_DATABASES, pb.ListDatabasesRequest())
-        assert time.monotonic() - began < 5
+        with at_most(5):
+            async with connected(server, "CLIENT", credentials=ALICE) as client:
+                await client.call(apis.LIST_DATABASES, pb.ListDatabasesRequest())
         await stranger.close()
 
 
@@ -136,8 +135,7 @@ def _principal(server: Server, name: str) -> object:
     return next(session.principal for session in server.sessions if session.principal.name == name)
 
 
-async def test_answers_beyond_the_rate_of_consumers_are_slowed_down(server: Server, client: Client) -> None:
-    table = await client.create_table()
+async def test_answers_beyond_the_rate_of_consumers_are_slowed_down(server: Server, client: Client, table: int) -> None:
     await client.produce(table, make_batch(count=1_000))
     size_bytes = len(make_batch(count=1_000))
     set_quotas(server, consumer_byte_rate=2 * size_bytes)

@@ -79,9 +79,7 @@ async def test_segments_that_are_not_in_the_lake_yet_do_not_expire(tmp_path: Pat
         assert ids_of((await client.fetch(table, 12)).records)[0] == 12
 
 
-async def test_segments_stay_while_no_recovery_point_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
-) -> None:
+async def test_segments_without_a_point_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
     data = tmp_path / "data"
     async with running_server(data, clock, log_segment_file__size="1b") as server, connected(server) as client:
         real = disk.rename
@@ -163,9 +161,7 @@ def test_a_repair_keeps_the_segment_that_the_recovery_point_names(tmp_path: Path
 
 
 @pytest.mark.parametrize(("option", "kept"), [({}, True), ({"log_retention_default": "7 d"}, False)])
-async def test_log_tables_keep_their_rows_by_default(
-    tmp_path: Path, clock: FakeClock, option: dict[str, str], kept: bool
-) -> None:
+async def test_log_tables_keep_all_rows(tmp_path: Path, clock: FakeClock, option: dict[str, str], kept: bool) -> None:
     options = {"log_retention_roll__active__segment_enabled": "true", **option}
     async with running_server(tmp_path, clock, **options) as server, connected(server) as client:
         table = await client.create_table()
@@ -178,9 +174,7 @@ async def test_log_tables_keep_their_rows_by_default(
         assert "table.log.ttl" not in info.properties, "clients see the default of Apache Fluss"
 
 
-async def test_looking_for_expired_segments_reads_no_file_on_the_event_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
-) -> None:
+async def test_expiry_reads_files_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
     """After a start, the time of a closed segment is in its file, all of which is read if its index is damaged."""
     async with running_server(tmp_path, clock, log_segment_file__size="1b") as server, connected(server) as client:
         table = await client.create_table(table_log_ttl="1 h")

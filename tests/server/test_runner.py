@@ -31,9 +31,7 @@ def test_it_runs_on_uvloop_and_without_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert seen == [("uvloop", True), ("asyncio", False)]
 
 
-async def test_what_is_loaded_when_it_is_ready_is_not_searched_for_garbage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_start_loads_is_not_searched_for_garbage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[object] = []
     monkeypatch.setattr("gc.freeze", lambda: done.append("freeze"))
 

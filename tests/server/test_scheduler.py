@@ -16,7 +16,7 @@ from tests.server.kv.support import SCHEMA, kv_batch
 from tests.server.log_support import Client, make_batch
 from tests.server.test_handlers_kv import a_table
 from tests.shared import raising
-from tests.waiting import wait_until
+from tests.waiting import cancel_and_wait, wait_until
 
 from fluss.protocol import apis
 from fluss.protocol import fluss_pb2 as pb
@@ -180,9 +180,7 @@ async def test_a_cancelled_task_is_cancelled_inside() -> None:
 
     task = asyncio.ensure_future(Scheduler().share("mallory").run(work()))
     await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel_and_wait(task)
     assert seen == ["cancelled"]
 
 
@@ -236,9 +234,7 @@ async def test_errors_that_escape_are_logged_once_and_counted(caplog: pytest.Log
     assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["a defect"]
 
 
-async def test_ordered_reads_in_slices_are_complete_and_of_one_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_ordered_reads_in_slices_are_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes go on between the slices; the answer is that of the moment at which it began."""
     monkeypatch.setattr("fluss.server.scheduler._SLICE_SECONDS", 0.0)
     async with a_table(tmp_path) as (server, table):
@@ -314,9 +310,7 @@ def test_a_response_in_pieces_is_that_in_one() -> None:
     assert len(parts) < 10
 
 
-async def test_writes_to_many_buckets_start_in_order(
-    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_writes_of_buckets_keep_order(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that is started in slices holds the ones behind it: writers number their batches."""
     monkeypatch.setattr("fluss.server.scheduler._SLICE_SECONDS", 0.0)
     monkeypatch.setattr("fluss.server.handlers.log.INLINE_BUCKETS_MAX", 40)

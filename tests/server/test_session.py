@@ -13,12 +13,13 @@ import weakref
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.server.log_support import Client, connected, fetch_request, make_batch, running_server
 from tests.server.metrics_support import figures
 from tests.shared import raising
-from tests.waiting import wait_for, wait_until
+from tests.waiting import at_most, wait_for, wait_until
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import apis
@@ -197,10 +198,9 @@ class TestSasl:
             checked = figures(server.metrics.text())["tabletserver_failedLogins_total"]
             assert 3 <= checked <= 20
             # Others, from the same address, get in.
-            started = time.monotonic()
-            async with connected(server, "CLIENT", credentials=Credentials("bob", 'b"ob')) as client:
-                await client.call(apis.GET_METADATA, pb.MetadataRequest())
-            assert time.monotonic() - started < 8
+            with at_most(8):
+                async with connected(server, "CLIENT", credentials=Credentials("bob", 'b"ob')) as client:
+                    await client.call(apis.GET_METADATA, pb.MetadataRequest())
             pending = set(attackers)
             while pending:  # one that is cancelled just as it is answered goes on
                 for attacker in pending:
@@ -239,9 +239,7 @@ class TestSasl:
             await asyncio.wait_for(raw.reader.read(), 20)
             assert checked.count(b"\0bob\0guess") == 3
 
-    async def test_the_first_login_of_a_connection_counts(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_the_first_login_counts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of two at the same time: what was charged to a user is given back to the same one."""
         released = threading.Event()
         async with running_server(tmp_path, **SASL) as server:
@@ -274,9 +272,8 @@ async def test_idle_connections_are_closed(tmp_path: Path) -> None:
     async with running_server(tmp_path, netty_connection_max__idle__time="200ms") as server:
         raw = await RawClient.open(server)
         await raw.ask()
-        started = time.monotonic()
-        assert await raw.is_closed()
-        assert time.monotonic() - started < 3
+        with at_most(3):
+            assert await raw.is_closed()
 
 
 async def test_connections_are_limited(tmp_path: Path) -> None:
@@ -387,9 +384,7 @@ async def test_a_server_that_stops_reads_no_further_requests(server: Server) -> 
     await raw.close()
 
 
-async def test_who_leaves_before_the_answer_leaves_nothing_behind(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_leaves_early_leaves_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
     async with connected(server) as client:
         table = await client.create_table()
@@ -407,15 +402,12 @@ async def test_who_leaves_before_the_answer_leaves_nothing_behind(
         assert (await client.produce(table, make_batch(3))).base_offset == 3
 
 
-async def test_a_write_that_breaks_the_server_is_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_write_that_breaks_the_server_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_server(tmp_path) as server, connected(server) as client:
         table = await client.create_table()
-        with monkeypatch.context() as patch:
-            patch.setattr(LogTablet, "_prepare", raising(ZeroDivisionError, "a bug"))
-            with pytest.raises(FlussError, match="PRODUCE_LOG failed in the server: ZeroDivisionError: a bug"):
-                await client.produce(table, make_batch(0))
+        broken = mock.patch.object(LogTablet, "_prepare", raising(ZeroDivisionError, "a bug"))
+        with broken, pytest.raises(FlussError, match="PRODUCE_LOG failed in the server: ZeroDivisionError: a bug"):
+            await client.produce(table, make_batch(0))
         assert (await client.produce(table, make_batch(0))).base_offset == 0
         assert server.memory.taken_bytes == 0
     assert "a bug" in caplog.text
@@ -578,14 +570,13 @@ async def test_a_new_connection_takes_the_place_of_an_idle_one(tmp_path: Path) -
 
 
 async def test_an_error_in_a_callback_ends_its_connection_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_server(tmp_path) as server, connected(server) as client:
         table = await client.create_table()
         raw = await RawClient.open(server)
         await raw.ask()
-        with monkeypatch.context() as patch:
-            patch.setattr("fluss.server.session.parse_request", raising(MemoryError))
+        with mock.patch("fluss.server.session.parse_request", raising(MemoryError)):
             await raw.request(apis.GET_METADATA.key)
             assert await raw.is_closed()
         assert (await client.produce(table, make_batch(0))).base_offset == 0

@@ -12,9 +12,7 @@ from fluss.server.server import Server
 
 
 @pytest.mark.parametrize("keys", [[], ["id"]], ids=["log", "primary-key"])
-async def test_a_writer_that_was_forgotten_goes_on(
-    server: Server, monkeypatch: pytest.MonkeyPatch, keys: list[str]
-) -> None:
+async def test_an_evicted_writer_goes_on(server: Server, monkeypatch: pytest.MonkeyPatch, keys: list[str]) -> None:
     monkeypatch.setattr(writers, "WRITERS_MAX", 3)
     path = fluss.TablePath("fluss", "t")
     descriptor = fluss.TableDescriptor(fluss.Schema(pa.schema([("id", pa.int64())]), primary_keys=keys), bucket_count=1)

@@ -188,9 +188,7 @@ def write(table: fluss.Table[Any], rows: list[dict[str, Any]]) -> None:
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=cases())
 @example(case=SUM)
-def test_restored_and_copied_tables_are_the_same(
-    db: fluss.Database, tmp_path_factory: pytest.TempPathFactory, case: Case
-) -> None:
+def test_restored_and_copied_tables(db: fluss.Database, tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     name = f"fluss.t{next(_numbers)}"
     table = db.create_table(name, case.descriptor)
     for day in case.partitions:
@@ -258,9 +256,7 @@ def test_changes_of_an_aggregating_table_are_not_aggregated_again(db: fluss.Data
         TableCopy(db, "sums", db, "plain")
 
 
-def test_rows_with_numbers_of_the_server_are_not_renumbered_without_being_asked(
-    db: fluss.Database, tmp_path: Path
-) -> None:
+def test_rows_with_numbers_of_the_server_are_not_renumbered_unasked(db: fluss.Database, tmp_path: Path) -> None:
     columns = [Column("k", DataTypes.int()), Column("nr", DataTypes.bigint())]
     table = db.create_table("numbered", TableDescriptor(Schema.of(columns, ["k"], ["nr"]), bucket_count=1))
     table.upsert({"k": 1})

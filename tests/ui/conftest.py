@@ -181,6 +181,12 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
+@pytest.fixture
+def db(console: Running) -> Iterator[fluss.Database]:
+    with fluss.connect(console.server, timeout=20) as found:
+        yield found
+
+
 async def _fill(address: str) -> None:
     async with await fluss.aio.connect(address, timeout=20) as db:
         orders = await db.create_table(

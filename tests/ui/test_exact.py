@@ -10,19 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.console.conftest import Running
 
 import fluss
 
 from .conftest import CHOOSE, Page, windows
 
 CHANGE_FIELD = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))"
-
-
-@pytest.fixture
-def db(console: Running) -> Iterator[fluss.Database]:
-    with fluss.connect(console.server, timeout=20) as found:
-        yield found
 
 
 @pytest.fixture

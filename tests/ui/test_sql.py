@@ -3,23 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
-from tests.console.conftest import Running
 
 import fluss
 
 from .conftest import CHOOSE, Page
-
-
-@pytest.fixture
-def db(console: Running) -> Iterator[fluss.Database]:
-    with fluss.connect(console.server, timeout=20) as found:
-        yield found
 
 
 def editor(page: Page, css: str) -> list[Any]:

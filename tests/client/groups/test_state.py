@@ -218,9 +218,7 @@ def test_the_place_to_begin_is_the_earliest_that_is_named() -> None:
     st.booleans(),
     st.text(max_size=20),
 )
-def test_a_row_is_read_as_it_was_written(
-    progress: dict[TableBucket, Progress], wanted: set[int], left: bool, host: str
-) -> None:
+def test_rows_come_back_whole(progress: dict[TableBucket, Progress], wanted: set[int], left: bool, host: str) -> None:
     wants = frozenset(TableBucket(5, number) for number in wanted)
     row = MemberRow("m", 5, 2500, 7, 3, frozenset(list(progress)[:3]), wants, progress, left, host)
     assert MemberRow.from_json("m", row.to_json()) == row

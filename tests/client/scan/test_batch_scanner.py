@@ -105,8 +105,8 @@ async def test_all_rows_of_a_primary_key_table(config, database, monkeypatch, cu
         assert (await table.new_scan().create_bucket_batch_scanner(bucket_of(table)).to_polars()).height == len(rows)
 
 
+@pytest.mark.client(scanner_kv_fetch_max_bytes=500)
 async def test_a_cursor_gives_batches_and_is_given_back(config, database, monkeypatch):
-    config.scanner_kv_fetch_max_bytes = 500
     monkeypatch.setattr(batch_scanner, "_FIRST_STEP_BYTES", 200)
     closed, steps = [], []
     scan_kv = batch_scanner.BatchScanner._scan_kv
@@ -136,9 +136,9 @@ async def test_a_cursor_gives_batches_and_is_given_back(config, database, monkey
         assert await scanner.next_batch() is None
 
 
+@pytest.mark.client(scanner_kv_fetch_max_bytes=500)
 async def test_the_next_step_of_a_cursor_is_asked_for_ahead(config, database, monkeypatch):
     """One step, while rows are used; and its time is not that of the call before."""
-    config.scanner_kv_fetch_max_bytes = 500
     steps = []
     slow, ahead = asyncio.Event(), asyncio.Event()
     call_parts = Connection.call_parts
@@ -174,27 +174,27 @@ async def test_the_next_step_of_a_cursor_is_asked_for_ahead(config, database, mo
         assert sorted(i for one in found for i in one.batch.column("id").to_pylist()) == sorted(rows)
 
 
-async def test_rows_of_several_schemas(config, database):
-    async with open_table(config, database, FIELDS, keys=["id"]) as (conn, table):
-        await write(table, [(i, "old", 0.0) for i in range(6)])
-        await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
-        table = await conn.get_table(table.get_table_path())
-        await write(table, [(i, "new", 1.0, i * 10) for i in range(0, 6, 2)])
-        for scan in (table.new_scan(), table.new_scan().limit(100)):
-            found = (await scan.create_bucket_batch_scanner(bucket_of(table)).to_arrow()).sort_by("id")
-            assert found.column("extra").to_pylist() == [0, None, 20, None, 40, None]
-            assert found.column("name").to_pylist() == ["new", "old"] * 3
+@pytest.mark.table(keys=["id"])
+async def test_rows_of_several_schemas(conn, table):
+    await write(table, [(i, "old", 0.0) for i in range(6)])
+    await conn.get_admin().alter_table(table.get_table_path(), add_columns={"extra": pa.int32()})
+    table = await conn.get_table(table.get_table_path())
+    await write(table, [(i, "new", 1.0, i * 10) for i in range(0, 6, 2)])
+    for scan in (table.new_scan(), table.new_scan().limit(100)):
+        found = (await scan.create_bucket_batch_scanner(bucket_of(table)).to_arrow()).sort_by("id")
+        assert found.column("extra").to_pylist() == [0, None, 20, None, 40, None]
+        assert found.column("name").to_pylist() == ["new", "old"] * 3
 
 
-async def test_partitions(config, database):
-    async with open_table(config, database, FIELDS, keys=["id", "name"], partition_keys=["name"]) as (conn, table):
-        await write(table, [(i, ["EU", "US"][i % 2], 0.0) for i in range(10)])
-        for info in await conn.get_admin().list_partition_infos(table.get_table_path()):
-            bucket = bucket_of(table, 0, info.partition_id)
-            found = await table.new_scan().create_bucket_batch_scanner(bucket).to_arrow()
-            assert set(found.column("name").to_pylist()) == {info.partition_name}
-        with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
-            table.new_scan().create_bucket_batch_scanner(bucket_of(table))
+@pytest.mark.table(keys=["id", "name"], partition_keys=["name"])
+async def test_partitions(conn, table):
+    await write(table, [(i, ["EU", "US"][i % 2], 0.0) for i in range(10)])
+    for info in await conn.get_admin().list_partition_infos(table.get_table_path()):
+        bucket = bucket_of(table, 0, info.partition_id)
+        found = await table.new_scan().create_bucket_batch_scanner(bucket).to_arrow()
+        assert set(found.column("name").to_pylist()) == {info.partition_name}
+    with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
+        table.new_scan().create_bucket_batch_scanner(bucket_of(table))
 
 
 async def test_what_cannot_be_scanned(table):

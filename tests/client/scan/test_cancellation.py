@@ -16,6 +16,7 @@ import anyio.lowlevel
 import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS, batches_from, closed, fill_log, open_table, poll_all, records_from
+from tests.waiting import cancel_and_wait
 
 import fluss
 import fluss.aio
@@ -44,9 +45,7 @@ async def test_a_cancelled_poll_keeps_what_it_took(table):
         polling = asyncio.ensure_future(scanner.poll(5000))
         await waits.wait()
         assert scanner.get_subscribed_buckets()[0][1] == 0
-        polling.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await polling
+        await cancel_and_wait(polling)
         assert scanner.get_subscribed_buckets()[0][1] == 0
         assert offsets_of(await poll_all(scanner, 100)) == ALL
 
@@ -197,8 +196,8 @@ async def test_good_batches_before_an_unexpected_failure_are_kept(table):
         assert offsets_of(await poll_all(scanner, 100)) == ALL
 
 
+@pytest.mark.client(scanner_log_max_poll_records=20)
 async def test_a_subscription_that_fails_is_reported_after_the_records_that_are_there(config, database):
-    config.scanner_log_max_poll_records = 20
     async with open_table(config, database, LOG_FIELDS, bucket_count=2) as (_, table):
         await fill_log(table)
         async with records_from(0, table.new_scan()) as scanner:

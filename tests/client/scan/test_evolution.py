@@ -9,8 +9,8 @@ import contextlib
 import pyarrow as pa
 import pytest
 from tests.client.support import LOG_FIELDS as FIELDS
+from tests.client.support import batches_from, open_table, poll_all, read_all, records_from, write
 from tests.client.support import fill_log as fill
-from tests.client.support import open_table, poll_all, read_all, records_from, write
 
 import fluss
 from fluss.protocol import apis, messages
@@ -85,9 +85,8 @@ async def test_the_server_sends_younger_columns_of_older_batches_as_nulls(evolve
 async def test_without_a_fixed_schema_batches_keep_theirs(evolved):
     async with (
         evolved() as (_, _, new),
-        await new.new_scan().with_fixed_schema(False).create_record_batch_log_scanner() as scanner,
+        batches_from(0, new.new_scan().with_fixed_schema(False)) as scanner,
     ):
-        scanner.subscribe(0, 0)
         batches = []
         while sum(batch.num_records for batch in batches) < 30:
             batches += await scanner.poll_record_batch(5000)
@@ -111,25 +110,25 @@ async def test_rows_of_a_schema_that_came_after_the_scanner(conn, table):
 # -- partitions -------------------------------------------------------------------------------------------------------
 
 
-async def test_partitions(config, database):
-    async with open_table(config, database, FIELDS, partition_keys=["name"]) as (conn, table):
-        await write(table, [(i, ["EU", "US"][i % 2], 0.0) for i in range(30)])
-        partitions = await conn.get_admin().list_partition_infos(table.table_path)
-        infos = {info.partition_name: info.partition_id for info in partitions}
-        async with await table.new_scan().create_record_batch_log_scanner() as scanner:
-            assert scanner.is_partitioned()
-            with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
-                scanner.subscribe(0, 0)
-            scanner.subscribe_partition(infos["EU"], 0, fluss.EARLIEST_OFFSET)
-            assert set((await scanner.to_arrow()).column("name").to_pylist()) == {"EU"}
-            scanner.subscribe_partition_buckets({(infos["US"], 0): 10})
-            assert (await scanner.to_arrow()).num_rows == 15 + 5
-            scanner.unsubscribe_partition(infos["EU"], 0)
-            assert (await scanner.to_arrow()).num_rows == 5
-            scanner.subscribe_partition(infos["EU"], 0, fluss.LATEST_OFFSET)
-            await scanner.resolved()
-            bucket = fluss.TableBucket.with_partition(table.get_table_info().table_id, infos["EU"], 0)
-            assert dict(scanner.get_subscribed_buckets())[bucket] == 15
+@pytest.mark.table(partition_keys=["name"])
+async def test_partitions(conn, table):
+    await write(table, [(i, ["EU", "US"][i % 2], 0.0) for i in range(30)])
+    partitions = await conn.get_admin().list_partition_infos(table.table_path)
+    infos = {info.partition_name: info.partition_id for info in partitions}
+    async with await table.new_scan().create_record_batch_log_scanner() as scanner:
+        assert scanner.is_partitioned()
+        with pytest.raises(fluss.InvalidArgumentError, match="is partitioned"):
+            scanner.subscribe(0, 0)
+        scanner.subscribe_partition(infos["EU"], 0, fluss.EARLIEST_OFFSET)
+        assert set((await scanner.to_arrow()).column("name").to_pylist()) == {"EU"}
+        scanner.subscribe_partition_buckets({(infos["US"], 0): 10})
+        assert (await scanner.to_arrow()).num_rows == 15 + 5
+        scanner.unsubscribe_partition(infos["EU"], 0)
+        assert (await scanner.to_arrow()).num_rows == 5
+        scanner.subscribe_partition(infos["EU"], 0, fluss.LATEST_OFFSET)
+        await scanner.resolved()
+        bucket = fluss.TableBucket.with_partition(table.get_table_info().table_id, infos["EU"], 0)
+        assert dict(scanner.get_subscribed_buckets())[bucket] == 15
 
 
 async def test_a_bucket_that_is_left_while_a_schema_is_asked_for_holds_no_memory(config, database, monkeypatch):

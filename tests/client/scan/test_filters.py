@@ -60,17 +60,17 @@ async def test_the_same_rows_with_and_without_statistics(config, database, stati
                 assert [record.offset for record in records] == [row["id"] for row in expected], name
 
 
-async def test_the_server_leaves_out_whole_batches(config, database):
+@pytest.mark.table(properties={"table.statistics.columns": "*"})
+async def test_the_server_leaves_out_whole_batches(conn, table):
     """With statistics, less comes over the network."""
-    async with open_table(config, database, FIELDS, properties={"table.statistics.columns": "*"}) as (conn, table):
-        await fill(table)
+    await fill(table)
 
-        async def fetched(scan):
-            before = conn.metrics()["scanner_bytes_total"]
-            await read_all(table, scan)
-            return conn.metrics()["scanner_bytes_total"] - before
+    async def fetched(scan):
+        before = conn.metrics()["scanner_bytes_total"]
+        await read_all(table, scan)
+        return conn.metrics()["scanner_bytes_total"] - before
 
-        assert await fetched(table.new_scan().filter(col("id") > 190)) < await fetched(table.new_scan()) / 3
+    assert await fetched(table.new_scan().filter(col("id") > 190)) < await fetched(table.new_scan()) / 3
 
 
 @pytest.mark.client(scanner_log_max_poll_records=3)
@@ -85,15 +85,15 @@ async def test_leftovers_of_a_filter_keep_their_offsets(table):
         assert offsets == list(range(10, 200, 10))
 
 
-async def test_filters_on_changelogs(config, database):
-    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
-        await write(table, [(i, f"n{i}", 1.0) for i in range(20)])
-        await write(table, [(3, "changed", 2.0)])
-        async with records_from(0, table.new_scan().filter(col("id") == 3)) as scanner:
-            seen = []
-            while len(seen) < 3:
-                seen += [(r.change_type.short_string(), r.row["name"], r.offset) for r in await scanner.poll(5000)]
-        assert seen == [("+I", "n3", 3), ("-U", "n3", 20), ("+U", "changed", 21)]
+@pytest.mark.table(keys=["id"])
+async def test_filters_on_changelogs(table):
+    await write(table, [(i, f"n{i}", 1.0) for i in range(20)])
+    await write(table, [(3, "changed", 2.0)])
+    async with records_from(0, table.new_scan().filter(col("id") == 3)) as scanner:
+        seen = []
+        while len(seen) < 3:
+            seen += [(r.change_type.short_string(), r.row["name"], r.offset) for r in await scanner.poll(5000)]
+    assert seen == [("+I", "n3", 3), ("-U", "n3", 20), ("+U", "changed", 21)]
 
 
 async def test_batch_scanners_refuse_filters(table):

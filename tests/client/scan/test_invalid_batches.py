@@ -68,9 +68,8 @@ def check(error: fluss.FlussError) -> None:
 async def test_polls_name_the_batch_and_go_on_behind_it(tmp_path, codec):
     async with (
         invalid_batch_in_log(tmp_path, codec) as table,
-        await table.new_scan().create_log_scanner() as scanner,
+        records_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner,
     ):
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
         assert [record.row["id"] for record in await scanner.poll(5000)] == [0, 1, 2]
         for _ in range(2):  # asking again changes nothing, and passes over nothing
             with pytest.raises(fluss.errors.CorruptRecordError) as caught:
@@ -98,9 +97,8 @@ async def test_batch_readers_give_the_rows_before_the_error(tmp_path, codec):
     batches = [*(make_batch(first) for first in range(0, 15, 3)), invalid_batch(codec), make_batch(18)]
     async with (
         invalid_batch_in_log(tmp_path, codec, batches) as table,
-        await table.new_scan().create_record_batch_log_scanner() as scanner,
+        batches_from(fluss.EARLIEST_OFFSET, table.new_scan()) as scanner,
     ):
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
 
         def read():
             for batch in scanner.to_arrow_batch_reader():

@@ -93,7 +93,7 @@ async def test_an_error_of_one_bucket_ends_the_read(config, database):
             await table.new_scan().create_table_batch_scanner().to_arrow(timeout=3)
 
 
-async def test_a_timeout_that_has_passed_when_the_read_begins(config, database):
-    async with open_table(config, database, FIELDS, partition_keys=["name"]) as (_, table):
-        with pytest.raises(fluss.DeadlineExceededError):
-            await table.new_scan().create_table_batch_scanner().next_batch(timeout=1e-9)
+@pytest.mark.table(partition_keys=["name"])
+async def test_a_timeout_that_has_passed_when_the_read_begins(table):
+    with pytest.raises(fluss.DeadlineExceededError):
+        await table.new_scan().create_table_batch_scanner().next_batch(timeout=1e-9)

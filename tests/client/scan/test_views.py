@@ -82,8 +82,7 @@ def plain_face(config, path):
 
 
 @pytest.mark.table
-async def test_the_changelog_of_a_log_table(conn, table):
-    writer = table.new_append().create_writer()
+async def test_the_changelog_of_a_log_table(conn, table, writer):
     for i in range(3):
         await writer.append((i, "x")).wait()
     rows = await scanned(await conn.get_table(f"{table.get_table_path()}$changelog"), 3)

@@ -167,9 +167,8 @@ async def test_every_source_writes_the_same_rows(config, database, source, keys)
         assert (await read_all(table)).to_pylist() == EXPECTED
 
 
-async def test_rows_and_batches_of_any_origin_share_a_batch(table):
+async def test_rows_and_batches_of_any_origin_share_a_batch(table, writer):
     """A data frame's schema carries metadata of its own, which once kept batches from being joined."""
-    writer = table.new_append().create_writer()
     writer.append(EXPECTED[0])
     writer.write_pandas(pd.DataFrame(ROWS))
     writer.write_arrow(pa.table(ROWS).replace_schema_metadata({"k": "v"}))
@@ -178,18 +177,16 @@ async def test_rows_and_batches_of_any_origin_share_a_batch(table):
     assert (await read_all(table)).to_pylist() == [EXPECTED[0], *EXPECTED, *EXPECTED, EXPECTED[1]]
 
 
-async def test_batches_come_after_rows_that_were_given_before_them(config, database):
-    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
-        writer = table.new_upsert().create_writer()
-        for version in range(40):
-            writer.upsert({"id": 1, "name": f"row {version}"})
-            writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [1], "name": [f"batch {version}"]}))
-        await writer.flush()
-        assert (await table.new_lookup().create_lookuper().lookup([1]))["name"] == "batch 39"
+@pytest.mark.table(keys=["id"])
+async def test_batches_come_after_rows_that_were_given_before_them(table, writer):
+    for version in range(40):
+        writer.upsert({"id": 1, "name": f"row {version}"})
+        writer.write_arrow_batch(pa.RecordBatch.from_pydict({"id": [1], "name": [f"batch {version}"]}))
+    await writer.flush()
+    assert (await table.new_lookup().create_lookuper().lookup([1]))["name"] == "batch 39"
 
 
-async def test_a_bad_frame_is_refused_as_a_whole(table):
-    writer = table.new_append().create_writer()
+async def test_a_bad_frame_is_refused_as_a_whole(table, writer):
     for frame, words in [
         (pd.DataFrame({"id": [1, 2.5]}), r"row 1, column 'id' \(int\): 2.5 does not fit"),
         (pd.DataFrame({"id": [1, 2], "name": ["a", 5]}), "row 1, column 'name'"),
@@ -206,24 +203,22 @@ async def test_a_bad_frame_is_refused_as_a_whole(table):
     assert (await read_all(table)).column("id").to_pylist() == [1, None]
 
 
-async def test_empty_batches_are_done_at_once(table):
-    writer = table.new_append().create_writer()
+async def test_empty_batches_are_done_at_once(writer):
     for empty in (pa.table(ROWS).slice(0, 0), pa.schema(FIELDS).empty_table()):
         handle = writer.write_arrow(empty)
         assert handle.done()
         await handle.wait()
 
 
-async def test_delete_arrow_batch(config, database):
-    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
-        writer = table.new_upsert().create_writer()
-        writer.write_arrow(pa.table(ROWS))
-        writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"name": ["ignored", "x"], "id": [1, 3]}))
-        await writer.flush()
-        rows = await table.new_lookup().create_lookuper().lookup_many([[1], [2], [3]])
-        assert rows.column("id").to_pylist() == [2]
-        with pytest.raises(fluss.InvalidRowError, match="Missing value for non-nullable field 'id'"):
-            writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"name": ["x"]}))
+@pytest.mark.table(keys=["id"])
+async def test_delete_arrow_batch(table, writer):
+    writer.write_arrow(pa.table(ROWS))
+    writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"name": ["ignored", "x"], "id": [1, 3]}))
+    await writer.flush()
+    rows = await table.new_lookup().create_lookuper().lookup_many([[1], [2], [3]])
+    assert rows.column("id").to_pylist() == [2]
+    with pytest.raises(fluss.InvalidRowError, match="Missing value for non-nullable field 'id'"):
+        writer.delete_arrow_batch(pa.RecordBatch.from_pydict({"name": ["x"]}))
 
 
 async def test_an_invalid_batch_is_refused_and_not_retried_for_long(config, database):
@@ -266,22 +261,20 @@ class Array:
     [Stream, Array, pl.from_arrow, pa.Table.to_reader, lambda table: table.to_batches()[0]],
     ids=["stream", "array", "polars", "reader", "batch"],
 )
-async def test_anything_with_arrow_data_can_be_written(table, make):
-    writer = table.new_append().create_writer()
+async def test_anything_with_arrow_data_can_be_written(table, writer, make):
     await writer.write_arrow(make(pa.table(ROWS))).wait()
     await writer.write_arrow_batch(make(pa.table(ROWS))).wait()
     assert (await read_all(table)).to_pylist() == 2 * pa.table(ROWS).to_pylist()
 
 
-async def test_deletes_take_arrow_data_of_other_libraries(config, database):
-    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
-        writer = table.new_upsert().create_writer()
-        writer.write_arrow(Stream(pa.table(ROWS)))
-        await writer.delete_arrow_batch(Stream(pa.table({"id": [1, 3]}))).wait()
-        rows = await table.new_lookup().create_lookuper().lookup_many([[1], [2], [3]])
-        assert rows.column("id").to_pylist() == [2]
-        with pytest.raises(fluss.InvalidArgumentError, match=r"d*\.t: expected Arrow data .*, got list"):
-            writer.write_arrow([{"id": 1}])
+@pytest.mark.table(keys=["id"])
+async def test_deletes_take_arrow_data_of_other_libraries(table, writer):
+    writer.write_arrow(Stream(pa.table(ROWS)))
+    await writer.delete_arrow_batch(Stream(pa.table({"id": [1, 3]}))).wait()
+    rows = await table.new_lookup().create_lookuper().lookup_many([[1], [2], [3]])
+    assert rows.column("id").to_pylist() == [2]
+    with pytest.raises(fluss.InvalidArgumentError, match=r"d*\.t: expected Arrow data .*, got list"):
+        writer.write_arrow([{"id": 1}])
 
 
 async def test_a_timestamp_without_a_zone_is_one_of_utc_everywhere(config, database):

@@ -57,9 +57,8 @@ async def test_a_flush_of_all_writers_that_ends_early_keeps_the_error(conn, tabl
     await conn.flush()
 
 
-async def test_a_flush_of_all_writers_waits_for_earlier_rows_only(conn, table):
+async def test_a_flush_of_all_writers_waits_for_earlier_rows_only(conn, writer):
     """Rows that are written while it waits may keep a bucket busy for good."""
-    writer = table.new_append().create_writer()
 
     async def write_on() -> None:
         while True:

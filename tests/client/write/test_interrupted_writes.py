@@ -47,16 +47,14 @@ async def ids(table: Any) -> list[int]:
     return found
 
 
-async def test_after_a_chunk_was_added_and_before_the_loop_is_called(table: Any) -> None:
-    writer = table.new_append().create_writer()
+async def test_after_a_chunk_was_added_and_before_the_loop_is_called(table, writer: Any) -> None:
     interrupt_once(writer._chunks, "put", after=True)
     await interrupted(lambda: writer.write_arrow(BATCH))
     await asyncio.wait_for(writer.flush(), 5)
     assert await ids(table) == [10]
 
 
-async def test_while_the_rows_before_a_batch_are_converted(table: Any) -> None:
-    writer = table.new_append().create_writer()
+async def test_while_the_rows_before_a_batch_are_converted(table, writer: Any) -> None:
     interrupt_once(writer._converter, "convert")
 
     def write() -> None:
@@ -70,8 +68,7 @@ async def test_while_the_rows_before_a_batch_are_converted(table: Any) -> None:
     assert await ids(table) == [2]
 
 
-async def test_while_the_chunk_of_another_thread_is_converted(table: Any) -> None:
-    writer = table.new_append().create_writer()
+async def test_while_the_chunk_of_another_thread_is_converted(table, writer: Any) -> None:
     writer.append((1, "a", 0.5))
     writer._accumulator.limit(1)
     interrupt_once(writer._converter, "convert")

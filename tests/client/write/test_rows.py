@@ -42,8 +42,7 @@ class Model(pydantic.BaseModel):
     name: str
 
 
-async def test_every_shape_of_a_row(table):
-    writer = table.new_append().create_writer()
+async def test_every_shape_of_a_row(table, writer):
     writer.append({"id": 1, "name": "dict", "score": 1.0})
     writer.append({"score": 2.0, "name": "other order", "id": 2})
     writer.append({"id": 3})
@@ -82,8 +81,7 @@ async def test_every_shape_of_a_row(table):
         (Part(name="x", more=1), ["unknown column 'more'"]),
     ],
 )
-async def test_what_is_not_a_row_is_refused_at_once(table, row, words):
-    writer = table.new_append().create_writer()
+async def test_what_is_not_a_row_is_refused_at_once(table, writer, row, words):
     with pytest.raises(fluss.InvalidRowError) as caught:
         writer.append(row)
     assert str(table.get_table_path()) in caught.value.message
@@ -180,8 +178,7 @@ async def test_a_nested_value_that_does_not_fit_is_refused_at_once(config, datab
         assert (await read_all(table)).column("id").to_pylist() == [1]
 
 
-async def test_flush_does_not_raise_again_what_wait_raised(table):
-    writer = table.new_append().create_writer()
+async def test_flush_does_not_raise_again_what_wait_raised(writer):
     handles = [writer.append((2**40 if i in (3, 7, 9) else i, "x", 1.0)) for i in range(10)]
     for _ in range(2):  # the second time reports nothing new
         with pytest.raises(fluss.InvalidRowError, match="row 3"):
@@ -197,8 +194,7 @@ async def test_flush_does_not_raise_again_what_wait_raised(table):
     await writer.flush()
 
 
-async def test_rows_are_counted_from_the_writers_first(table):
-    writer = table.new_append().create_writer()
+async def test_rows_are_counted_from_the_writers_first(writer):
     for i in range(50):
         writer.append((i, "x", 1.0))
     await writer.flush()
@@ -242,16 +238,15 @@ async def test_not_null(config, database):
         assert (await read_all(table)).to_pylist() == [{"id": 1, "name": None}]
 
 
-async def test_keys_must_be_there(config, database):
-    async with open_table(config, database, FIELDS, keys=["id"]) as (_, table):
-        writer = table.new_upsert().create_writer()
-        with pytest.raises(fluss.InvalidRowError, match="Missing value for non-nullable field 'id'"):
-            writer.upsert({"name": "x"})
-        with pytest.raises(fluss.InvalidRowError, match="'id'"):
-            writer.delete({"name": "x"})
-        with pytest.raises(fluss.InvalidRowError, match="NOT NULL"):
-            await writer.upsert((None, "x", 1.0)).wait()
-        await writer.flush()
+@pytest.mark.table(keys=["id"])
+async def test_keys_must_be_there(writer):
+    with pytest.raises(fluss.InvalidRowError, match="Missing value for non-nullable field 'id'"):
+        writer.upsert({"name": "x"})
+    with pytest.raises(fluss.InvalidRowError, match="'id'"):
+        writer.delete({"name": "x"})
+    with pytest.raises(fluss.InvalidRowError, match="NOT NULL"):
+        await writer.upsert((None, "x", 1.0)).wait()
+    await writer.flush()
 
 
 async def test_required_columns_of_upserts(config, database):
@@ -386,8 +381,7 @@ async def test_all_types_in_and_out_of_a_primary_key_table(config, database, kv_
 
 
 @pytest.mark.client(writer_request_max_size=300_000)
-async def test_a_row_too_large_fails_alone(table):
-    writer = table.new_append().create_writer()
+async def test_a_row_too_large_fails_alone(table, writer):
     handles = [writer.append((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
     with pytest.raises(fluss.RecordTooLargeError, match=r"row 5.*400\d\d\d bytes.*300000"):
         await handles[5].wait()
@@ -399,14 +393,13 @@ async def test_a_row_too_large_fails_alone(table):
     assert (await read_all(table)).column("id").to_pylist() == [i for i in range(12) if i != 5]
 
 
-async def test_an_upsert_too_large_fails_alone(config, database):
-    config.writer_request_max_size = 300_000
-    async with open_table(config, database, FIELDS, keys=["id"], bucket_count=3) as (_, table):
-        writer = table.new_upsert().create_writer()
-        handles = [writer.upsert((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
-        with pytest.raises(fluss.RecordTooLargeError, match="row 5"):
-            await handles[5].wait()
-        await asyncio.gather(*(handle.wait() for i, handle in enumerate(handles) if i != 5))
-        await writer.flush()
-        rows = await table.new_lookup().create_lookuper().lookup_many([[i] for i in range(12)])
-        assert rows.num_rows == 11
+@pytest.mark.client(writer_request_max_size=300000)
+@pytest.mark.table(keys=["id"], bucket_count=3)
+async def test_an_upsert_too_large_fails_alone(table, writer):
+    handles = [writer.upsert((i, "x" * (400_000 if i == 5 else 10), 0.0)) for i in range(12)]
+    with pytest.raises(fluss.RecordTooLargeError, match="row 5"):
+        await handles[5].wait()
+    await asyncio.gather(*(handle.wait() for i, handle in enumerate(handles) if i != 5))
+    await writer.flush()
+    rows = await table.new_lookup().create_lookuper().lookup_many([[i] for i in range(12)])
+    assert rows.num_rows == 11

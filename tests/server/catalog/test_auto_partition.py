@@ -49,9 +49,7 @@ def names(harness: Harness) -> list[str]:
         ({"num_precreate": "0"}, []),
     ],
 )
-def test_partitions_exist_when_the_table_does(
-    harness: Harness, properties: dict[str, str], expected: list[str]
-) -> None:
+def test_partitions_exist_with_the_table(harness: Harness, properties: dict[str, str], expected: list[str]) -> None:
     harness.call(admin.create_table, create(partitioned_table(properties=auto(**properties))))
     assert names(harness) == expected
 

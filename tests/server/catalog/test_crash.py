@@ -8,10 +8,12 @@ import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.server.catalog.support import NOW_MS, Clock, log_table, partitioned_table, pk_table
 from tests.shared import raising
+from tests.waiting import cancel_and_wait
 
 from fluss.errors import FlussError
 from fluss.metadata import Column, DatabaseDescriptor, DataTypes, TablePath
@@ -330,12 +332,11 @@ def test_a_drop_that_is_not_confirmed_is_a_drop(tmp_path: Path, failing: Failing
     again.close_now()
 
 
-def test_a_full_disk_before_the_decision_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_before_the_decision_changes_nothing(tmp_path: Path) -> None:
     catalog = based(tmp_path)
-    with monkeypatch.context() as patched:
-        patched.setattr(disk, "write_file", raising(OSError, 28, "No space left on device"))
-        with pytest.raises(FlussError, match="nothing was changed"):
-            asyncio.run(create_database(catalog))
+    full = mock.patch.object(disk, "write_file", raising(OSError, 28, "No space left on device"))
+    with full, pytest.raises(FlussError, match="nothing was changed"):
+        asyncio.run(create_database(catalog))
     asyncio.run(create_database(catalog))
     assert "new" in catalog.databases
     catalog.close_now()
@@ -346,9 +347,7 @@ async def test_a_change_is_finished_when_its_client_goes_away(tmp_path: Path) ->
 
     task = asyncio.ensure_future(create_database(catalog))
     await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel_and_wait(task)
     await catalog.close()
     assert "new" in catalog.databases
     assert "new" in open_catalog(tmp_path).databases

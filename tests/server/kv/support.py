@@ -16,19 +16,8 @@ import numpy as np
 import pyarrow as pa
 from tests.waiting import wait_until
 
-from fluss.metadata import (
-    BigIntType,
-    ChangeType,
-    Column,
-    DoubleType,
-    IntType,
-    Schema,
-    StringType,
-    TableBucket,
-    TableDescriptor,
-    TableInfo,
-    TablePath,
-)
+from fluss.metadata import ChangeType, Column, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss.metadata import types as t
 from fluss.records import decode_log_batch, encode_kv_body, iter_log_batches, seal_kv_batch
 from fluss.rows import Slices, kv_key_encoder
 from fluss.rows.logical import to_arrow
@@ -57,14 +46,17 @@ SYMBOLS = {
     ChangeType.Delete: "-D",
 }
 
-SCHEMA = Schema.of(
-    [Column("id", BigIntType(nullable=False)), Column("name", StringType()), Column("score", DoubleType())],
-    primary_key=("id",),
-)
 
+def keyed_schema(*keys: str, **columns: t.DataType) -> Schema:
+    """A schema with these columns, of which the keys are not null."""
+    given = [Column(name, data_type.with_nullable(name not in keys)) for name, data_type in columns.items()]
+    return Schema.of(given, primary_key=keys)
+
+
+SCHEMA = keyed_schema("id", id=t.BigIntType(), name=t.StringType(), score=t.DoubleType())
 
 NUMBERED = Schema.of(
-    [Column("k", StringType(nullable=False)), Column("n", IntType()), Column("v", StringType())],
+    [Column("k", t.StringType(nullable=False)), Column("n", t.IntType()), Column("v", t.StringType())],
     primary_key=("k",),
     auto_increment_columns=("n",),
 )
@@ -126,12 +118,7 @@ class Bucket:
     """One bucket with its log and its state in a folder."""
 
     def __init__(
-        self,
-        folder: Path,
-        entry: TableEntry,
-        *,
-        memory_bytes: int = 1 << 28,
-        writer: Writer | None = None,
+        self, folder: Path, entry: TableEntry, *, memory_bytes: int = 1 << 28, writer: Writer | None = None
     ) -> None:
         self.folder = folder
         self.entry = entry

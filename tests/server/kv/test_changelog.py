@@ -10,33 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.kv.support import SCHEMA, Bucket, Delete, kv_batch, opened, table, with_columns
+from tests.server.kv.support import SCHEMA, Bucket, Delete, keyed_schema, kv_batch, opened, table, with_columns
 
-from fluss.errors import (
-    CorruptMessageError,
-    DeletionDisabledError,
-    FlussError,
-    FormatError,
-    InvalidTargetColumnError,
-    OutOfOrderSequenceError,
-    SchemaNotExistError,
-    UnknownServerError,
-)
-from fluss.metadata import (
-    AggFunction,
-    ArrayType,
-    BigIntType,
-    BooleanType,
-    Column,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    Schema,
-    StringType,
-    TableInfo,
-    TinyIntType,
-)
+from fluss import errors
+from fluss.metadata import AggFunction, Column, Schema, TableInfo
+from fluss.metadata import types as t
 from fluss.server.kv import prepare as preparing
 
 A, B, C = (1, "a", 1.0), (1, "b", 2.0), (2, "c", None)
@@ -145,10 +123,7 @@ async def test_partial_delete(bucket: Bucket) -> None:
     assert bucket.store.row_count == 1
 
 
-@pytest.mark.parametrize(
-    ("targets", "column"),
-    [([1, 2], None), ([0, 7], None), ([-1, 0], None), ([0, 1], "score")],
-)
+@pytest.mark.parametrize(("targets", "column"), [([1, 2], None), ([0, 7], None), ([-1, 0], None), ([0, 1], "score")])
 async def test_bad_target_columns(tmp_path: Path, targets: list[int], column: str | None) -> None:
     columns = [
         dataclasses.replace(c, data_type=c.data_type.with_nullable(False)) if c.name == column else c
@@ -156,7 +131,7 @@ async def test_bad_target_columns(tmp_path: Path, targets: list[int], column: st
     ]
     schema = Schema.of(columns, primary_key=("id",))
     async with opened(tmp_path, table(schema)) as bucket:
-        with pytest.raises(InvalidTargetColumnError):
+        with pytest.raises(errors.InvalidTargetColumnError):
             await bucket.put([A], targets)
         assert bucket.log.end_offset == 0
         await bucket.put([A], [0, 1, 2])  # all columns are no partial update
@@ -172,7 +147,7 @@ async def test_first_row(tmp_path: Path, image: str) -> None:
         end = bucket.log.end_offset
         assert (await bucket.put([B])).end_offset == end + 1
         for targets in ([0, 1], [0, 1, 2]):
-            with pytest.raises(UnknownServerError, match="partial"):
+            with pytest.raises(errors.UnknownServerError, match="partial"):
                 await bucket.put([A], targets)
         await bucket.put([B, Delete(2)], agg_mode=1)  # past the engine: the row is replaced, the delete counts
         assert await bucket.rows() == [B, (3, "n", None)]
@@ -183,7 +158,7 @@ async def test_first_row(tmp_path: Path, image: str) -> None:
 async def test_versioned(tmp_path: Path, image: str, repeated: bool) -> None:
     properties = {"merge__engine": "versioned", "changelog_image": image}
     extra: list[Any] = [(9, "z", 0.0), (9, "z", -1.0)] if repeated else []
-    schema = with_columns(Schema.of(SCHEMA.columns[:2], primary_key=("id",)), Column("version", BigIntType()))
+    schema = with_columns(Schema.of(SCHEMA.columns[:2], primary_key=("id",)), Column("version", t.BigIntType()))
 
     entry = table(schema, **properties, merge__engine_versioned_ver__column="version")
     async with opened(tmp_path, entry) as bucket:
@@ -198,7 +173,7 @@ async def test_versioned(tmp_path: Path, image: str, repeated: bool) -> None:
         assert await bucket.rows() == wanted + [(9, "z", 4)] * bool(extra)
         await bucket.put([Delete(1)])
         assert await bucket.get(1) is not None
-        with pytest.raises(UnknownServerError, match="partial"):
+        with pytest.raises(errors.UnknownServerError, match="partial"):
             await bucket.put([(1, "a", 9)], [0, 1])
 
 
@@ -206,7 +181,7 @@ async def test_versioned(tmp_path: Path, image: str, repeated: bool) -> None:
 async def test_deletes_can_be_forbidden(tmp_path: Path, engine: str | None) -> None:
     properties = {"merge__engine": engine} if engine else {}
     async with opened(tmp_path, table(**properties, delete_behavior="disable")) as bucket:
-        with pytest.raises(DeletionDisabledError):
+        with pytest.raises(errors.DeletionDisabledError):
             await bucket.put([A, Delete(1)])
         assert bucket.log.end_offset == 0
         await bucket.put([A])
@@ -224,17 +199,17 @@ async def test_deletes_can_be_ignored(tmp_path: Path) -> None:
 
 AGGREGATED = Schema.of(
     [
-        Column("id", BigIntType(nullable=False)),
-        Column("total", TinyIntType(), agg_function=AggFunction("sum")),
-        Column("price", DecimalType(6, 2), agg_function=AggFunction("product")),
-        Column("top", DoubleType(), agg_function=AggFunction("max")),
-        Column("low", StringType(), agg_function=AggFunction("min")),
-        Column("all", BooleanType(), agg_function=AggFunction("bool_and")),
-        Column("names", StringType(), agg_function=AggFunction("listagg", {"delimiter": "|"})),
-        Column("first", IntType(), agg_function=AggFunction("first_value")),
-        Column("last", IntType(), agg_function=AggFunction("last_value")),
-        Column("plain", ArrayType(IntType())),
-        Column("single", FloatType(), agg_function=AggFunction("SUM")),
+        Column("id", t.BigIntType(nullable=False)),
+        Column("total", t.TinyIntType(), agg_function=AggFunction("sum")),
+        Column("price", t.DecimalType(6, 2), agg_function=AggFunction("product")),
+        Column("top", t.DoubleType(), agg_function=AggFunction("max")),
+        Column("low", t.StringType(), agg_function=AggFunction("min")),
+        Column("all", t.BooleanType(), agg_function=AggFunction("bool_and")),
+        Column("names", t.StringType(), agg_function=AggFunction("listagg", {"delimiter": "|"})),
+        Column("first", t.IntType(), agg_function=AggFunction("first_value")),
+        Column("last", t.IntType(), agg_function=AggFunction("last_value")),
+        Column("plain", t.ArrayType(t.IntType())),
+        Column("single", t.FloatType(), agg_function=AggFunction("SUM")),
     ],
     primary_key=("id",),
 )
@@ -242,7 +217,7 @@ AGGREGATED = Schema.of(
 
 async def test_columns_that_are_added_while_a_write_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = table(AGGREGATED, merge__engine="aggregation")
-    schemas = {1: AGGREGATED, 2: with_columns(AGGREGATED, Column("more", StringType()))}
+    schemas = {1: AGGREGATED, 2: with_columns(AGGREGATED, Column("more", t.StringType()))}
     altered = table(schemas, merge__engine="aggregation")
     prepare = preparing.prepare
 
@@ -305,16 +280,18 @@ async def test_aggregation_with_deletes(tmp_path: Path) -> None:
 
 
 async def test_partial_aggregation_needs_nullable_columns(tmp_path: Path) -> None:
-    schema = with_columns(Schema.of(AGGREGATED.columns[:2], primary_key=("id",)), Column("n", IntType(nullable=False)))
+    schema = with_columns(
+        Schema.of(AGGREGATED.columns[:2], primary_key=("id",)), Column("n", t.IntType(nullable=False))
+    )
     async with opened(tmp_path, table(schema, merge__engine="aggregation")) as bucket:
         for targets in ([0, 1], [0, 1, 2], [1, 2]):
-            with pytest.raises(InvalidTargetColumnError):
+            with pytest.raises(errors.InvalidTargetColumnError):
                 await bucket.put([(1, 2, 3)], targets)
         await bucket.put([(1, 2, 3)])
 
 
 async def test_rows_of_older_schemas(tmp_path: Path) -> None:
-    wide = with_columns(SCHEMA, Column("more", StringType()))
+    wide = with_columns(SCHEMA, Column("more", t.StringType()))
     schemas = {1: SCHEMA, 2: wide}
 
     entry = table()
@@ -339,7 +316,7 @@ async def test_rows_of_older_schemas(tmp_path: Path) -> None:
         rows = await bucket.rows()
         assert rows == [(2, "again", 1.0, None), (3, "older", None, None), (4, "older", None, None)]
         unknown = kv_batch(entry.table_info, wide, 3, [(1, None, None, None)])
-        with pytest.raises(SchemaNotExistError):
+        with pytest.raises(errors.SchemaNotExistError):
             await bucket.tablet.put(memoryview(unknown), (), 0)
         copy = bucket.copy(tmp_path / "b")
     async with opened(copy, table(schemas)) as bucket:
@@ -353,11 +330,11 @@ async def test_idempotent_writers(tmp_path: Path) -> None:
         assert await bucket.put([Delete(8)], writer_id=7, sequence=2) is not None
         again = await bucket.put([B], writer_id=7, sequence=1)
         assert (again.end_offset, again.duplicate) == (first.end_offset, True)
-        with pytest.raises(OutOfOrderSequenceError):
+        with pytest.raises(errors.OutOfOrderSequenceError):
             await bucket.put([B], writer_id=7, sequence=4)
-        with pytest.raises(OutOfOrderSequenceError):
+        with pytest.raises(errors.OutOfOrderSequenceError):
             await bucket.put([B], writer_id=8, sequence=1)
-        with pytest.raises(FormatError):
+        with pytest.raises(errors.FormatError):
             await bucket.put([B], writer_id=8, sequence=-1)
         assert bucket.changelog() == [("+I", A), ("-U", A), ("+U", B)]
         copy = bucket.copy(tmp_path / "b")
@@ -372,12 +349,12 @@ async def test_damaged_batches_are_refused_whole(bucket: Bucket) -> None:
     for at in range(len(good)):
         bad = bytearray(good)
         bad[at] ^= 0x40
-        with pytest.raises(FlussError) as caught:
+        with pytest.raises(errors.FlussError) as caught:
             await bucket.tablet.put(memoryview(bad), (), 0)
         if at >= 5:
-            assert isinstance(caught.value, CorruptMessageError)
+            assert isinstance(caught.value, errors.CorruptMessageError)
     for length in (0, 5, len(good) - 1):
-        with pytest.raises(FormatError):
+        with pytest.raises(errors.FormatError):
             await bucket.tablet.put(memoryview(good)[:length], (), 0)
     assert await bucket.rows() == [A]
     assert bucket.log.end_offset == 1
@@ -385,11 +362,11 @@ async def test_damaged_batches_are_refused_whole(bucket: Bucket) -> None:
 
 async def test_rows_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     """The batch is whole, but its rows are not rows of this table."""
-    other = Schema.of([Column("id", BigIntType(nullable=False)), Column("name", BooleanType())], primary_key=("id",))
+    other = keyed_schema("id", id=t.BigIntType(), name=t.BooleanType())
 
     async def work(bucket: Bucket) -> None:
         for targets in ((), (0, 1)):
-            with pytest.raises(FormatError):
+            with pytest.raises(errors.FormatError):
                 await bucket.tablet.put(
                     memoryview(kv_batch(bucket.entry.table_info, other, 1, [(1, True)])), targets, 0
                 )

@@ -10,6 +10,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.server.kv.support import Delete, opened, table
@@ -40,9 +41,7 @@ def full_disk(bytes_max: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, before)
 
 
-async def test_a_spill_that_finds_no_room_is_repeated_when_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_spill_without_room_is_repeated_when_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MIN", 0.05)
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MAX", 0.1)
     entry = table()
@@ -73,9 +72,7 @@ async def test_a_spill_that_finds_no_room_is_repeated_when_there_is(
         assert sorted(await bucket.rows()) == [(1, "more", None), *expected]
 
 
-async def test_writers_wait_while_the_disk_is_full_and_go_on_by_themselves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_writers_wait_while_the_disk_is_full_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, the rows of the failed spill counted as being spilled for ever, and every write was refused."""
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MIN", 0.02)
     monkeypatch.setattr(budget_module, "_RETRY_SECONDS_MAX", 0.05)
@@ -92,9 +89,7 @@ async def test_writers_wait_while_the_disk_is_full_and_go_on_by_themselves(
         await bucket.budget.room()
 
 
-async def test_a_store_that_finds_no_file_handle_is_opened_and_read_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_without_a_file_handle_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files are fine: they are not rebuilt from the log."""
     entry = table()
 
@@ -112,10 +107,9 @@ async def test_a_store_that_finds_no_file_handle_is_opened_and_read_later(
         assert await bucket.get(1) == (1, "disk", None)
         assert bucket.store.applied_offset == 100
         generation = bucket.store.generation
-        monkeypatch.setattr(ordered, "get_many", raising(RuntimeError, text))
-        with pytest.raises(KvStorageError, match="cannot be read now"):
+        unread = mock.patch.object(ordered, "get_many", raising(RuntimeError, text))
+        with unread, pytest.raises(KvStorageError, match="cannot be read now"):
             await bucket.get(1)
-        monkeypatch.undo()
         assert await bucket.get(1) == (1, "disk", None)
         assert bucket.store.generation == generation
 

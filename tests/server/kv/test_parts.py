@@ -22,37 +22,9 @@ from tests.server.kv.support import NUMBERED, SCHEMA, opened, table
 from tests.server.log_support import run
 from tests.simulation.disk import SimDisk
 
-from fluss.errors import (
-    FormatError,
-    InvalidScanRequestError,
-    InvalidTargetColumnError,
-    KvStorageError,
-    ScannerExpiredError,
-    TooManyScannersError,
-    UnknownScannerIdError,
-    UnknownServerError,
-)
-from fluss.metadata import (
-    AggFunction,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    BytesType,
-    CharType,
-    Column,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    SmallIntType,
-    StringType,
-    TableBucket,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-)
+from fluss import errors
+from fluss.metadata import AggFunction, Column, TableBucket
+from fluss.metadata import types as t
 from fluss.records import decode_value_batch
 from fluss.rows import CompactedKeyEncoder, IcebergKeyEncoder, PaimonKeyEncoder
 from fluss.rows.logical import from_arrow, to_arrow
@@ -119,16 +91,14 @@ def open_tables(folder: Path) -> set[str]:
     return found
 
 
-def test_few_stores_keep_their_files_open(
-    tmp_path: Path, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_stores_hold_files(tmp_path: Path, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_module, "_VIEWS_MAX", 2, raising=False)
     budget = StoreBudget(1 << 20, executor, writer=WriterProcess())
     stores = [Store(tmp_path / str(number), budget) for number in range(5)]
     for number, store in enumerate(stores):
         store.apply({bytes([number, i]): bytes([i]) for i in range(100)}, 100, 100)
-        store.start_spill()
-        assert store._wait_for_spill()
+        store.start_spill().result()
+        assert store.finish_spill()
     assert open_tables(tmp_path) == {"3", "4"}
     scan = stores[0].snapshot()
     assert next(scan)[0] == b"\0"
@@ -146,9 +116,10 @@ def test_few_stores_keep_their_files_open(
     assert [store.size_bytes for store in stores] == sizes
     # What is written while a view is closed is there, and what is wiped is gone.
     stores[0].apply({b"more": b"more"}, 101, 1)
-    stores[0].start_spill()
+    spill = stores[0].start_spill()
     assert stores[0].get_many([b"more", bytes([0, 7])]) == [b"more", b"\x07"]
-    assert stores[0]._wait_for_spill()
+    spill.result()
+    assert stores[0].finish_spill()
     assert stores[0].get_many([b"more", bytes([0, 7])]) == [b"more", b"\x07"]
     stores[1].wipe()
     assert stores[1].get_many([bytes([1, 7])]) == [None]
@@ -173,9 +144,7 @@ def test_a_spill_that_never_began_is_taken_back(executor: ThreadPoolExecutor, ne
     again.close(keep=True)
 
 
-def test_a_store_is_opened_again_with_its_filter_and_the_shared_cache(
-    tmp_path: Path, new_store: Callable[..., Store]
-) -> None:
+def test_a_reopened_store_has_its_filter_and_the_shared_cache(tmp_path: Path, new_store: Callable[..., Store]) -> None:
     """Neither is written down in the files, so a store that was there before once had to do without them."""
     for offset in (1, 2, 3):
         store = new_store(cache_bytes=12345678)
@@ -210,7 +179,7 @@ def test_a_store_with_a_damaged_head(tmp_path: Path, new_store: Callable[..., St
 # -- aggregation ------------------------------------------------------------------------------------------------------
 
 
-def _functions(name: str, data_type: DataType, **parameters: str) -> Any:
+def _functions(name: str, data_type: t.DataType, **parameters: str) -> Any:
     column = Column("c", data_type, agg_function=AggFunction(name, parameters))
     one, many = aggregate_of(column), column_aggregate_of(column)
 
@@ -226,47 +195,47 @@ def _functions(name: str, data_type: DataType, **parameters: str) -> Any:
     return both
 
 
-CASES: list[tuple[str, DataType, Any, Any, Any]] = [
-    ("sum", TinyIntType(), 127, 1, -128),
-    ("sum", SmallIntType(), -32768, -1, 32767),
-    ("sum", IntType(), 2**31 - 1, 1, -(2**31)),
-    ("sum", BigIntType(), 2**63 - 1, 1, -(2**63)),
-    ("sum", DoubleType(), 0.5, 0.25, 0.75),
-    ("sum", FloatType(), 1.0, 0.10000000149011612, 1.100000023841858),
-    ("sum", FloatType(), 3.4028234663852886e38, 3.4028234663852886e38, float("inf")),
-    ("sum", DecimalType(5, 2), Decimal("1.25"), Decimal("2.50"), Decimal("3.75")),
-    ("sum", DecimalType(3, 2), Decimal("9.25"), Decimal("2.50"), None),
-    ("product", TinyIntType(), 100, 3, 44),
-    ("product", BigIntType(), 2**40, 2**40, 0),
-    ("product", DoubleType(), 1.5, 2.0, 3.0),
-    ("product", DecimalType(5, 2), Decimal("1.25"), Decimal("1.30"), Decimal("1.63")),
-    ("max", IntType(), 1, 2, 2),
-    ("min", IntType(), 1, 2, 1),
-    ("max", DateType(), 5, 3, 5),
-    ("min", TimeType(3), 5, 3, 3),
-    ("max", TimestampType(6), 1000, 5000, 5000),
-    ("max", StringType(), "a\U0001f600", "a\uffff", "a\U0001f600"),
-    ("min", CharType(2), "b", "a", "a"),
-    ("max", DoubleType(), NAN, 1.0, NAN),
-    ("min", DoubleType(), NAN, 1.0, 1.0),
-    ("max", DoubleType(), -0.0, 0.0, 0.0),
-    ("min", FloatType(), 0.0, -0.0, -0.0),
-    ("max", DecimalType(5, 2), Decimal("1.20"), Decimal("1.10"), Decimal("1.20")),
-    ("last_value", IntType(), 1, 2, 2),
-    ("last_value_ignore_nulls", IntType(), 1, 2, 2),
-    ("first_value", IntType(), 1, 2, 1),
-    ("FIRST-VALUE-ignore_nulls", IntType(), 1, 2, 1),
-    ("listagg", StringType(), "a", "b", "a,b"),
-    ("string_agg", CharType(9), "a", "b", "a,b"),
-    ("bool_and", BooleanType(), True, False, False),
-    ("bool_and", BooleanType(), True, True, True),
-    ("bool_or", BooleanType(), False, False, False),
-    ("bool_or", BooleanType(), False, True, True),
+CASES: list[tuple[str, t.DataType, Any, Any, Any]] = [
+    ("sum", t.TinyIntType(), 127, 1, -128),
+    ("sum", t.SmallIntType(), -32768, -1, 32767),
+    ("sum", t.IntType(), 2**31 - 1, 1, -(2**31)),
+    ("sum", t.BigIntType(), 2**63 - 1, 1, -(2**63)),
+    ("sum", t.DoubleType(), 0.5, 0.25, 0.75),
+    ("sum", t.FloatType(), 1.0, 0.10000000149011612, 1.100000023841858),
+    ("sum", t.FloatType(), 3.4028234663852886e38, 3.4028234663852886e38, float("inf")),
+    ("sum", t.DecimalType(5, 2), Decimal("1.25"), Decimal("2.50"), Decimal("3.75")),
+    ("sum", t.DecimalType(3, 2), Decimal("9.25"), Decimal("2.50"), None),
+    ("product", t.TinyIntType(), 100, 3, 44),
+    ("product", t.BigIntType(), 2**40, 2**40, 0),
+    ("product", t.DoubleType(), 1.5, 2.0, 3.0),
+    ("product", t.DecimalType(5, 2), Decimal("1.25"), Decimal("1.30"), Decimal("1.63")),
+    ("max", t.IntType(), 1, 2, 2),
+    ("min", t.IntType(), 1, 2, 1),
+    ("max", t.DateType(), 5, 3, 5),
+    ("min", t.TimeType(3), 5, 3, 3),
+    ("max", t.TimestampType(6), 1000, 5000, 5000),
+    ("max", t.StringType(), "a\U0001f600", "a\uffff", "a\U0001f600"),
+    ("min", t.CharType(2), "b", "a", "a"),
+    ("max", t.DoubleType(), NAN, 1.0, NAN),
+    ("min", t.DoubleType(), NAN, 1.0, 1.0),
+    ("max", t.DoubleType(), -0.0, 0.0, 0.0),
+    ("min", t.FloatType(), 0.0, -0.0, -0.0),
+    ("max", t.DecimalType(5, 2), Decimal("1.20"), Decimal("1.10"), Decimal("1.20")),
+    ("last_value", t.IntType(), 1, 2, 2),
+    ("last_value_ignore_nulls", t.IntType(), 1, 2, 2),
+    ("first_value", t.IntType(), 1, 2, 1),
+    ("FIRST-VALUE-ignore_nulls", t.IntType(), 1, 2, 1),
+    ("listagg", t.StringType(), "a", "b", "a,b"),
+    ("string_agg", t.CharType(9), "a", "b", "a,b"),
+    ("bool_and", t.BooleanType(), True, False, False),
+    ("bool_and", t.BooleanType(), True, True, True),
+    ("bool_or", t.BooleanType(), False, False, False),
+    ("bool_or", t.BooleanType(), False, True, True),
 ]
 
 
 @pytest.mark.parametrize(("name", "data_type", "acc", "new", "expected"), CASES)
-def test_functions(name: str, data_type: DataType, acc: Any, new: Any, expected: Any) -> None:
+def test_functions(name: str, data_type: t.DataType, acc: Any, new: Any, expected: Any) -> None:
     function = _functions(name, data_type)
     assert repr(function(acc, new)) == repr(expected)
     plain_name = name.lower().replace("-", "_")
@@ -275,32 +244,32 @@ def test_functions(name: str, data_type: DataType, acc: Any, new: Any, expected:
 
 
 def test_delimiter_of_listagg() -> None:
-    function = _functions("listagg", StringType(), delimiter=" / ")
+    function = _functions("listagg", t.StringType(), delimiter=" / ")
     assert function("a", "b") == "a / b"
     assert function("", "b") == " / b"
 
 
 def test_unknown_function() -> None:
-    strange = SimpleNamespace(name="c", data_type=IntType(), agg_function=SimpleNamespace(name="median"))
-    with pytest.raises(UnknownServerError, match="median"):
+    strange = SimpleNamespace(name="c", data_type=t.IntType(), agg_function=SimpleNamespace(name="median"))
+    with pytest.raises(errors.UnknownServerError, match="median"):
         aggregate_of(strange)  # type: ignore[arg-type]
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
 
-KEY_TYPES: list[tuple[DataType, Any]] = [
-    (IntType(nullable=False), st.integers(-(2**31), 2**31 - 1)),
-    (BigIntType(nullable=False), st.integers(-(2**63), 2**63 - 1)),
-    (DateType(nullable=False), st.integers(-10_000, 100_000)),
-    (TimeType(3, nullable=False), st.integers(0, 86_399_999)),
-    (TimestampType(6, nullable=False), st.integers(-(10**15), 10**15).map(lambda n: n * 1000)),
-    (FloatType(nullable=False), st.floats(width=32, allow_nan=False)),
-    (DoubleType(nullable=False), st.floats(allow_nan=False)),
-    (StringType(nullable=False), st.text(st.characters(codec="utf-8"), max_size=20)),
-    (BytesType(nullable=False), st.binary(max_size=20)),
-    (BinaryType(3, nullable=False), st.binary(min_size=3, max_size=3)),
-    (DecimalType(9, 2, nullable=False), st.integers(-(10**8), 10**8).map(lambda n: Decimal(n).scaleb(-2))),
-    (DecimalType(38, 0, nullable=False), st.integers(-(10**37), 10**37).map(Decimal)),
+KEY_TYPES: list[tuple[t.DataType, Any]] = [
+    (t.IntType(nullable=False), st.integers(-(2**31), 2**31 - 1)),
+    (t.BigIntType(nullable=False), st.integers(-(2**63), 2**63 - 1)),
+    (t.DateType(nullable=False), st.integers(-10_000, 100_000)),
+    (t.TimeType(3, nullable=False), st.integers(0, 86_399_999)),
+    (t.TimestampType(6, nullable=False), st.integers(-(10**15), 10**15).map(lambda n: n * 1000)),
+    (t.FloatType(nullable=False), st.floats(width=32, allow_nan=False)),
+    (t.DoubleType(nullable=False), st.floats(allow_nan=False)),
+    (t.StringType(nullable=False), st.text(st.characters(codec="utf-8"), max_size=20)),
+    (t.BytesType(nullable=False), st.binary(max_size=20)),
+    (t.BinaryType(3, nullable=False), st.binary(min_size=3, max_size=3)),
+    (t.DecimalType(9, 2, nullable=False), st.integers(-(10**8), 10**8).map(lambda n: Decimal(n).scaleb(-2))),
+    (t.DecimalType(38, 0, nullable=False), st.integers(-(10**37), 10**37).map(Decimal)),
 ]
 
 
@@ -317,18 +286,18 @@ def test_keys_come_back(kind: Any, number: int, data: st.DataObject) -> None:
 
 
 def test_keys_that_are_none() -> None:
-    for dtype, bad in ((IntType(nullable=False), b"1234"), (StringType(nullable=False), b"\xff")):
-        with pytest.raises(FormatError):
+    for dtype, bad in ((t.IntType(nullable=False), b"1234"), (t.StringType(nullable=False), b"\xff")):
+        with pytest.raises(errors.FormatError):
             decode_keys(IcebergKeyEncoder(["k"], [dtype]), [bad])
-    null = PaimonKeyEncoder(["k"], [IntType()])
-    with pytest.raises(FormatError, match="null"):
+    null = PaimonKeyEncoder(["k"], [t.IntType()])
+    with pytest.raises(errors.FormatError, match="null"):
         decode_keys(null, [b"\x00\x01" + bytes(14)])
 
 
 def test_rows_of_keys() -> None:
     info = table().table_info
     codec = ValueCodec("INDEXED", {1: SCHEMA}, 1)
-    keys = [CompactedKeyEncoder(["id"], [BigIntType(nullable=False)]).encode([i]) for i in (5, 300)]
+    keys = [CompactedKeyEncoder(["id"], [t.BigIntType(nullable=False)]).encode([i]) for i in (5, 300)]
     assert codec.to_rows(codec.decode_rows(1, rows_of_keys(info, codec, keys))) == [(5, None, None), (300, None, None)]
 
 
@@ -350,7 +319,7 @@ def test_blocks_of_numbers(tmp_path: Path) -> None:
     fresh.resume(0)
     assert fresh() == 10
     assert fresh() == 11
-    with pytest.raises(UnknownServerError, match="run out"):
+    with pytest.raises(errors.UnknownServerError, match="run out"):
         fresh()
 
 
@@ -372,13 +341,13 @@ def test_damaged_numbers_are_not_guessed(tmp_path: Path) -> None:
         bad = bytearray(good)
         bad[at] ^= 1
         path.write_bytes(bad)
-        with pytest.raises(UnknownServerError, match="damaged"):
+        with pytest.raises(errors.UnknownServerError, match="damaged"):
             source.take("0")
     path.write_bytes(good)
     assert source.take("1").first == 4
     path.unlink()
     path.mkdir()
-    with pytest.raises(KvStorageError):
+    with pytest.raises(errors.KvStorageError):
         source.take("0")
 
 
@@ -393,7 +362,7 @@ async def test_auto_increment(tmp_path: Path, image: str) -> None:
         rows = [("a", 1, "x"), ("b", 2, "z"), ("c", 3, "w"), ("d", 4, None)]
         assert await bucket.rows() == rows
         for targets in ([], [0, 1, 2], [0, 1]):
-            with pytest.raises(InvalidTargetColumnError):
+            with pytest.raises(errors.InvalidTargetColumnError):
                 await bucket.put([("e", None, "x")], targets)
         copy = bucket.copy(tmp_path / "b")
     async with opened(copy, entry) as bucket:  # after a crash
@@ -464,7 +433,7 @@ def test_cursors() -> None:
     first = cursors.open(_tablet(), iter(parts), None)
     assert len(read(first, 30)) == 2
     assert first.has_more
-    with pytest.raises(InvalidScanRequestError):
+    with pytest.raises(errors.InvalidScanRequestError):
         cursors.resume(first.scanner_id, 2)
     assert cursors.resume(first.scanner_id, 1) is first
     assert len(read(first, 1)) == 1  # at least one
@@ -474,21 +443,21 @@ def test_cursors() -> None:
     assert len(read(limited, 20)) == 1
     assert len(read(limited, 1 << 20)) == 3
     assert not limited.has_more
-    with pytest.raises(TooManyScannersError, match="open scans"):
+    with pytest.raises(errors.TooManyScannersError, match="open scans"):
         cursors.open(_tablet(), iter(parts), None)
     cursors.open(_tablet(1), iter(parts), None)
-    with pytest.raises(TooManyScannersError, match="server"):
+    with pytest.raises(errors.TooManyScannersError, match="server"):
         cursors.open(_tablet(2), iter(parts), None)
     now = 11.0
-    with pytest.raises(ScannerExpiredError):
+    with pytest.raises(errors.ScannerExpiredError):
         cursors.resume(first.scanner_id, 2)
-    with pytest.raises(UnknownScannerIdError):
+    with pytest.raises(errors.UnknownScannerIdError):
         cursors.resume(b"unknown", 1)
     assert len(cursors) == 0
     cursors.end(b"unknown")
     kept = cursors.open(_tablet(), iter(parts), None)
     cursors.drop(kept.bucket)
-    with pytest.raises(UnknownScannerIdError):
+    with pytest.raises(errors.UnknownScannerIdError):
         cursors.resume(kept.scanner_id, 1)
 
 
@@ -498,7 +467,7 @@ def test_cursors_of_one_state_share_its_memory_and_the_others_count() -> None:
         cursors.open(_tablet(), iter([]), None, log_offset=5, row_count=8_000)
     assert cursors.memory_bytes == 800_000
     cursors.open(_tablet(), iter([]), None, log_offset=6, row_count=4_000)
-    with pytest.raises(TooManyScannersError, match=r"kv\.memory-size"):
+    with pytest.raises(errors.TooManyScannersError, match=r"kv\.memory-size"):
         cursors.open(_tablet(1), iter([]), None, log_offset=6, row_count=1)
     cursors.drop(TableBucket(1, 0))
     assert cursors.memory_bytes == 0
@@ -508,12 +477,12 @@ def test_cursors_of_one_user_leave_room_for_others() -> None:
     cursors = Cursors(ServerConfig({"kv.scanner.max-per-bucket": "4", "kv.scanner.max-per-server": "8"}))
     for _ in range(3):
         cursors.open(_tablet(), iter([]), None, owner=Principal("mallory"))
-    with pytest.raises(TooManyScannersError, match="User:mallory has 3 of the 4 scans that TableBucket"):
+    with pytest.raises(errors.TooManyScannersError, match="User:mallory has 3 of the 4 scans that TableBucket"):
         cursors.open(_tablet(), iter([]), None, owner=Principal("mallory"))
     cursors.open(_tablet(), iter([]), None, owner=Principal("alice"))
     for _ in range(3):
         cursors.open(_tablet(1), iter([]), None, owner=Principal("mallory"))
-    with pytest.raises(TooManyScannersError, match="User:mallory has 6 of the 8 scans that the server"):
+    with pytest.raises(errors.TooManyScannersError, match="User:mallory has 6 of the 8 scans that the server"):
         cursors.open(_tablet(2), iter([]), None, owner=Principal("mallory"))
     cursors.open(_tablet(2), iter([]), None, owner=Principal("alice"))
 
@@ -524,9 +493,9 @@ def test_expired_cursors_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPa
     cursors = Cursors(ServerConfig({}), lambda: now)
     opened_ = [cursors.open(_tablet(), iter([]), None) for _ in range(3)]
     now = 1e6
-    with pytest.raises(ScannerExpiredError):
+    with pytest.raises(errors.ScannerExpiredError):
         cursors.resume(opened_[2].scanner_id, 1)
-    with pytest.raises(UnknownScannerIdError):
+    with pytest.raises(errors.UnknownScannerIdError):
         cursors.resume(opened_[0].scanner_id, 1)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.server.kv.support import keyed_schema
 from tests.server.kv.test_snapshots import MINUTE_MS, TTL, a_table, lose_state, snapshots_of, take
 from tests.server.log_support import FakeClock
 from tests.server.test_handlers_kv import Table
@@ -18,10 +19,7 @@ from fluss.errors import ErrorCode
 from fluss.metadata import AggFunction, BigIntType, Column, Schema, StringType, TableBucket
 from fluss.server.server import Server
 
-PLAIN = Schema.of(
-    [Column("id", BigIntType(nullable=False)), Column("n", BigIntType()), Column("text", StringType())],
-    primary_key=("id",),
-)
+PLAIN = keyed_schema("id", id=BigIntType(), n=BigIntType(), text=StringType())
 SUMS = Schema.of(
     [
         Column("id", BigIntType(nullable=False)),

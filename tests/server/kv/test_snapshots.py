@@ -13,29 +13,21 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from pyarrow import fs
 from rocksdict import AccessType, Options, Rdict
 from tests.server.catalog.support import create_partition, drop_partition, drop_table, path
-from tests.server.kv.support import NUMBERED, SCHEMA, Delete
+from tests.server.kv.support import NUMBERED, SCHEMA, Delete, keyed_schema
 from tests.server.log_support import FakeClock, connected, run, running_server
 from tests.server.test_handlers_kv import Table
 from tests.shared import raising
 from tests.waiting import wait_until
 
 import fluss.aio as fluss
-from fluss.errors import (
-    FlussError,
-    KvSnapshotNotExistError,
-    KvStorageError,
-    NonPrimaryKeyTableError,
-    PartitionNotExistsError,
-    TableNotExistError,
-    TableNotPartitionedError,
-    UnknownTableOrBucketError,
-)
-from fluss.metadata import EARLIEST_OFFSET, BigIntType, ChangeType, Column, Schema, StringType, TableBucket, TablePath
+from fluss import errors
+from fluss.metadata import EARLIEST_OFFSET, BigIntType, ChangeType, Schema, StringType, TableBucket, TablePath
 from fluss.protocol import fluss_pb2 as pb
 from fluss.server import disk
 from fluss.server.kv import snapshots as snapshots_module
@@ -60,9 +52,7 @@ SEGMENTS: dict[str, object] = {
 }
 TTL = {"table.log.ttl": "1 min"}
 unreachable = raising(OSError, "the store is out of reach")
-PARTITIONED = Schema.of(
-    [Column("id", BigIntType(nullable=False)), Column("name", StringType(nullable=False))], primary_key=("id", "name")
-)
+PARTITIONED = keyed_schema("id", "name", id=BigIntType(), name=StringType())
 
 
 @contextlib.asynccontextmanager
@@ -235,17 +225,17 @@ async def test_refusals(tmp_path: Path) -> None:
 
         assert not (await latest("pk")).latest_snapshots[0].HasField("snapshot_id")
         for error, given in (
-            (NonPrimaryKeyTableError, ("log",)),
-            (PartitionNotExistsError, ("t",)),
-            (PartitionNotExistsError, ("t", "b")),
-            (TableNotPartitionedError, ("pk", "a")),
-            (TableNotExistError, ("missing",)),
+            (errors.NonPrimaryKeyTableError, ("log",)),
+            (errors.PartitionNotExistsError, ("t",)),
+            (errors.PartitionNotExistsError, ("t", "b")),
+            (errors.TableNotPartitionedError, ("pk", "a")),
+            (errors.TableNotExistError, ("missing",)),
         ):
             with pytest.raises(error):
                 await latest(*given)
-        with pytest.raises(UnknownTableOrBucketError):
+        with pytest.raises(errors.UnknownTableOrBucketError):
             await send(pb.GetKvSnapshotMetadataRequest(table_id=99, bucket_id=0, snapshot_id=4))
-        with pytest.raises(PartitionNotExistsError):
+        with pytest.raises(errors.PartitionNotExistsError):
             await send(pb.ListKvSnapshotsRequest(table_id=table.info.table_id, partition_id=99))
         # A table that is gone has no snapshots, which is no reason to fail the others.
         acquire = lease_of(99, 0, "l", 9)
@@ -253,11 +243,11 @@ async def test_refusals(tmp_path: Path) -> None:
         released = [pb.PbTableBucket(table_id=log_id, bucket_id=0)]
         release = pb.ReleaseKvSnapshotLeaseRequest(lease_id="l", buckets_to_release=released)
         for request in (lease_of(log_id, 0, "l", 9), release):
-            with pytest.raises(NonPrimaryKeyTableError, match="is not a primary key table"):
+            with pytest.raises(errors.NonPrimaryKeyTableError, match="is not a primary key table"):
                 await send(request)
         for bad in ({"lease_duration_ms": 0}, {"lease_duration_ms": 1 << 60}, {"lease_id": "l" * 300}):
             fields = {"lease_id": "l", "lease_duration_ms": 9, **bad}
-            with pytest.raises(FlussError):
+            with pytest.raises(errors.FlussError):
                 await send(pb.AcquireKvSnapshotLeaseRequest(**fields))
 
 
@@ -294,7 +284,7 @@ async def test_answers_and_leases(tmp_path: Path, clock: FakeClock) -> None:
         assert answer.log_offset == 1
         assert all(disk.exists(file.remote_path) for file in answer.snapshot_files)
         assert {file.local_file_name.partition("-")[0] for file in answer.snapshot_files} > {"CURRENT", "MANIFEST"}
-        with pytest.raises(KvSnapshotNotExistError):
+        with pytest.raises(errors.KvSnapshotNotExistError):
             await metadata(1)
         # A lease keeps what would go.
         assert await lease(0) == []
@@ -381,21 +371,16 @@ async def test_each_file_of_a_snapshot_is_compared_with_what_was_written(tmp_pat
     async with a_table(tmp_path / "data") as (server, table):
         await table.put(rows(100))
         await take(server)
-        check_comparison(snapshots_of(server), tmp_path / "copy")
-
-
-def check_comparison(snapshots: BucketSnapshots, folder: Path) -> None:
-    """Change the files of the newest snapshot, one at a time: it is never copied."""
-    newest = snapshots.newest
-    folder.mkdir()
-    snapshots.fill(newest, folder)
-    for file in newest.files:
-        data = Path(file.path).read_bytes()
-        for changed in (data + b"x", bytes([data[0] ^ 1]) + data[1:]):
-            Path(file.path).write_bytes(changed)
-            with pytest.raises(DamagedSnapshotError, match="is not what was written"):
-                snapshots.fill(newest, folder)
-        Path(file.path).write_bytes(data)
+        snapshots, copy = snapshots_of(server), tmp_path / "copy"
+        copy.mkdir()
+        snapshots.fill(snapshots.newest, copy)
+        for file in [Path(file.path) for file in snapshots.newest.files]:
+            data = file.read_bytes()
+            for changed in (data + b"x", bytes([data[0] ^ 1]) + data[1:]):
+                file.write_bytes(changed)
+                with pytest.raises(DamagedSnapshotError, match="is not what was written"):
+                    snapshots.fill(snapshots.newest, copy)
+            file.write_bytes(data)
 
 
 def damage(path: Path, how: str) -> None:
@@ -410,38 +395,30 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "cut", "flipped"])
-async def test_an_older_snapshot_replaces_a_damaged_one(
-    tmp_path: Path, clock: FakeClock, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_older_snapshot_replaces_a_damaged_one(tmp_path: Path, clock: FakeClock, how: str) -> None:
     """Whatever file of the newest is damaged. With none left, the bucket says so, and is not empty."""
-
-    async def check(folder: Path, expected: list[Any]) -> None:
-        async with a_table(folder, clock=clock) as (_, table):
-            assert await table.lookup(*(row[0] for row in expected)) == expected
-
-    with caplog.at_level(logging.ERROR):
-        async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
-            await table.put(rows(100))
-            await expire_history(server, table, clock)
-            await table.put(rows(50, "new"))
-            await take(server)
-            await table.put(rows(10, "tail"))
-            older, newest = snapshots_of(server).snapshots
-        lose_state(tmp_path / "data")
-        expected = rows(10, "tail") + rows(50, "new")[10:] + rows(100)[50:]
-        names = [METADATA_NAME, CHECKSUMS_NAME]
-        paths = [f"{newest.location}/{name}" for name in names] + [file.path for file in newest.files]
-        for path in paths:
-            shutil.copytree(tmp_path / "data", tmp_path / "bad")
-            damage(tmp_path / "bad" / Path(path).relative_to(tmp_path / "data"), how)
-            await check(tmp_path / "bad", expected)
-            shutil.rmtree(tmp_path / "bad")
-        for found in (older, newest):
-            damage(Path(found.files[0].path), how)
-        caplog.clear()
-        async with a_table(tmp_path / "data", clock=clock) as (_, table):
-            answer = await table.lookup_raw([table.key(1)])
-            assert "no snapshot that can be read reaches that far" in answer.error_message
+    async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
+        await table.put(rows(100))
+        await expire_history(server, table, clock)
+        await table.put(rows(50, "new"))
+        await take(server)
+        await table.put(rows(10, "tail"))
+        older, newest = snapshots_of(server).snapshots
+    lose_state(tmp_path / "data")
+    expected = rows(10, "tail") + rows(50, "new")[10:] + rows(100)[50:]
+    names = [METADATA_NAME, CHECKSUMS_NAME]
+    paths = [f"{newest.location}/{name}" for name in names] + [file.path for file in newest.files]
+    for damaged in paths:
+        shutil.copytree(tmp_path / "data", tmp_path / "bad")
+        damage(tmp_path / "bad" / Path(damaged).relative_to(tmp_path / "data"), how)
+        async with a_table(tmp_path / "bad", clock=clock) as (_, table):
+            assert await table.lookup(*range(100)) == expected
+        shutil.rmtree(tmp_path / "bad")
+    for found in (older, newest):
+        damage(Path(found.files[0].path), how)
+    async with a_table(tmp_path / "data", clock=clock) as (_, table):
+        answer = await table.lookup_raw([table.key(1)])
+        assert "no snapshot that can be read reaches that far" in answer.error_message
 
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
@@ -452,8 +429,7 @@ async def test_a_damaged_state_is_rebuilt_from_the_snapshot(
     if where == "disk":
         monkeypatch.setattr(snapshots_module, "MEMORY_BYTES_MAX", 0)
 
-    options: Any = {"clock": clock, "kv_memory__size": "100kb"}
-    async with a_table(tmp_path, properties=TTL, **options) as (server, table):
+    async with a_table(tmp_path, clock=clock, properties=TTL, kv_memory__size="100kb") as (server, table):
         await table.put([(i, "z" * 100, None) for i in range(5_000)])
         await expire_history(server, table, clock)
     (state,) = (tmp_path / "tables").rglob("kv-0")
@@ -474,9 +450,7 @@ async def test_a_damaged_state_is_rebuilt_from_the_snapshot(
         assert len(rows_of(table, read(after, tmp_path / "copy"))) == 5_000
 
 
-async def test_a_large_state_whose_rows_are_not_counted_stays_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_state_of_uncounted_rows_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blind writes count the rows that they delete only."""
     monkeypatch.setattr(snapshots_module, "MEMORY_BYTES_MAX", 10_000)
     async with a_table(tmp_path, properties={"table.changelog.image": "WAL"}) as (server, table):
@@ -554,10 +528,39 @@ async def test_no_number_is_given_while_those_of_another_bucket_are_unknown(tmp_
         assert await table.lookup("b", bucket=1) != [("b", 1, "v")]
 
 
+async def keep_copy(server: Server, tmp_path: Path) -> None:
+    """Copy the tables of the data folder, for `put_back_copy`."""
+    await server.tablets.checkpoint()  # so that no file changes while the folder is copied
+    shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
+
+
 def put_back_copy(tmp_path: Path) -> None:
     """Let the data folder have the tables of an earlier time again."""
     shutil.rmtree(tmp_path / "data" / "tables")
     shutil.copytree(tmp_path / "before", tmp_path / "data" / "tables")
+
+
+async def spill(server: Server) -> None:
+    """Move the rows of the only state to disk."""
+    (tablet,) = server.kv.open_tablets
+    server.kv.budget.spill(tablet.store)
+    await server.kv.budget.spilled(tablet.store)
+
+
+@contextlib.asynccontextmanager
+async def an_older_copy(folder: Path) -> AsyncIterator[tuple[Server, Table]]:
+    """A table with the rows of snapshot 0, to offset 10, beside snapshot 1 of rows that are undone, to offset 30."""
+    remote = {"remote_data_dir": str(folder / "remote")}
+    async with a_table(folder / "data", **remote) as (server, table):
+        await table.put(rows(10))
+        await take(server)
+        await spill(server)
+        await keep_copy(server, folder)
+        await table.put(rows(10, "undone"))
+        await take(server)
+    put_back_copy(folder)
+    async with a_table(folder / "data", **remote) as (server, table):
+        yield server, table
 
 
 async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) -> None:
@@ -565,8 +568,7 @@ async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) 
     async with a_table(tmp_path / "data") as (server, table):
         await table.put(rows(10))
         await take(server)
-        await server.tablets.checkpoint()
-        shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
+        await keep_copy(server, tmp_path)
         await table.put(rows(10, "lost"))
         await take(server)
     put_back_copy(tmp_path)
@@ -580,16 +582,7 @@ async def test_snapshots_of_a_log_that_lost_its_end_are_deleted(tmp_path: Path) 
 
 async def test_snapshots_that_an_older_copy_of_the_data_folder_does_not_reach_are_not_offered(tmp_path: Path) -> None:
     """Also before the first look-up or write, which deletes them: a reader would get rows that were undone."""
-    remote = {"remote_data_dir": str(tmp_path / "remote")}
-    async with a_table(tmp_path / "data", **remote) as (server, table):
-        await table.put(rows(10))
-        await take(server)
-        await server.tablets.checkpoint()
-        shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
-        await table.put(rows(10, "undone"))
-        await take(server)
-    put_back_copy(tmp_path)
-    async with a_table(tmp_path / "data", **remote) as (server, table):
+    async with an_older_copy(tmp_path) as (_, table):
         assert await offered(table) == [(0, 10)]
 
 
@@ -598,8 +591,7 @@ async def test_a_log_does_not_expire_for_snapshots_that_it_does_not_reach(tmp_pa
     async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
         await table.put(rows(100))
         await fill_log(table)
-        await server.tablets.checkpoint()
-        shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
+        await keep_copy(server, tmp_path)
         await table.put(rows(10, "undone"))
         await take(server)
     put_back_copy(tmp_path)
@@ -610,25 +602,9 @@ async def test_a_log_does_not_expire_for_snapshots_that_it_does_not_reach(tmp_pa
         assert await table.lookup(*range(100)) == rows(100)
 
 
-async def spill(server: Server) -> None:
-    """Move the rows of the only state to disk."""
-    (tablet,) = server.kv.open_tablets
-    server.kv.budget.spill(tablet.store)
-    await server.kv.budget.spilled(tablet.store)
-
-
 async def test_snapshots_are_not_those_of_rows_that_an_older_copy_of_the_data_folder_undid(tmp_path: Path) -> None:
     """Also if the copy has the state on disk, which needs no snapshot."""
-    remote = {"remote_data_dir": str(tmp_path / "remote")}
-    async with a_table(tmp_path / "data", **remote) as (server, table):
-        await table.put(rows(10))
-        await spill(server)
-        await server.tablets.checkpoint()
-        shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
-        await table.put(rows(10, "undone"))
-        await take(server)
-    put_back_copy(tmp_path)
-    async with a_table(tmp_path / "data", **remote) as (server, table):
+    async with an_older_copy(tmp_path) as (server, table):
         await table.put(rows(10, "other"))
         await take(server)
         newest = snapshots_of(server).newest
@@ -636,17 +612,14 @@ async def test_snapshots_are_not_those_of_rows_that_an_older_copy_of_the_data_fo
         assert rows_of(table, read(newest, tmp_path / "copy")) == rows(10, "other")
 
 
-async def test_a_state_on_disk_is_read_while_its_snapshots_cannot_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_state_is_read_while_its_snapshots_cannot_be(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with a_table(tmp_path) as (server, table):
         await table.put(rows(10))
         await spill(server)
     async with a_table(tmp_path) as (server, table):
-        monkeypatch.setattr(RemoteFiles, "names", unreachable)
-        assert await table.lookup(*range(10)) == rows(10)
-        await wait_until(lambda: "the store is out of reach" in caplog.text)
-        monkeypatch.undo()
+        with mock.patch.object(RemoteFiles, "names", unreachable):
+            assert await table.lookup(*range(10)) == rows(10)
+            await wait_until(lambda: "the store is out of reach" in caplog.text)
 
 
 async def test_requests_do_not_wait_for_the_store_of_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -675,30 +648,10 @@ async def test_requests_do_not_wait_for_the_store_of_snapshots(tmp_path: Path, m
             is_up.set()
 
 
-@contextlib.asynccontextmanager
-async def an_older_copy(folder: Path) -> AsyncIterator[tuple[Server, Table]]:
-    """A table with the rows of snapshot 0, to offset 10, beside snapshot 1 of rows that are undone, to offset 30."""
-    remote = {"remote_data_dir": str(folder / "remote")}
-    async with a_table(folder / "data", **remote) as (server, table):
-        await table.put(rows(10))
-        await take(server)
-        await spill(server)
-        await server.tablets.checkpoint()
-        shutil.copytree(folder / "data" / "tables", folder / "before")
-        await table.put(rows(10, "undone"))
-        await take(server)
-    put_back_copy(folder)
-    async with a_table(folder / "data", **remote) as (server, table):
-        yield server, table
-
-
-async def test_undone_rows_are_not_offered_after_the_log_has_grown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_undone_rows_are_not_offered_after_the_log_has_grown(tmp_path: Path) -> None:
     """The log passed their snapshot while the store was down, so that it could not be deleted."""
     async with an_older_copy(tmp_path) as (server, table):
-        with monkeypatch.context() as down:
-            down.setattr(RemoteFiles, "names", unreachable)
+        with mock.patch.object(RemoteFiles, "names", unreachable):
             await table.put(rows(20, "other"))
             await table.put(rows(20, "other"))
         entry = next(iter(server.catalog.tables_by_id.values()))
@@ -735,9 +688,7 @@ async def test_snapshots_of_undone_rows_are_deleted_before_the_next_round(tmp_pa
 
 
 @pytest.mark.parametrize("store", ["reachable", "down at first"])
-async def test_an_older_copy_of_a_state_shares_no_file_with_newer_snapshots(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
+async def test_an_older_copy_shares_no_newer_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     """RocksDB gives names that it gave before, to files of the same size."""
     async with a_table(tmp_path / "data") as (server, table):
         await table.put(rows(10))
@@ -758,30 +709,25 @@ async def test_an_older_copy_of_a_state_shares_no_file_with_newer_snapshots(
         assert rows_of(table, read(snapshots_of(server).newest, tmp_path / "copy")) == rows(10, "again")
 
 
-async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_only_copy_of_rows_is_not_deleted(tmp_path: Path, clock: FakeClock) -> None:
     """The log lost its end as well as its beginning: the bucket says so, and its snapshot stays."""
-    clock = FakeClock()
-    with caplog.at_level(logging.ERROR):
-        async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
-            await table.put(rows(100))
-            await expire_history(server, table, clock)
-            await server.tablets.checkpoint()
-            shutil.copytree(tmp_path / "data" / "tables", tmp_path / "before")
-            await table.put(rows(10, "lost"))
-            await take(server, 1)
-            (newest,) = snapshots_of(server).snapshots
-        put_back_copy(tmp_path)
-        lose_state(tmp_path / "data")
-        async with a_table(tmp_path / "data", clock=clock) as (server, table):
-            answer = await table.lookup_raw([table.key(1)])
-            assert "cannot be rebuilt" in answer.error_message
-            assert len(rows_of(table, read(newest, tmp_path / "copy"))) == 100
+    async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
+        await table.put(rows(100))
+        await expire_history(server, table, clock)
+        await keep_copy(server, tmp_path)
+        await table.put(rows(10, "lost"))
+        await take(server, 1)
+        (newest,) = snapshots_of(server).snapshots
+    put_back_copy(tmp_path)
+    lose_state(tmp_path / "data")
+    async with a_table(tmp_path / "data", clock=clock) as (server, table):
+        answer = await table.lookup_raw([table.key(1)])
+        assert "cannot be rebuilt" in answer.error_message
+        assert len(rows_of(table, read(newest, tmp_path / "copy"))) == 100
 
 
 @pytest.mark.parametrize("step", ["names", "get"])
-async def test_a_store_that_cannot_be_reached_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+async def test_a_store_that_cannot_be_reached_is_tried_again(tmp_path: Path, step: str) -> None:
     """Its snapshots may be whole: nothing is restored from a copy because of it."""
     clock = FakeClock()
     async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
@@ -789,10 +735,9 @@ async def test_a_store_that_cannot_be_reached_is_tried_again(
         await expire_history(server, table, clock)
     lose_state(tmp_path / "data")
     async with a_table(tmp_path / "data", clock=clock) as (_, table):
-        with monkeypatch.context() as patch:
-            patch.setattr(RemoteFiles, step, unreachable)
+        with mock.patch.object(RemoteFiles, step, unreachable):
             answer = await table.lookup_raw([table.key(1)])
-            assert answer.error_code == KvStorageError.default_error_code
+            assert answer.error_code == errors.KvStorageError.default_error_code
             assert "the store is out of reach" in answer.error_message
             assert "Restore" not in answer.error_message
         assert await table.lookup(*range(100)) == rows(100)
@@ -801,9 +746,6 @@ async def test_a_store_that_cannot_be_reached_is_tried_again(
 @pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int) -> None:
     """A file operation fails, or the server is killed there: nothing is lost, and the next round makes up for it."""
-
-    class Killed(OSError):
-        pass
 
     def fail_at(step: int, copy: Callable[[], None]) -> list[str]:
         steps: list[str] = []
@@ -814,13 +756,20 @@ def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.M
                 if len(steps) == step:
                     steps.append(kind)
                     copy()
-                    raise Killed(5, f"injected at {kind}")
+                    raise OSError(5, f"injected at {kind}")
                 if len(steps) < step:
                     steps.append(kind)
                 return inner(*args)
 
             monkeypatch.setattr(disk, kind, failing)
         return steps
+
+    async def next_snapshot(server: Server, table: Table) -> BucketSnapshot:
+        assert await table.lookup(*range(30)) == rows(20, "new") + rows(30)[20:]
+        await table.put([(30, "more", None)])
+        await take(server, 1)
+        (newest,) = snapshots_of(server).snapshots
+        return newest
 
     async def trial(step: int) -> bool:
         folder = tmp_path / f"{step}"
@@ -833,20 +782,13 @@ def test_whatever_step_of_a_snapshot_fails(tmp_path: Path, monkeypatch: pytest.M
                 steps = fail_at(step, lambda: shutil.copytree(folder, tmp_path / "killed") and None)
                 await take(server, 1)
                 monkeypatch.undo()
-            expected = rows(20, "new") + rows(30)[20:]
-            assert await table.lookup(*range(30)) == expected
-            await table.put([(30, "more", None)])
-            await take(server, 1)
-            (newest,) = snapshots_of(server).snapshots
+            newest = await next_snapshot(server, table)
             assert len(rows_of(table, read(newest, tmp_path / f"copy-{step}"))) == 31
         if len(steps) <= step:
             return False
         lose_state(tmp_path / "killed")
         async with a_table(tmp_path / "killed") as (server, table):
-            assert await table.lookup(*range(30)) == expected
-            await table.put([(30, "more", None)])
-            await take(server, 1)
-            (newest,) = snapshots_of(server).snapshots
+            newest = await next_snapshot(server, table)
             root = Path(newest.location).parent
             assert sorted(path.name for path in root.iterdir()) == ["shared", Path(newest.location).name]
             assert {str(path) for path in (root / "shared").iterdir()} == {file.path for file in newest.shared}
@@ -899,9 +841,7 @@ async def test_snapshots_that_fail_leave_no_files(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("step", ["remove_folder", "remove_file"])
-async def test_snapshots_that_the_store_does_not_delete_go_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+async def test_undeleted_snapshots_go_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def refuse(*_: object) -> bool:
         if step == "remove_file":
             raise OSError("slow down")
@@ -922,9 +862,8 @@ async def test_snapshots_that_the_store_does_not_delete_go_later(
 
 async def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
     """They leave the local log up to the snapshot, and readers of the changelog find all of it."""
-    properties = {"table.log.tiered.local-segments": "1"}
-
-    options: Any = {"remote_data_dir": str(tmp_path / "remote"), "properties": properties}
+    options: Any = {"remote_data_dir": str(tmp_path / "remote")}
+    options["properties"] = {"table.log.tiered.local-segments": "1"}
     async with a_table(tmp_path / "data", **options) as (server, table):
         log = server.tablets.tablet(TableBucket(table.info.table_id, 0))
         await fill_log(table, 100)
@@ -953,16 +892,14 @@ async def test_tiered_segments_of_a_primary_key_table(tmp_path: Path) -> None:
         assert await table.lookup(0, 1) == [(0, "x-0", 0.0), (1, "tail", None)]
 
 
-async def test_credentials_do_not_reach_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_credentials_do_not_reach_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     refuse = raising(OSError, "request signed with key-1 and secret-1 was refused")
     with caplog.at_level(logging.ERROR):
         keys = {"s3.access-key": "key-1", "s3.secret-key": "secret-1"}
         async with a_table(tmp_path / "data", **keys) as (server, table):
             await table.put([(1, "a", 1.0)])
-            monkeypatch.setattr(RemoteFiles, "put", refuse)
-            await take(server)
+            with mock.patch.object(RemoteFiles, "put", refuse):
+                await take(server)
     assert "no snapshot of" in caplog.text
     assert "secret-1" not in caplog.text
 

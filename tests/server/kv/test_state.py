@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.server.kv.support import Bucket, Delete, Row, opened, replayed, table
+from tests.server.kv.support import Bucket, Delete, Row, keyed_schema, opened, replayed, table
 from tests.shared import raising
 from tests.waiting import wait_until
 
@@ -210,12 +211,12 @@ async def test_scans_keep_their_view(bucket: Bucket) -> None:
 async def test_spill_that_ends_while_a_view_is_made(bucket: Bucket) -> None:
     """Rows are then both in memory and on disk, and must count once."""
     await bucket.put([(i, "a", None) for i in range(1000)])
-    bucket.store.start_spill()
+    spill = bucket.store.start_spill()
     await bucket.put([(i, "b", None) for i in range(500, 1500)])
     views = []
     while bucket.store.is_spilling:
         views.append((await bucket.tablet.snapshot())[0])
-        if bucket.store._spill is not None and bucket.store._spill.done():
+        if spill.done():
             views.append((await bucket.tablet.snapshot())[0])
             bucket.store.finish_spill()
         await asyncio.sleep(0.001)  # the thread of the spill needs the interpreter too
@@ -226,11 +227,7 @@ async def test_spill_that_ends_while_a_view_is_made(bucket: Bucket) -> None:
 
 
 async def test_prefix_lookup(tmp_path: Path) -> None:
-    schema = Schema.of(
-        [Column("a", BigIntType(nullable=False)), Column("b", StringType(nullable=False)), Column("v", BigIntType())],
-        primary_key=("a", "b"),
-    )
-
+    schema = keyed_schema("a", "b", a=BigIntType(), b=StringType(), v=BigIntType())
     entry = table(schema, bucket_keys=["a"])
     async with opened(tmp_path, entry) as bucket:
         prefix = prefix_key_encoder(entry.table_info)
@@ -400,7 +397,6 @@ async def test_writes_wait_for_a_rebuild(bucket: Bucket) -> None:
 async def test_a_log_that_lost_its_end(tmp_path: Path) -> None:
     """The state may not know more than the log."""
     entry = table()
-
     async with opened(tmp_path / "a", entry) as bucket:
         await bucket.put([(i, "kept", None) for i in range(100)])
         shutil.copytree(tmp_path / "a" / "log-0", tmp_path / "b" / "log-0")
@@ -414,7 +410,6 @@ async def test_a_log_that_lost_its_end(tmp_path: Path) -> None:
 async def test_a_spill_cut_short_is_known_to_reach_further(tmp_path: Path) -> None:
     """Some of its rows are on disk, the note that it is complete is not; then the log loses its end."""
     entry = table()
-
     async with opened(tmp_path / "a", entry) as bucket:
         await bucket.put([(i, "kept", None) for i in range(100)])
         await bucket.spill()
@@ -446,32 +441,30 @@ async def test_a_log_that_lost_its_beginning(bucket: Bucket) -> None:
 async def test_back_pressure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writers wait for the disk, and are refused when it does not come; nothing is lost meanwhile."""
     monkeypatch.setattr(budget_module, "_WAIT_SECONDS_MAX", 0.2)
-    entry = table()
-    async with opened(tmp_path / "a", entry, memory_bytes=100_000) as bucket:
-        store, write = bucket.store, bucket.store._write
-
-        monkeypatch.setattr(store, "_write", raising(OSError, "no space"))
-        done = 0
+    async with opened(tmp_path / "a", table(), memory_bytes=100_000) as bucket:
+        writer, done = bucket.budget.writer, 0
         refused: list[StorageBackpressureError] = []
-        while not refused and done < 10_000:
-            try:
-                await bucket.put([(done + i, "x", None) for i in range(100)])
-                done += 100
-            except StorageBackpressureError as error:
-                refused.append(error)
-        assert refused
-        assert len(await bucket.rows()) == done
-        monkeypatch.setattr(store, "_write", write)
+        with mock.patch.object(writer, "put", raising(OSError, "no space")):
+            while not refused and done < 10_000:
+                try:
+                    await bucket.put([(done + i, "x", None) for i in range(100)])
+                    done += 100
+                except StorageBackpressureError as error:
+                    refused.append(error)
+            assert refused
+            assert len(await bucket.rows()) == done
         await bucket.spill()
         await bucket.put([(done, "x", None)])
         assert len(await bucket.rows()) == done + 1
 
         # A disk that is only slow makes writers wait.
-        def slow(*args: Any) -> None:
-            time.sleep(0.05)
-            write(*args)
+        flush = writer.flush
 
-        monkeypatch.setattr(store, "_write", slow)
+        def slow(folder: str) -> Any:
+            time.sleep(0.05)
+            return flush(folder)
+
+        monkeypatch.setattr(writer, "flush", slow)
         for start in range(10_000, 13_000, 100):
             await bucket.put([(start + i, "x", None) for i in range(100)])
             assert bucket.budget.memory_bytes <= 150_000
@@ -566,13 +559,14 @@ async def test_a_stop_leaves_few_offsets_to_a_replay(tmp_path: Path) -> None:
 
 async def test_dropping_a_store_does_not_wait_for_its_spill(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     await bucket.put([(i, "x", None) for i in range(20_000)])
-    dropped, write_rows = threading.Event(), bucket.store._write_rows
+    dropped, writer = threading.Event(), bucket.budget.writer
+    flush = writer.flush
 
-    def write_when_dropped(*arguments: Any) -> None:
+    def flush_when_dropped(folder: str) -> Any:
         assert dropped.wait(10)
-        write_rows(*arguments)
+        return flush(folder)
 
-    monkeypatch.setattr(bucket.store, "_write_rows", write_when_dropped)
+    monkeypatch.setattr(writer, "flush", flush_when_dropped)
     spill = bucket.store.start_spill()
     await wait_until(spill.running)
     bucket.tablet.close(keep=False)
@@ -582,9 +576,7 @@ async def test_dropping_a_store_does_not_wait_for_its_spill(bucket: Bucket, monk
     await wait_until(lambda: bucket.store._db is None)
 
 
-async def test_a_state_is_not_moved_to_disk_while_its_files_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_state_moves_to_disk_while_its_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows in memory alone would pass for all that the changelog says, also after a restart."""
     rows = [(i, "a", None) for i in range(300)]
     async with opened(tmp_path, table()) as bucket:
@@ -592,14 +584,15 @@ async def test_a_state_is_not_moved_to_disk_while_its_files_are_removed(
         await bucket.spill()
         await bucket.put(rows[200:])
         removing, removed, others_done = threading.Event(), threading.Event(), threading.Event()
-        close_db = bucket.store._close_db
+        writer = bucket.budget.writer
+        close = writer.close
 
-        def slowly() -> None:
-            close_db()
+        def slowly(folder: str) -> None:
+            close(folder)
             removing.set()
             removed.wait(10)
 
-        monkeypatch.setattr(bucket.store, "_close_db", slowly)
+        monkeypatch.setattr(writer, "close", slowly)
         bucket.tablet.damaged(DamagedStoreError("said so"))
         await wait_until(removing.is_set)
         bucket.executor.submit(others_done.wait, 10)  # what is moved to disk now waits for a thread

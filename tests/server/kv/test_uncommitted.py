@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.server.kv.support import SCHEMA, Bucket, Row, kv_batch, opened, table
@@ -108,7 +109,7 @@ async def test_a_repeated_write_whose_first_copy_the_log_lost_is_written_again(b
     assert await bucket.rows() == [A, C]
 
 
-async def test_changes_in_flight_count_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_in_flight_count_as_memory(tmp_path: Path) -> None:
     """Clients that do not wait for the commit go on while the disk hangs."""
     rows = [(number, "x" * 1000, None) for number in range(100)]
     async with opened(tmp_path, table(), memory_bytes=20_000) as bucket:
@@ -118,10 +119,9 @@ async def test_changes_in_flight_count_as_memory(tmp_path: Path, monkeypatch: py
                 await write(bucket, row)
 
         async with without_commits(bucket):
-            with monkeypatch.context() as patch:
-                patch.setattr(budget_module, "_WAIT_SECONDS_MAX", 0.01)
-                with pytest.raises(StorageBackpressureError, match="of 20000 bytes of memory"):
-                    await write_all()
+            impatient = mock.patch.object(budget_module, "_WAIT_SECONDS_MAX", 0.01)
+            with impatient, pytest.raises(StorageBackpressureError, match="of 20000 bytes of memory"):
+                await write_all()
             assert 10 < bucket.log.end_offset < 20
         await bucket.log.committed(bucket.log.end_offset)
         assert bucket.budget.uncommitted_bytes == 0
