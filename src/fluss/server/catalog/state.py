@@ -174,7 +174,10 @@ class CatalogState:
             try:
                 return await work()
             except OSError as error:
-                raise UnknownServerError(f"the catalog could not be written, nothing was changed: {error}") from error
+                text = f"the catalog could not be written, nothing was changed: {error}"
+                if self.store.failed is not None:
+                    text += ". Until the disk confirms a later change, a power failure may bring this one back"
+                raise UnknownServerError(text) from error
 
     async def notify(self, listeners: list[Any], *args: object) -> None:
         for listener in tuple(listeners):
