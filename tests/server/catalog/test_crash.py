@@ -303,7 +303,7 @@ def test_a_changed_document_that_is_not_confirmed_is_the_old_one_again(tmp_path:
     catalog = based(tmp_path)
     before = lasting(catalog)
     failing.fail = True
-    with pytest.raises(FlussError, match="nothing was changed: .* a power failure may bring this one back"):
+    with pytest.raises(FlussError, match=r"nothing was changed: .* a power failure may bring this one back"):
         asyncio.run(tables.add_columns(catalog, LOG, [Column("more", DataTypes.int())], ignore_if_not_exists=False))
     assert lasting(catalog) == before
     catalog.close_now()
