@@ -602,6 +602,29 @@ async def test_a_log_does_not_expire_for_snapshots_that_it_does_not_reach(tmp_pa
         assert await table.lookup(*range(100)) == rows(100)
 
 
+@pytest.mark.parametrize("how", ["gone", "flipped"])
+async def test_a_log_does_not_expire_for_a_damaged_snapshot(tmp_path: Path, clock: FakeClock, how: str) -> None:
+    """The state is rebuilt from the whole changelog then, and the next snapshot shares no file with the damaged one."""
+    async with a_table(tmp_path / "data", clock=clock, properties=TTL) as (server, table):
+        await table.put(rows(100))
+        await fill_log(table)
+        await take(server)
+        damage(Path(snapshots_of(server).newest.files[0].path), how)
+    lose_state(tmp_path / "data")
+    async with a_table(tmp_path / "data", clock=clock) as (server, table):
+        assert await table.lookup(*range(100)) == rows(100)
+        clock.time_ms += 2 * MINUTE_MS
+        await server.tablets.expire_segments()
+        assert server.tablets.tablet(TableBucket(table.info.table_id, 0)).start_offset == 0
+        await wait_until(lambda: not ids_of(server))
+        await take(server)
+        await server.tablets.expire_segments()
+        assert server.tablets.tablet(TableBucket(table.info.table_id, 0)).start_offset > 0
+    lose_state(tmp_path / "data")
+    async with a_table(tmp_path / "data", clock=clock) as (_, table):
+        assert await table.lookup(*range(100)) == rows(100)
+
+
 async def test_snapshots_are_not_those_of_rows_that_an_older_copy_of_the_data_folder_undid(tmp_path: Path) -> None:
     """Also if the copy has the state on disk, which needs no snapshot."""
     async with an_older_copy(tmp_path) as (server, table):

@@ -203,6 +203,8 @@ class BucketSnapshots:
         """Snapshots from here on were taken by this run of the server."""
         self._end_offset: int | None = None
         """Where the log ended when the state was opened; None before, when the log does not grow."""
+        self._damaged: frozenset[int] = frozenset()
+        """Ids of snapshots that are not what was written, and without which the state was rebuilt."""
         self._compared: set[str] = set()
         """Paths of tables that are known to have the content of the tables of the state with their names."""
         self._swept = False
@@ -227,11 +229,19 @@ class BucketSnapshots:
 
     @property
     def lost(self) -> tuple[BucketSnapshot, ...]:
-        """Those of changes that the log did not have any more when the state was opened."""
+        """Those that are damaged, or of changes that the log did not have any more when the state was opened."""
         end, first = self._end_offset, self._first_id
         if end is None:
             return ()
-        return tuple(found for found in self.snapshots if found.snapshot_id < first and found.log_offset > end)
+        return tuple(
+            found
+            for found in self.snapshots
+            if found.snapshot_id in self._damaged or (found.snapshot_id < first and found.log_offset > end)
+        )
+
+    def exclude(self, damaged: Iterable[BucketSnapshot]) -> None:
+        """Count these as lost: no log may expire for them, and no snapshot share their files."""
+        self._damaged |= {snapshot.snapshot_id for snapshot in damaged}
 
     def opened(self, end_offset: int) -> None:
         """Record that the state is open, beside a log with this end. Only the first time counts: then the log grows."""
@@ -448,6 +458,7 @@ def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_off
         unreachable = snapshots.explain(error)
         logger.error("the snapshots of %s cannot be read: %s", snapshots.bucket, unreachable)
     usable = [found for found in snapshots.up_to(end_offset) if start_offset <= found.log_offset]
+    damaged: list[BucketSnapshot] = []
     for snapshot in reversed(usable):
         try:
             _restore(snapshots, snapshot, store)
@@ -456,14 +467,19 @@ def restore(snapshots: BucketSnapshots, store: Store, start_offset: int, end_off
             logger.error("snapshot %d of %s cannot be used: %s", snapshot.snapshot_id, snapshots.bucket, reason)
             if isinstance(error, (OSError, KvStorageError)):
                 unreachable = reason
+            if isinstance(error, DamagedSnapshotError):
+                damaged.append(snapshot)
             store.wipe()
             continue
         logger.info(
             "the state of %s begins with snapshot %d, at offset %d",
             snapshots.bucket, snapshot.snapshot_id, snapshot.log_offset,
         )  # fmt: skip
+        snapshots.exclude(damaged)
         return True
-    if unreachable and start_offset > 0:
+    if start_offset == 0:
+        snapshots.exclude(damaged)
+    elif unreachable:
         raise KvStorageError(
             f"the state of {snapshots.bucket} cannot be rebuilt now: its snapshots in '{snapshots.folder}' cannot be "
             f"read: {unreachable}. The next request tries again."

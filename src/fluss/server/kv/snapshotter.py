@@ -277,7 +277,7 @@ class Snapshotter:
         )  # fmt: skip
 
     async def discard_lost(self) -> None:
-        """Delete snapshots of changes that logs have lost, of each bucket soon after its state was opened.
+        """Delete snapshots that no state can begin with, of each bucket soon after its state was opened.
 
         A restart would not know them any more once the log has grown. Requests do not wait for it, and it takes one
         thread: the store may be down. Then it is left to the rounds.
@@ -302,7 +302,9 @@ class Snapshotter:
             if not lost:
                 return
             logger.error(
-                "the log of %s ended before %d of its snapshots; they are deleted", snapshots.bucket, len(lost)
+                "%d snapshots of %s are damaged, or of changes that its log has lost; they are deleted",
+                len(lost),
+                snapshots.bucket,
             )
             kept = tuple(found for found in snapshots.snapshots if found not in lost)
             await self._in_thread(snapshots.remove, lost, kept)
