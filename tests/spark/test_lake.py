@@ -120,7 +120,7 @@ def test_a_procedure_of_the_catalog_tiers(lake: LakeHarness, lake_spark: SparkHa
     assert first.rows == 50
     lake.append(path, [row(i) for i in range(50, 60)])
     [second] = spark.sql(f"CALL lake.system.tier(table => '{path}', compact => true, expire => false)").collect()
-    assert (second.rows, second.expired, second.snapshot_id > first.snapshot_id) == (10, 0, True)
+    assert (second.rows, second.expired, second.snapshot_id != first.snapshot_id) == (10, 0, True)
     assert spark.sql(f"SELECT count(*) FROM lake.{path} VERSION AS OF {first.snapshot_id}").first()[0] == 50
     dry = lake_spark.create(PARTITIONED, name=f"{path.database_name}.dry")
     for call, message in {f"tier('{dry}')": "has no lake", "nothing('x')": "FAILED_TO_LOAD_ROUTINE"}.items():
