@@ -118,7 +118,10 @@ async def read_damaged(world: World) -> None:
 async def clock(world: World) -> None:
     """The clock is wrong for less than its tolerance, by up to a year: nothing may expire by it."""
     await pause(world)
+    may_follow = world.environment.sim_clock.is_unsure
     await wrong_clock(world)
+    if may_follow:
+        world.stamped_right_since = world.loop.time()
 
 
 async def wrong_start(world: World) -> None:

@@ -56,6 +56,11 @@ class _SimClock(Clock):
         self.off_ms = 0
         """How far the machine's clock is off."""
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the server cannot say yet how long it was off: it stamps rows with the later time then."""
+        return self._was_off
+
     def _read_ms(self) -> tuple[int, int]:
         return self._loop.now_ms() + self.off_ms, int(self._loop.time() * 1000)
 
@@ -94,8 +99,9 @@ class World:
         self.loop = SimLoop(random.Random(self.rng.random()))
         self.network = SimNetwork(self.loop)
         self.stamped_right_since = 0.0
-        """Since when no server has begun with a wrong clock. Rows of before may be stamped by up to a minute too early,
-        and those that were stamped ahead expire with rows that follow."""
+        """Since when no server has begun with a wrong clock, or got one while it could not say how long it was off.
+        Rows of before may be stamped by up to a minute too early, and those that were stamped ahead expire with rows
+        that follow."""
         self.disk = SimDisk(folder / "data", random.Random(self.rng.random()))
         self.environment = SimEnvironment(self.loop, self.network)
         self._options = {**SERVER_OPTIONS, "log.segment.file-size": self.rng.choice(SEGMENT_SIZES)}
